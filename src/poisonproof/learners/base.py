@@ -1,0 +1,106 @@
+"""The contract between the data of one partition and the member it trains.
+
+A *learner* is a deterministic rule. Given one partition and a seed it returns one member;
+nothing else may reach the member. Learners that can train many members in one computation
+implement `BatchedLearner`; they owe the same law, bit for bit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.partition.partitioned import Partition, PartitionedData
+from poisonproof.progress import Progress
+
+__all__ = ["ABSTAIN", "BatchedLearner", "Ensemble", "Learner", "Member"]
+
+ABSTAIN = -1
+"""The vote of a member that gives none."""
+
+
+class Member(ABC):
+    """One fitted f_i: a function from samples to votes."""
+
+    @abstractmethod
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Return one class index per row of `X`, `ABSTAIN` where there is none."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Return a hexadecimal digest of everything that decides this member's votes."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why this member abstains everywhere, or None."""
+        return None
+
+
+class Ensemble(ABC):
+    """The k fitted members of one model, in the order of their partitions."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of members, k."""
+
+    @abstractmethod
+    def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
+        """Return the vote matrix, shape (n, k)."""
+
+    @abstractmethod
+    def digests(self) -> list[str]:
+        """Return one digest per member."""
+
+    @abstractmethod
+    def failures(self) -> dict[int, str]:
+        """Return the reason of every member that abstains because its learner raised."""
+
+    @abstractmethod
+    def replaced(self, which: Sequence[int], members: Ensemble) -> Ensemble:
+        """Return a copy in which member ``which[j]`` is member j of `members`."""
+
+
+class Learner(ABC):
+    """What a member is: a deterministic function of one partition and a seed."""
+
+    @abstractmethod
+    def specification(self) -> Mapping[str, Any]:
+        """Return everything about this learner that can change a member's bits, as JSON."""
+
+    @abstractmethod
+    def fit_member(self, partition: Partition, n_classes: int, seed: int) -> Member:
+        """Train one member on one non-empty partition of at least two classes."""
+
+
+class BatchedLearner(ABC):
+    """A learner that trains many members in one computation.
+
+    Guarantee
+    ---------
+    Member i of the result is a function of ``data[i]``, `n_classes` and `seed` alone: not of the
+    other partitions' contents or sizes, of `which`, or of the order of the work.
+    """
+
+    @abstractmethod
+    def specification(self) -> Mapping[str, Any]:
+        """Return everything about this learner that can change a member's bits, as JSON."""
+
+    @abstractmethod
+    def fit_members(
+        self,
+        data: PartitionedData,
+        which: Sequence[int],
+        n_classes: int,
+        seed: int,
+        *,
+        n_jobs: int | None,
+        progress: Progress,
+    ) -> Ensemble:
+        """Train the members of the partitions `which`; the result has ``len(which)`` members.
+
+        Every partition is allowed, the empty ones too: those members abstain.
+        """
