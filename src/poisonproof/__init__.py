@@ -1,0 +1,35 @@
+"""Classifiers with a proof that no attacker who poisons up to N training rows changes a prediction.
+
+The public names are imported on first use, so ``import poisonproof.certificates`` needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Certificates": "poisonproof.certificates",
+    "DPAClassifier": "poisonproof.estimators",
+    "SSDPAClassifier": "poisonproof.estimators",
+    "certify_votes": "poisonproof.certificates",
+    "load": "poisonproof.estimators",
+}
+
+__all__ = ["Certificates", "DPAClassifier", "SSDPAClassifier", "certify_votes", "load"]
+
+if TYPE_CHECKING:
+    from poisonproof.certificates import Certificates, certify_votes
+    from poisonproof.estimators import DPAClassifier, SSDPAClassifier, load
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'poisonproof' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,112 @@
+"""Training members on this machine: one after the other, or by several worker processes.
+
+The number of workers only schedules: every member is trained on one BLAS thread, with its own
+random streams, from its own partition, whoever does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from threadpoolctl import threadpool_limits
+
+from poisonproof.learners.base import BatchedLearner, Ensemble, Learner, Member
+from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
+from poisonproof.partition.partitioned import Partition, PartitionedData
+from poisonproof.progress import Progress
+
+__all__ = ["fit_one", "train"]
+
+def train(
+    learner: Learner | BatchedLearner,
+    data: PartitionedData,
+    which: Sequence[int],
+    n_classes: int,
+    seed: int,
+    *,
+    n_jobs: int | None,
+    progress: Progress,
+) -> Ensemble:
+    """Train the members of the partitions `which`.
+
+    Parameters
+    ----------
+    learner : Learner or BatchedLearner
+        What a member is.
+    data : PartitionedData
+        The training set in partitions.
+    which : sequence of int
+        The partitions to train; the result has one member for each.
+    n_classes : int
+        Size of the label set.
+    seed : int
+        Random streams are keyed by (seed, partition index).
+    n_jobs : int or None
+        Worker processes, as in joblib. Has no influence on any member.
+    progress : Progress
+        Told of every finished member.
+    """
+    if isinstance(learner, BatchedLearner):
+        return learner.fit_members(
+            data, which, n_classes, seed, n_jobs=n_jobs, progress=progress
+        )
+    progress.start(len(which), "Training")
+    members: list[Member] = []
+    try:
+        for member in _fit_stream(learner, data, which, n_classes, seed, n_jobs):
+            members.append(member)
+            progress.advance()
+    finally:
+        progress.stop()
+    return MemberList(members)
+
+
+def fit_one(learner: Learner, partition: Partition, n_classes: int, seed: int) -> Member:
+    """Train one member; degenerate partitions have members too.
+
+    An empty partition abstains, a partition of one class votes for it, and a learner that raises
+    leaves a member that abstains and keeps the reason. Errors of the machine (memory, files) are
+    raised: they say nothing about the partition.
+    """
+    if len(partition) == 0:
+        return AbstainingMember()
+    if np.all(partition.y == partition.y[0]):
+        return ConstantMember(int(partition.y[0]))
+    try:
+        return learner.fit_member(partition, n_classes, seed)
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:
+        return AbstainingMember(f"{type(error).__name__}: {error}")
+
+
+def _fit_stream(
+    learner: Learner,
+    data: PartitionedData,
+    which: Sequence[int],
+    n_classes: int,
+    seed: int,
+    n_jobs: int | None,
+) -> Iterator[Member]:
+    workers = effective_n_jobs(n_jobs)
+    if workers == 1:
+        with threadpool_limits(limits=1):
+            yield from (fit_one(learner, data[index], n_classes, seed) for index in which)
+        return
+    # Processes, never threads: members may draw from global random streams.
+    size = max(1, min(64, len(which) // (4 * workers)))
+    blocks = [which[start : start + size] for start in range(0, len(which), size)]
+    finished = Parallel(n_jobs=workers, backend="loky", return_as="generator")(
+        delayed(_fit_block)(learner, data, block, n_classes, seed) for block in blocks
+    )
+    yield from chain.from_iterable(finished)
+
+
+def _fit_block(
+    learner: Learner, data: PartitionedData, block: Sequence[int], n_classes: int, seed: int
+) -> list[Member]:
+    with threadpool_limits(limits=1):
+        return [fit_one(learner, data[index], n_classes, seed) for index in block]

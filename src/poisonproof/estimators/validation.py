@@ -1,0 +1,140 @@
+"""From what the user passes to samples and class indices."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_array, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError, UnknownLabelError
+
+__all__ = ["check_random_state", "check_samples", "encode_labels", "finite_rows", "label_set"]
+
+
+def check_random_state(random_state: Any) -> int:
+    """Accept a non-negative integer: anything else is a stream that members would share."""
+    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
+        seed = int(random_state)
+        if seed >= 0:
+            return seed
+    raise InvalidInputError(
+        "random_state must be a non-negative integer, so that every member's streams are a "
+        f"function of it and of the partition; got {random_state!r}."
+    )
+
+
+def check_samples(classifier: Any, X: Any, *, reset: bool) -> Any:
+    """Check samples and leave them in their container.
+
+    Frames and text keep their cells; everything else must be numeric. Feature names and counts are
+    recorded when `reset` is true and compared otherwise, as scikit-learn does.
+    """
+    tags = get_tags(classifier)
+    if _is_frame(X):
+        validate_data(classifier, X, reset=reset, skip_check_array=True)
+        if X.shape[0] == 0 or X.shape[1] == 0:
+            raise InvalidRowsError(
+                f"Found a table of {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
+                "each is required."
+            )
+        return X
+    if tags.input_tags.string and not sparse.issparse(X):
+        return _check_text(X)
+    return validate_data(
+        classifier,
+        X,
+        reset=reset,
+        accept_sparse="csr" if tags.input_tags.sparse else False,
+        dtype=None if tags.input_tags.categorical else "numeric",
+        ensure_all_finite=False,
+        allow_nd=tags.input_tags.three_d_array,
+    )
+
+
+def finite_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
+    """Return which rows the members can take: no infinity, and no NaN unless they allow it."""
+    allow_nan = get_tags(classifier).input_tags.allow_nan
+    if _is_frame(X):
+        return _finite_frame_rows(X, allow_nan)
+    values = X.data if sparse.issparse(X) else np.asarray(X)
+    if values.dtype.kind != "f":
+        return np.ones(X.shape[0], dtype=bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # One pass without a mask: a sum is finite unless a value is not (or the sum overflows).
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return np.ones(X.shape[0], dtype=bool)
+    bad = np.isinf(values) if allow_nan else ~np.isfinite(values)
+    if sparse.issparse(X):
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.tocsr().indptr))
+        good = np.ones(X.shape[0], dtype=bool)
+        good[rows[bad]] = False
+        return good
+    return ~bad.reshape(len(values), -1).any(axis=1)
+
+
+def label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
+    """Return the sorted label set: the declared one, or what `y` holds if none is declared."""
+    if classes is None:
+        return np.unique(y)
+    declared = np.unique(np.asarray(classes))
+    if declared.ndim != 1 or declared.size == 0:
+        raise InvalidInputError(f"classes must list at least one label, got {classes!r}.")
+    return declared
+
+
+def check_labels(y: Any) -> NDArray[Any]:
+    """Check that `y` is one label per row."""
+    if y is None:
+        raise InvalidInputError("requires y to be passed, but the target y is None.")
+    y = column_or_1d(y, warn=True)
+    if y.dtype.kind == "O":
+        kinds = {type(label) for label in y}
+        if all(issubclass(kind, str) for kind in kinds):
+            y = y.astype(str)
+    check_classification_targets(y)
+    return y
+
+
+def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return class indices, -1 for a label outside `classes`."""
+    if (y.dtype.kind in "US") != (classes.dtype.kind in "US"):
+        return np.full(len(y), -1, dtype=np.int64)
+    position = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    return np.where(classes[position] == y, position, -1).astype(np.int64)
+
+
+def unknown_label_error(y: NDArray[Any], codes: NDArray[np.int64], classes: Any) -> Exception:
+    """Build the error that names the first row whose label is outside the declared set."""
+    row = int(np.argmin(codes >= 0))
+    return UnknownLabelError(
+        f"row {row} has the label {y[row].item()!r}, which is not one of the declared classes "
+        f"{[label.item() for label in classes]}. Correct the row, declare the label, or pass "
+        "invalid_rows='drop' to leave such rows out."
+    )
+
+
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
+
+
+def _check_text(X: Any) -> Any:
+    text = np.asarray(X, dtype=object)
+    if text.ndim == 0 or len(text) == 0:
+        raise InvalidRowsError("Found no samples; at least one text is required.")
+    return text
+
+
+def _finite_frame_rows(X: Any, allow_nan: bool) -> NDArray[np.bool_]:
+    good = np.ones(X.shape[0], dtype=bool)
+    for column in range(X.shape[1]):
+        cells = X.iloc[:, column] if hasattr(X, "iloc") else X[:, column]
+        values = np.asarray(cells)
+        if values.dtype.kind == "f":
+            good &= ~np.isinf(values) if allow_nan else np.isfinite(values)
+    return good

@@ -1,0 +1,99 @@
+"""Any scikit-learn classifier as a member."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from poisonproof.learners.base import ABSTAIN, Learner, Member
+from poisonproof.learners.digest import state_digest
+from poisonproof.learners.streams import isolated_streams, seed_nested
+from poisonproof.partition.partitioned import Partition
+
+__all__ = ["ScikitLearner", "ScikitMember"]
+
+
+class ScikitMember(Member):
+    """A fitted scikit-learn classifier that votes.
+
+    Parameters
+    ----------
+    estimator : fitted classifier
+        Trained on one partition with class values as labels.
+    classes : ndarray of shape (C,)
+        The label set, sorted; a vote is an index into it.
+    seed, index : int
+        The key of the random streams at prediction time.
+    """
+
+    def __init__(self, estimator: Any, classes: NDArray[Any], seed: int, index: int) -> None:
+        self.estimator = estimator
+        self.classes = classes
+        self.seed = seed
+        self.index = index
+
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Predict, and turn class values into indices; a value outside the label set abstains.
+        """
+        with isolated_streams(self.seed, self.index), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            predicted = np.asarray(self.estimator.predict(X))
+        position = np.searchsorted(self.classes, predicted)
+        position = np.minimum(position, len(self.classes) - 1)
+        known = self.classes[position] == predicted
+        return np.where(known, position, ABSTAIN).astype(np.int16)
+
+    def digest(self) -> str:
+        """Return a digest of the fitted classifier."""
+        return state_digest(self.estimator)
+
+
+class ScikitLearner(Learner):
+    """Fits a clone of one scikit-learn classifier per partition.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The template; never fitted itself.
+    classes : ndarray of shape (C,)
+        The label set, sorted.
+
+    Guarantee
+    ---------
+    The member sees its partition, and random streams keyed by (seed, partition index): every
+    nested ``random_state``, and the global streams, which are restored afterwards.
+    """
+
+    def __init__(self, estimator: Any, classes: NDArray[Any]) -> None:
+        self.estimator = estimator
+        self.classes = classes
+
+    def specification(self) -> Mapping[str, Any]:
+        """Name the template and digest its parameters."""
+        kind = type(self.estimator)
+        return {
+            "learner": "scikit-learn",
+            "estimator": f"{kind.__module__}.{kind.__qualname__}",
+            "parameters": repr(self.estimator),
+            "digest": state_digest(self.estimator),
+        }
+
+    def fit_member(self, partition: Partition, n_classes: int, seed: int) -> Member:
+        """Fit a fresh clone on one partition."""
+        estimator = clone(self.estimator)
+        seed_nested(estimator, seed, partition.index)
+        weights = (
+            {}
+            if partition.sample_weight is None
+            else {"sample_weight": partition.sample_weight}
+        )
+        # Warnings are not part of f: a filter that turns them into errors would change members.
+        with isolated_streams(seed, partition.index), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimator.fit(partition.X, self.classes[partition.y], **weights)
+        return ScikitMember(estimator, self.classes, seed, partition.index)
