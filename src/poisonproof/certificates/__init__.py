@@ -1,1 +1,42 @@
+"""From votes to certificates: exact integer arithmetic that needs NumPy alone."""
 
+from __future__ import annotations
+
+from poisonproof.certificates.counting import ABSTAIN, count_votes
+from poisonproof.certificates.plurality import (
+    certify_votes,
+    plurality,
+    plurality_radius,
+    targeted_radius,
+)
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import (
+    OBSERVED_LABELS,
+    THREAT_NAMES,
+    TRUSTED_SAMPLES,
+    UNFORGEABLE_GROUPS,
+    UNITS,
+    Threat,
+    make_threat,
+    parse_threat,
+    resolve_threat,
+)
+
+__all__ = [
+    "ABSTAIN",
+    "OBSERVED_LABELS",
+    "THREAT_NAMES",
+    "TRUSTED_SAMPLES",
+    "UNFORGEABLE_GROUPS",
+    "UNITS",
+    "Certificates",
+    "Threat",
+    "certify_votes",
+    "count_votes",
+    "make_threat",
+    "parse_threat",
+    "plurality",
+    "plurality_radius",
+    "resolve_threat",
+    "targeted_radius",
+]

@@ -1,0 +1,239 @@
+"""The result of certification: labels, radii and what they mean."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poisonproof.certificates.classes import check_classes
+from poisonproof.certificates.threats import Threat
+from poisonproof.exceptions import InvalidInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Certificates"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificates:
+    """Predictions with the size of attack that each is proved to withstand.
+
+    Holds no test labels: it is what a deployed model hands out. Arrays are read-only. ``len``
+    gives the number of predictions; indexing with an integer, slice, mask or index array gives
+    the certificates of those rows.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n,)
+        Predicted class values, or class indices where `classes` is None.
+    radius : ndarray of int, shape (n,)
+        Largest certified attack, in units of `threat`; see `certify_votes`.
+    runner_up : ndarray of shape (n,)
+        The label closest to overtaking, in the form of `labels`.
+    counts : ndarray of int, shape (n, C)
+        Votes per class.
+    threat : Threat
+        What one unit of attack is and what is assumed.
+    n_members : int
+        Number of members that voted or abstained, k.
+    classes : ndarray of shape (C,) or None
+        Class values in the order of the columns of `counts`.
+    target : ndarray of shape (n,) or None
+        For targeted certificates the label aimed at, in the form of `labels`. The radius then
+        says that this label does not win; other labels may.
+
+    Guarantee
+    ---------
+    No attack of at most ``radius[i]`` units changes ``labels[i]`` (without `target`).
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_votes
+    >>> certificates = certify_votes([[0, 0, 1, -1], [1, 1, 1, 1]], n_classes=2)
+    >>> print(certificates)
+    2 predictions by a vote of 4 members over 2 classes, certified against rows inserted or deleted.
+    Radius: smallest 0, median 0, largest 1.
+    1 of 2 predictions (50.0 %) cannot be changed by 1 row inserted or deleted.
+    >>> certificates.with_classes(["ham", "spam"]).labels
+    array(['ham', 'spam'], dtype='<U4')
+    """
+
+    labels: NDArray[Any]
+    radius: NDArray[np.int64]
+    runner_up: NDArray[Any]
+    counts: NDArray[Any]
+    threat: Threat
+    n_members: int
+    classes: NDArray[Any] | None = None
+    target: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("labels", "radius", "runner_up", "counts", "classes", "target"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _read_only(value))
+        rows = self.radius.shape
+        if len(rows) != 1 or self.counts.ndim != 2:
+            raise InvalidInputError(
+                f"radius has shape (n,) and counts (n, C). Got {rows} and {self.counts.shape}."
+            )
+        for name in ("labels", "runner_up", "target"):
+            value = getattr(self, name)
+            if value is not None and value.shape != rows:
+                raise InvalidInputError(f"{name} must have shape {rows}. Got {value.shape}.")
+        if len(self.counts) != len(self.radius):
+            raise InvalidInputError(
+                f"counts must have {len(self.radius)} rows. Got {len(self.counts)}."
+            )
+        if self.radius.dtype.kind not in "iu" or self.counts.dtype.kind not in "iu":
+            raise InvalidInputError(
+                "radius and counts are integers. "
+                f"Got dtypes {self.radius.dtype} and {self.counts.dtype}."
+            )
+        if self.classes is not None:
+            check_classes(self.classes, self.n_classes)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, C."""
+        return int(self.counts.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.radius)
+
+    def __getitem__(self, rows: Any) -> Certificates:
+        chosen = np.atleast_1d(np.arange(len(self))[rows])
+        return replace(
+            self,
+            labels=self.labels[chosen],
+            radius=self.radius[chosen],
+            runner_up=self.runner_up[chosen],
+            counts=self.counts[chosen],
+            target=None if self.target is None else self.target[chosen],
+        )
+
+    def equals(self, other: object) -> bool:
+        """Say whether `other` has the same fields, values and dtypes."""
+        if not isinstance(other, Certificates):
+            return False
+        return all(
+            _same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
+        )
+
+    def with_classes(self, classes: ArrayLike) -> Certificates:
+        """Return the same certificates with class values in place of class indices.
+
+        Parameters
+        ----------
+        classes : array-like of shape (C,)
+            Distinct values; the one at position i takes the place of index i.
+        """
+        if self.classes is not None:
+            raise InvalidInputError(f"The labels are class values already: {self.classes!r}.")
+        values = check_classes(classes, self.n_classes)
+        return replace(
+            self,
+            labels=values[self.labels],
+            runner_up=values[self.runner_up],
+            classes=values,
+            target=None if self.target is None else values[self.target],
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas DataFrame with one row per prediction.
+
+        The columns are ``label``, ``radius``, ``runner_up``, ``target`` (targeted certificates
+        only) and ``votes_<class>`` for every class; ``frame.attrs["threat"]`` holds the threat.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415
+        except ImportError as error:
+            raise MissingExtraError("pandas", "data") from error
+        frame = pd.DataFrame(self.columns())
+        frame.attrs["threat"] = self.threat.to_dict()
+        return frame
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of `to_frame` by name, each of shape (n,)."""
+        table: dict[str, NDArray[Any]] = {
+            "label": self.labels,
+            "radius": self.radius,
+            "runner_up": self.runner_up,
+        }
+        if self.target is not None:
+            table["target"] = self.target
+        names = range(self.n_classes) if self.classes is None else self.classes.tolist()
+        for column, name in enumerate(names):
+            table[f"votes_{name}"] = self.counts[:, column]
+        return table
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a ``.npz``, ``.csv`` or ``.parquet`` file, whole or not at all.
+
+        All three keep everything, threat and classes included, and are read back by `load`.
+        Nothing is pickled. In CSV the first line is a comment that carries what the columns do
+        not; Parquet has it in the schema's metadata and needs the extra ``data``.
+        """
+        from poisonproof.certificates.files import save_certificates  # noqa: PLC0415
+
+        save_certificates(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Certificates:
+        """Read certificates written by `save`, by the suffix of `path`."""
+        from poisonproof.certificates.files import load_certificates  # noqa: PLC0415
+
+        return load_certificates(path)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Certificates: {len(self):,} predictions, {self.n_members:,} members, "
+            f"{self.n_classes} classes, threat {self.threat.code!r}, {self._spread()}>"
+        )
+
+    def __str__(self) -> str:
+        n, threat = len(self), self.threat
+        lines = [
+            f"{n:,} prediction{'' if n == 1 else 's'} by a vote of {self.n_members:,} "
+            f"member{'' if self.n_members == 1 else 's'} over {self.n_classes} "
+            f"class{'' if self.n_classes == 1 else 'es'}, certified against {threat.plural}."
+        ]
+        if n:
+            lines.append(f"{self._spread().capitalize()}.")
+            safe = int((self.radius >= 1).sum())
+            what = "changed" if self.target is None else "turned into its target"
+            lines.append(
+                f"{safe:,} of {n:,} predictions ({100 * safe / n:.1f} %) cannot be {what} by "
+                f"{threat.count(1)}."
+            )
+        lines += [f"Assumed: {sentence}." for sentence in threat.assumptions]
+        return "\n".join(lines)
+
+    def _spread(self) -> str:
+        if not len(self):
+            return "no radius"
+        # The lower median is a radius that occurs, so no half units are printed.
+        middle = np.sort(self.radius)[(len(self) - 1) // 2]
+        return (
+            f"radius: smallest {self.radius.min():,}, median {middle:,}, "
+            f"largest {self.radius.max():,}"
+        )
+
+
+def _read_only(value: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(value)
+    if array.flags.writeable:  # somebody could still write to it
+        array = array.copy()
+        array.setflags(write=False)
+    return array
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return left.dtype == right.dtype and np.array_equal(left, right)
+    return type(left) is type(right) and bool(left == right)

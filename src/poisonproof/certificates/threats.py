@@ -1,0 +1,266 @@
+"""Threat models: what an attacker may do, and in which unit a radius counts it.
+
+A radius without a unit means nothing. A `Threat` says what one unit of attack is (a row inserted
+or deleted, a sample relabelled, a group changed in any way), how many partitions such a unit can
+reach, and what else is taken for granted. It travels with every certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+
+__all__ = [
+    "OBSERVED_LABELS",
+    "THREAT_NAMES",
+    "TRUSTED_SAMPLES",
+    "UNFORGEABLE_GROUPS",
+    "UNITS",
+    "CertifyingPartitioner",
+    "Threat",
+    "make_threat",
+    "parse_threat",
+    "resolve_threat",
+    "uncertified",
+]
+
+OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely"
+"""Holds back a certificate whose classes were read from y instead of being declared."""
+
+TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
+"""What SS-DPA takes for granted: its features and its partitions are made from all samples."""
+
+UNFORGEABLE_GROUPS = "nobody can act under the identity of a group that is not theirs"
+"""What makes the group, and not the row, the unit of an attack."""
+
+_DEEDS = {
+    "insert_delete": "inserted or deleted",
+    "label_flip": "relabelled",
+    "replace": "changed in any way",
+}
+_PLURALS = {"row": "rows", "group": "groups", "sample": "samples"}
+
+THREAT_NAMES = tuple(_DEEDS)
+UNITS = tuple(_PLURALS)
+
+
+@dataclass(frozen=True)
+class Threat:
+    """One threat model with its unit.
+
+    Parameters
+    ----------
+    name : {"insert_delete", "label_flip", "replace"}
+        What the attacker does to one unit.
+    unit : {"row", "group", "sample"}
+        What is counted. A *sample* is a distinct sample with all rows that repeat it; a *group*
+        is everything that one contributor handed in.
+    touches : int
+        Largest number of partitions that one unit of attack can change. Changing a row moves it
+        from one partition to another, so a row replaced touches two; a group always stays in its
+        partition, so a group replaced touches one.
+    assumptions : tuple of str
+        Plain sentences that must hold for the certificate to hold.
+
+    Examples
+    --------
+    >>> threat = make_threat("replace")
+    >>> threat.touches, threat.count(1), threat.count(12)
+    (2, '1 row changed in any way', '12 rows changed in any way')
+    >>> Threat.from_dict(threat.to_dict()) == threat
+    True
+    """
+
+    name: str
+    unit: str = "row"
+    touches: int = 1
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_choice("threat", self.name, THREAT_NAMES)
+        _check_choice("unit of a threat", self.unit, UNITS)
+        if isinstance(self.touches, bool) or not isinstance(self.touches, int) or self.touches < 1:
+            raise InvalidInputError(
+                "touches counts the partitions that one unit of attack changes: a whole number, "
+                f"at least 1. Got {self.touches!r}."
+            )
+        if not all(isinstance(sentence, str) for sentence in self.assumptions):
+            raise InvalidInputError(f"Assumptions are sentences. Got {self.assumptions!r}.")
+        object.__setattr__(self, "assumptions", tuple(self.assumptions))
+
+    @property
+    def singular(self) -> str:
+        """One unit of attack in words."""
+        return f"{self.unit} {_DEEDS[self.name]}"
+
+    @property
+    def plural(self) -> str:
+        """Several units of attack in words."""
+        return f"{_PLURALS[self.unit]} {_DEEDS[self.name]}"
+
+    @property
+    def code(self) -> str:
+        """The short form that `parse_threat` reads: ``"replace"`` or ``"replace/group"``."""
+        return self.name if self.unit == "row" else f"{self.name}/{self.unit}"
+
+    def count(self, size: int) -> str:
+        """Return an attack of `size` units in words."""
+        return f"{size:,} {self.singular if size == 1 else self.plural}"
+
+    def assuming(self, *sentences: str) -> Threat:
+        """Return this threat with further assumptions, each kept once."""
+        return replace(self, assumptions=tuple(dict.fromkeys(self.assumptions + sentences)))
+
+    def __str__(self) -> str:
+        words = self.plural
+        if self.assumptions:
+            words += f", assuming that {'; that '.join(self.assumptions)}"
+        return words
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the threat as JSON values."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "touches": self.touches,
+            "assumptions": list(self.assumptions),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Threat:
+        """Rebuild a threat from `to_dict`; anything missing or unknown raises."""
+        expected = {"name", "unit", "touches", "assumptions"}
+        if not isinstance(values, Mapping) or set(values) != expected:
+            raise InvalidInputError(f"A threat has the keys {sorted(expected)}. Got {values!r}.")
+        if not isinstance(values["assumptions"], list | tuple):
+            raise InvalidInputError(
+                f"Assumptions are a list of sentences. Got {values['assumptions']!r}."
+            )
+        return cls(values["name"], values["unit"], values["touches"], tuple(values["assumptions"]))
+
+
+class CertifyingPartitioner(Protocol):
+    """What a partitioner declares about the threats it stands up to."""
+
+    @property
+    def certifies(self) -> Mapping[str, int]:
+        """Threat name to partitions touched by one unit; the first entry is the default."""
+
+    @property
+    def unit(self) -> str:
+        """The unit in which its certificates count."""
+
+    @property
+    def hint(self) -> Mapping[str, str]:
+        """Threat name to what to use instead, for threats that are not certified."""
+
+
+def make_threat(
+    name: str, unit: str = "row", touches: int | None = None, assumptions: Iterable[str] = ()
+) -> Threat:
+    """Build a threat, filling in what follows from its name and unit.
+
+    Parameters
+    ----------
+    name, unit : str
+        See `Threat`.
+    touches : int, optional
+        Partitions that one unit changes. By default 2 for a row or sample replaced (it leaves one
+        partition and enters another) and 1 for everything else.
+    assumptions : iterable of str
+        Further assumptions. Groups always carry `UNFORGEABLE_GROUPS`.
+
+    Examples
+    --------
+    >>> print(make_threat("replace", unit="group"))
+    groups changed in any way, assuming that nobody can act under the identity of a group ...
+    """
+    if touches is None:
+        touches = 2 if name == "replace" and unit != "group" else 1
+    threat = Threat(name, unit, touches, tuple(assumptions))
+    return threat.assuming(UNFORGEABLE_GROUPS) if unit == "group" else threat
+
+
+def parse_threat(threat: str | Threat) -> Threat:
+    """Return a threat from its code; a `Threat` passes unchanged.
+
+    Examples
+    --------
+    >>> parse_threat("label_flip").plural
+    'rows relabelled'
+    >>> parse_threat("replace/group").touches
+    1
+    """
+    if isinstance(threat, Threat):
+        return threat
+    if not isinstance(threat, str):
+        raise InvalidInputError(
+            f"A threat is one of {', '.join(THREAT_NAMES)} (or a Threat). Got {threat!r}."
+        )
+    name, slash, unit = threat.partition("/")
+    return make_threat(name, unit if slash else "row")
+
+
+def resolve_threat(
+    asked: str | Threat | None,
+    partitioner: CertifyingPartitioner,
+    assumptions: Iterable[str] = (),
+) -> Threat:
+    """Return the threat that `partitioner` certifies when `asked` is requested.
+
+    Parameters
+    ----------
+    asked : str, Threat or None
+        A name such as ``"replace"`` counts in the partitioner's own unit; a code such as
+        ``"replace/group"`` or a `Threat` must match that unit. None is the partitioner's default.
+    partitioner : CertifyingPartitioner
+        Declares what it certifies.
+    assumptions : iterable of str
+        Assumptions that the caller adds.
+
+    Raises
+    ------
+    GuaranteeError
+        If the partitioner does not certify that threat in that unit.
+    """
+    scheme, certifies, unit = type(partitioner).__name__, partitioner.certifies, partitioner.unit
+    if asked is None:
+        asked = next(iter(certifies))
+    wanted = parse_threat(asked)
+    if wanted.name not in certifies:
+        raise uncertified(scheme, certifies, wanted.name, partitioner.hint)
+    unit_is_said = isinstance(asked, Threat) or "/" in asked
+    if unit_is_said and wanted.unit != unit:
+        raise GuaranteeError(
+            f"{scheme} counts its certificates in {_PLURALS[unit]}, but {wanted.plural} were asked "
+            f"(threat={wanted.code!r}). Ask threat={wanted.name!r}, or use a partitioner that "
+            f"keeps each {wanted.unit} in one partition."
+        )
+    given = wanted.assumptions if isinstance(asked, Threat) else ()
+    return make_threat(wanted.name, unit, certifies[wanted.name], (*given, *assumptions))
+
+
+def uncertified(
+    scheme: str, certifies: Iterable[str], asked: str, hint: Mapping[str, str]
+) -> GuaranteeError:
+    """Return the error that says what `scheme` certifies and what to use for `asked` instead.
+
+    Examples
+    --------
+    >>> print(uncertified("SortedIndex", ["label_flip"], "replace", {"replace": "ContentHash"}))
+    SortedIndex certifies label_flip only; threat='replace' is not proved. Use ContentHash.
+    """
+    advice = hint.get(asked, "a partitioner that certifies it")
+    advice = advice if advice.endswith(".") else f"Use {advice}."
+    known = " and ".join(certifies) or "no threat"
+    return GuaranteeError(
+        f"{scheme} certifies {known} only; threat={asked!r} is not proved. {advice}"
+    )
+
+
+def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidInputError(f"The {what} is one of {', '.join(allowed)}. Got {value!r}.")
