@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Progress", "Silent"]
+from poisonproof.exceptions import MissingExtraError
+
+__all__ = ["Progress", "RichProgress", "Silent", "make_progress"]
 
 
 class Progress(Protocol):
@@ -31,3 +33,43 @@ class Silent:
 
     def stop(self) -> None:
         """Ignore the end."""
+
+
+class RichProgress:
+    """A bar with count, elapsed time, rate and time left, drawn by rich."""
+
+    def __init__(self) -> None:
+        try:
+            from rich import progress as bars  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise MissingExtraError("rich", "cli") from error
+        self._bars = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TextColumn("{task.fields[rate]}"),
+            bars.TimeElapsedColumn(),
+            bars.TimeRemainingColumn(),
+            transient=True,
+        )
+
+    def start(self, total: int, description: str) -> None:
+        """Draw an empty bar."""
+        self._bars.start()
+        self._task = self._bars.add_task(description, total=total, rate="")
+
+    def advance(self, amount: int = 1) -> None:
+        """Move the bar."""
+        self._bars.advance(self._task, amount)
+        speed = self._bars.tasks[self._task].speed
+        self._bars.update(self._task, rate="" if speed is None else f"{speed:,.1f}/s")
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        self._bars.stop()
+        self._bars.remove_task(self._task)
+
+
+def make_progress(verbose: int) -> Progress:
+    """Return a bar if `verbose` is positive, else a listener that says nothing."""
+    return RichProgress() if verbose > 0 else Silent()

@@ -1,1 +1,1 @@
-
+"""How members are trained and asked."""

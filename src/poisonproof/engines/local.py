@@ -20,6 +20,7 @@ from poisonproof.progress import Progress
 
 __all__ = ["fit_one", "train"]
 
+
 def train(
     learner: Learner | BatchedLearner,
     data: PartitionedData,
@@ -50,9 +51,7 @@ def train(
         Told of every finished member.
     """
     if isinstance(learner, BatchedLearner):
-        return learner.fit_members(
-            data, which, n_classes, seed, n_jobs=n_jobs, progress=progress
-        )
+        return learner.fit_members(data, which, n_classes, seed, n_jobs=n_jobs, progress=progress)
     progress.start(len(which), "Training")
     members: list[Member] = []
     try:

@@ -1,1 +1,8 @@
+"""The scikit-learn contract: classifiers that certify what they predict."""
 
+from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.loading import load
+from poisonproof.estimators.rows import Rows
+from poisonproof.estimators.ssdpa import SSDPAClassifier
+
+__all__ = ["DPAClassifier", "Rows", "SSDPAClassifier", "load"]

@@ -1,7 +1,8 @@
 """What stands in front of the ensemble must learn nothing.
 
 A scaler fitted on the whole training set carries every row into every partition, and the proof is
-void. Such a step belongs inside the member: ``DPAClassifier(make_pipeline(StandardScaler(), ...))``.
+void. Such a step belongs inside the member:
+``DPAClassifier(make_pipeline(StandardScaler(), ...))``.
 """
 
 from __future__ import annotations

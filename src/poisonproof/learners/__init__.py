@@ -1,1 +1,1 @@
-
+"""What a member is: scikit-learn classifiers, closed-form learners, networks."""

@@ -101,7 +101,9 @@ class MemberList(Ensemble):
         if not errors:
             return
         first = min(errors)
-        with_model = sum(not isinstance(m, (ConstantMember, AbstainingMember)) for m in self.members)
+        with_model = sum(
+            not isinstance(m, (ConstantMember, AbstainingMember)) for m in self.members
+        )
         if len(errors) == with_model:
             raise InvalidRowsError(f"no member could vote on these rows; {errors[first]}")
         warnings.warn(
@@ -133,9 +135,7 @@ class MemberList(Ensemble):
         return MemberList(copy)
 
 
-def _ask(
-    members: Sequence[Member], X: Any
-) -> tuple[NDArray[np.int16], dict[int, str]]:
+def _ask(members: Sequence[Member], X: Any) -> tuple[NDArray[np.int16], dict[int, str]]:
     columns = np.full((n_rows(X), len(members)), ABSTAIN, dtype=np.int16)
     errors: dict[int, str] = {}
     # BLAS may round differently with another thread count, so every member is asked on one.

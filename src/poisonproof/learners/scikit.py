@@ -38,8 +38,7 @@ class ScikitMember(Member):
         self.index = index
 
     def votes(self, X: Any) -> NDArray[np.int16]:
-        """Predict, and turn class values into indices; a value outside the label set abstains.
-        """
+        """Predict, and turn class values into indices; a value outside the label set abstains."""
         with isolated_streams(self.seed, self.index), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             predicted = np.asarray(self.estimator.predict(X))
@@ -88,9 +87,7 @@ class ScikitLearner(Learner):
         estimator = clone(self.estimator)
         seed_nested(estimator, seed, partition.index)
         weights = (
-            {}
-            if partition.sample_weight is None
-            else {"sample_weight": partition.sample_weight}
+            {} if partition.sample_weight is None else {"sample_weight": partition.sample_weight}
         )
         # Warnings are not part of f: a filter that turns them into errors would change members.
         with isolated_streams(seed, partition.index), warnings.catch_warnings():

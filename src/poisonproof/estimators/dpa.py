@@ -1,0 +1,123 @@
+"""Deep Partition Aggregation: certified against inserted, deleted and changed rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+
+from poisonproof.estimators.aggregation import PartitionAggregation
+from poisonproof.estimators.surroundings import learns_nothing
+from poisonproof.exceptions import GuaranteeError
+from poisonproof.partition import PartitionedData, take_canonical
+
+__all__ = ["DPAClassifier"]
+
+
+class DPAClassifier(PartitionAggregation):
+    """A classifier that an attacker who inserts and deletes training rows cannot turn.
+
+    Every row is hashed into one of k partitions and one member is trained per partition, so one
+    poisoned row reaches one member; the plurality of the votes changes only if enough members do
+    (theorem 1 of Levine and Feizi, 2021).
+
+    Parameters
+    ----------
+    estimator : classifier, optional
+        What a member is: any scikit-learn classifier or pipeline. A decision tree by default.
+    n_partitions : int, default=50
+        Number of members, k. More members, larger certificates, less data for each.
+    partitioner : {"content", "pixel_sum", "group"} or partitioner, default="content"
+        Which partition a row falls into. "group" hashes the contributor instead of the row.
+    classes : array of shape (C,), optional
+        The label set. If it is not declared it is taken from `y`, and the certificates carry the
+        assumption that the attacker uses only these labels and removes none entirely.
+    features : transformer, optional
+        A fixed map of a sample that learns nothing from data, applied after partitioning.
+    invalid_rows : {"raise", "drop"}, default="raise"
+        What to do with a training row that has an unknown label or values no member can take.
+    n_jobs : int, optional
+        Worker processes. Has no influence on any member.
+    random_state : int, default=0
+        Random streams are keyed by it and the partition's index.
+    verbose : int, default=0
+        Whether to draw a progress bar.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        The label set, sorted.
+    partition_sizes_ : ndarray of shape (k,)
+        Rows per partition.
+    failures_ : dict of int to str
+        Why members abstain whose learner raised.
+    n_dropped_ : int
+        Training rows left out.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from poisonproof import DPAClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = DPAClassifier(DecisionTreeClassifier(), n_partitions=20, classes=range(10))
+    >>> certificates = clf.fit(X[:1500], y[:1500]).certify(X[1500:])
+    >>> bool(certificates.radius.max() >= 5)
+    True
+    """
+
+    threats: ClassVar = ("insert_delete", "label_flip", "replace")
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        n_partitions: int = 50,
+        *,
+        partitioner: Any = "content",
+        classes: Any = None,
+        features: Any = None,
+        invalid_rows: str = "raise",
+        n_jobs: int | None = None,
+        random_state: int = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.n_partitions = n_partitions
+        self.partitioner = partitioner
+        self.classes = classes
+        self.features = features
+        self.invalid_rows = invalid_rows
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _fit_features(self, data: PartitionedData) -> Any:
+        if self.features is None:
+            return None
+        if not learns_nothing(self.features):
+            raise GuaranteeError(
+                f"{type(self.features).__name__} learns from all training rows, so one inserted "
+                "row could reach every member. Put it inside the member's pipeline, use a fixed "
+                "map from poisonproof.features, or SSDPAClassifier if only labels are untrusted."
+            )
+        return clone(self.features).fit(take_canonical(data.X, data.order[:1]))
+
+    def _member_data(self, data: PartitionedData) -> PartitionedData:
+        if self.features_ is None:
+            return data
+        if getattr(self.features_, "learns_nothing", False):
+            return replace(data, X=self.features_.transform(data.X))
+        # Nothing is known about how this map treats rows that it sees together, so it sees the
+        # rows of one partition at a time.
+        parts = [self.features_.transform(partition.X) for partition in data if len(partition)]
+        stacked = (
+            sparse.vstack(parts, format="csr")
+            if sparse.issparse(parts[0])
+            else np.concatenate(parts)
+        )
+        back = np.empty_like(data.order)
+        back[data.order] = np.arange(len(data.order))
+        return replace(data, X=stacked[back])

@@ -1,0 +1,120 @@
+"""Members as bytes: scikit-learn objects through skops, arrays through safetensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import skops.io
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+from skops.io.exceptions import UntrustedTypesFoundException
+
+from poisonproof.exceptions import StoreError
+from poisonproof.learners.base import Ensemble, Member
+from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
+from poisonproof.learners.scikit import ScikitMember
+from poisonproof.store.trees import check_trees
+
+__all__ = ["decode_ensemble", "decode_object", "encode_ensemble", "encode_object"]
+
+TRUSTED = ("sklearn.tree._tree.Tree",)
+"""Types that skops does not trust and that are checked here after loading (see `check_trees`)."""
+
+_BATCHED: dict[str, tuple[str, str]] = {}
+"""Kinds of ensemble that export arrays: name to (module, class)."""
+
+
+def encode_object(value: Any) -> bytes:
+    """Encode a scikit-learn object, fitted or not, without pickle."""
+    data: bytes = skops.io.dumps(value)
+    return data
+
+
+def decode_object(data: bytes, name: str, trusted: Iterable[str] = ()) -> Any:
+    """Decode what `encode_object` wrote; types outside scikit-learn and `trusted` are refused."""
+    try:
+        value = skops.io.loads(data, trusted=[*TRUSTED, *trusted])
+    except UntrustedTypesFoundException as error:
+        raise StoreError(
+            f"{name} holds types that poisonproof does not load by itself: {error.unsafe}. If you "
+            "trust where the model comes from, name them: load(path, trusted=[...])."
+        ) from error
+    except Exception as error:
+        raise StoreError(f"{name} cannot be decoded: {type(error).__name__}: {error}.") from error
+    check_trees(value, name)
+    return value
+
+
+def encode_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the manifest entry and the files of an ensemble."""
+    if isinstance(ensemble, MemberList):
+        entries = [_member_entry(member) for member in ensemble.members]
+        fitted = {
+            str(index): member.estimator
+            for index, member in enumerate(ensemble.members)
+            if isinstance(member, ScikitMember)
+        }
+        return {"kind": "list", "members": entries}, {"members.skops": encode_object(fitted)}
+    for kind, (module, name) in _BATCHED.items():
+        if type(ensemble).__name__ == name and type(ensemble).__module__ == module:
+            meta, arrays = ensemble.export()  # type: ignore[attr-defined]
+            contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+            return {"kind": kind, "meta": meta}, {"members.safetensors": save_arrays(contiguous)}
+    raise StoreError(f"ensembles of type {type(ensemble).__name__} cannot be saved.")
+
+
+def decode_ensemble(
+    entry: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    classes: NDArray[Any],
+    seed: int,
+    trusted: Iterable[str] = (),
+) -> Ensemble:
+    """Rebuild an ensemble from its manifest entry and files."""
+    kind = entry.get("kind")
+    if kind == "list":
+        fitted = decode_object(files["members.skops"], "members.skops", trusted)
+        return MemberList(
+            [
+                _decode_member(item, fitted.get(str(index)), classes, seed, index)
+                for index, item in enumerate(entry["members"])
+            ]
+        )
+    if kind not in _BATCHED:
+        raise StoreError(f"unknown kind of ensemble {kind!r}; a newer poisonproof may know it.")
+    module, name = _BATCHED[kind]
+    try:
+        arrays = load_arrays(files["members.safetensors"])
+    except SafetensorError as error:
+        raise StoreError(f"members.safetensors cannot be decoded: {error}.") from error
+    restored: Ensemble = getattr(import_module(module), name).restore(entry["meta"], arrays)
+    return restored
+
+
+def _member_entry(member: Member) -> dict[str, Any]:
+    if isinstance(member, ConstantMember):
+        return {"constant": member.label}
+    if isinstance(member, AbstainingMember):
+        return {"abstains": member.reason}
+    if isinstance(member, ScikitMember):
+        return {"fitted": True}
+    raise StoreError(f"members of type {type(member).__name__} cannot be saved.")
+
+
+def _decode_member(
+    item: Any, estimator: Any, classes: NDArray[Any], seed: int, index: int
+) -> Member:
+    if isinstance(item, dict):
+        if isinstance(item.get("constant"), int) and 0 <= item["constant"] < len(classes):
+            return ConstantMember(item["constant"])
+        if "abstains" in item and isinstance(item["abstains"], str | None):
+            return AbstainingMember(item["abstains"])
+        if item.get("fitted") is True and estimator is not None:
+            return ScikitMember(estimator, classes, seed, index)
+    raise StoreError(f"the manifest's entry of member {index} is damaged: {json.dumps(item)[:80]}.")
