@@ -1,0 +1,74 @@
+"""The machine under the members: what must be pinned, and what must be recorded."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.learners.torch.specification import TorchSpec
+
+__all__ = ["deterministic", "fingerprint", "require_device"]
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+
+
+def require_device(spec: TorchSpec) -> torch.device:
+    """Return the device of a specification, or say that it is missing."""
+    if spec.device == "cuda":
+        if not torch.cuda.is_available():
+            raise InvalidInputError(
+                "device='cuda' was asked, but torch sees no CUDA device. Use device='cpu', which"
+                " is another model: its members have other bits."
+            )
+        # Several streams share one workspace unless its size is fixed before cuBLAS starts.
+        wanted = os.environ.setdefault(_WORKSPACE, ":4096:8")
+        if wanted not in (":4096:8", ":16:8"):
+            raise GuaranteeError(
+                f"{_WORKSPACE}={wanted!r} makes cuBLAS depend on scheduling; unset it or use"
+                " ':4096:8'."
+            )
+    return torch.device(spec.device)
+
+
+def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
+    """Return what else decides bits: library versions, processor, threads."""
+    found: dict[str, str | int] = {"torch": torch.__version__, "threads": spec.threads}
+    if spec.device == "cuda" and torch.cuda.is_available():
+        found["processor"] = torch.cuda.get_device_name()
+        found["cuda"] = str(torch.version.cuda)
+        found["cudnn"] = str(torch.backends.cudnn.version())
+    else:
+        found["processor"] = platform.machine()
+        found["instructions"] = str(torch.backends.cpu.get_cpu_capability())
+    if spec.execution == "fused":
+        import triton  # noqa: PLC0415 - an optional dependency of one execution
+
+        found["triton"] = triton.__version__
+    return found
+
+
+@contextmanager
+def deterministic(spec: TorchSpec) -> Iterator[None]:
+    """Pin threads and kernels while members are trained or asked, then restore the caller's."""
+    threads = torch.get_num_threads()
+    algorithms = torch.are_deterministic_algorithms_enabled()
+    cudnn = torch.backends.cudnn
+    before = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    matmul = torch.backends.cuda.matmul.allow_tf32
+    torch.set_num_threads(spec.threads)
+    torch.use_deterministic_algorithms(True)
+    # Timing-based choices would let the load of the machine pick the kernel.
+    cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = False, True, False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(algorithms)
+        cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = before
+        torch.backends.cuda.matmul.allow_tf32 = matmul

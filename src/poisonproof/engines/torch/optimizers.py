@@ -1,0 +1,86 @@
+"""SGD and AdamW on stacked parameters, with a learning rate and an on-switch per lane.
+
+No quantity is shared by two lanes: no clipping over the stack, no common loss scale.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from poisonproof.learners.torch.specification import TorchSpec
+
+__all__ = ["LaneOptimizer"]
+
+
+class LaneOptimizer:
+    """Update rule with its state for S members at once.
+
+    Parameters
+    ----------
+    spec : TorchSpec
+        Rule and constants.
+    parameters : dict of tensors of shape (S, ...)
+        Changed by `step`.
+    """
+
+    def __init__(self, spec: TorchSpec, parameters: dict[str, Tensor]) -> None:
+        self.spec = spec
+        self.parameters = parameters
+        self.first = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        self.second: dict[str, Tensor] = {}
+        lanes = next(iter(parameters.values()))
+        self.count = torch.zeros(len(lanes), device=lanes.device, dtype=torch.float64)
+        if spec.optimizer == "adamw":
+            self.second = {name: torch.zeros_like(p) for name, p in parameters.items()}
+
+    @torch.no_grad()
+    def step(self, gradients: dict[str, Tensor], rates: Tensor, active: Tensor) -> None:
+        """Move the active lanes; the others keep parameters and state, bit for bit.
+
+        Parameters
+        ----------
+        gradients : dict of tensors of shape (S, ...)
+            One per parameter.
+        rates : float32 tensor of shape (S,)
+            Learning rate of each lane.
+        active : bool tensor of shape (S,)
+            Lanes with rows in this step.
+        """
+        moved = {}
+        self.count = torch.where(active, self.count + 1, self.count)
+        for name, gradient in gradients.items():
+            shape = (-1, *(1,) * (gradient.ndim - 1))
+            rule = self._sgd if self.spec.optimizer == "sgd" else self._adamw
+            moved[name] = rule(name, gradient, rates.view(shape), shape)
+        if self.spec.on_nan == "last_finite":
+            for new, *_ in moved.values():
+                active = active & torch.isfinite(new).flatten(1).all(dim=1)
+        everyone = bool(active.all()) if active.device.type == "cpu" else False
+        for name, (new, first, second) in moved.items():
+            on = active.view(-1, *(1,) * (new.ndim - 1))
+            keep = (lambda a, b: a) if everyone else (lambda a, b, on=on: torch.where(on, a, b))
+            self.parameters[name].copy_(keep(new, self.parameters[name]))
+            self.first[name] = keep(first, self.first[name])
+            if second is not None:
+                self.second[name] = keep(second, self.second[name])
+
+    def _sgd(
+        self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor, None]:
+        parameter = self.parameters[name]
+        gradient = gradient + self.spec.weight_decay * parameter
+        velocity = self.first[name] * self.spec.momentum + gradient
+        ahead = gradient + self.spec.momentum * velocity if self.spec.nesterov else velocity
+        return parameter - rate * ahead, velocity, None
+
+    def _adamw(
+        self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        parameter, (beta1, beta2) = self.parameters[name], self.spec.betas
+        first = self.first[name] * beta1 + gradient * (1.0 - beta1)
+        second = self.second[name] * beta2 + gradient * gradient * (1.0 - beta2)
+        count = self.count.clamp(min=1).view(shape)
+        size = (second / (1.0 - beta2**count).float()).sqrt() + self.spec.epsilon
+        decayed = parameter * (1.0 - rate * self.spec.weight_decay)
+        return decayed - rate * (first / (1.0 - beta1**count).float()) / size, first, second

@@ -1,0 +1,149 @@
+"""From partitions to finished members: stacks, workers, checkpoints, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+import torch
+from joblib import effective_n_jobs
+
+from poisonproof.engines.torch.checkpoint import Checkpoints
+from poisonproof.engines.torch.device import deterministic, require_device
+from poisonproof.engines.torch.memory import require_memory
+from poisonproof.engines.torch.rows import MemberRows, partition_rows
+from poisonproof.engines.torch.single import train_member
+from poisonproof.engines.torch.stacked import perceptron_forward, train_stack
+from poisonproof.engines.torch.state import MemberState
+from poisonproof.engines.torch.vectorised import first_parameters, module_forward
+from poisonproof.learners.torch.specification import TorchSpec
+from poisonproof.partition.partitioned import PartitionedData
+from poisonproof.progress import Progress
+
+__all__ = ["train_members"]
+
+_Group = list[MemberRows]
+_Train = Callable[[_Group], list[MemberState]]
+
+
+def train_members(
+    spec: TorchSpec,
+    data: PartitionedData,
+    which: Sequence[int],
+    seed: int,
+    *,
+    n_jobs: int | None,
+    progress: Progress,
+    checkpoints: Checkpoints | None = None,
+) -> list[MemberState]:
+    """Train the members of the partitions `which`, in any order, and return them in that order.
+
+    Guarantee
+    ---------
+    Workers, grouping, checkpoints and `which` itself only schedule.
+    """
+    device = require_device(spec)
+    require_memory(spec)
+    done: dict[int, MemberState] = {}
+    progress.start(len(which), "Training")
+    try:
+        with deterministic(spec):
+            train = _trainer(spec, seed, device)
+            waiting = _waiting(spec, data, which, checkpoints, done, progress)
+            for group, states in _run(train, _groups(spec, waiting), _workers(spec, n_jobs)):
+                for rows, state in zip(group, states, strict=True):
+                    done[state.index] = state
+                    if checkpoints is not None:
+                        checkpoints.save(rows, state)
+                progress.advance(len(states))
+    finally:
+        progress.stop()
+    return [done[index] for index in which]
+
+
+def _waiting(
+    spec: TorchSpec,
+    data: PartitionedData,
+    which: Sequence[int],
+    checkpoints: Checkpoints | None,
+    done: dict[int, MemberState],
+    progress: Progress,
+) -> Iterator[MemberRows]:
+    """Yield the members still to train; the empty and the finished are settled here."""
+    for index in dict.fromkeys(which):
+        rows = partition_rows(data[index], spec)
+        state = MemberState(index, {}) if len(rows) == 0 else None
+        if state is None and checkpoints is not None:
+            state = checkpoints.load(rows)
+        if state is None:
+            yield rows
+        else:
+            done[index] = state
+            progress.advance()
+
+
+def _groups(spec: TorchSpec, members: Iterator[MemberRows]) -> Iterator[_Group]:
+    width = 1 if spec.execution == "single" else spec.stack_width
+    while group := list(islice(members, width)):
+        yield group
+
+
+def _workers(spec: TorchSpec, n_jobs: int | None) -> int:
+    # A user's module may draw from torch's global stream, which threads would share.
+    alone = spec.device == "cuda" or spec.network == "custom"
+    return 1 if alone else int(effective_n_jobs(n_jobs))
+
+
+def _run(
+    train: _Train, groups: Iterator[_Group], workers: int
+) -> Iterator[tuple[_Group, list[MemberState]]]:
+    if workers == 1:
+        yield from ((group, train(group)) for group in groups)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        # A bounded window: partitions are gathered as they are needed, not all at once.
+        for window in iter(lambda: list(islice(groups, 4 * workers)), []):
+            yield from zip(window, pool.map(train, window), strict=True)
+
+
+def _trainer(spec: TorchSpec, seed: int, device: torch.device) -> _Train:
+    if spec.execution == "fused":
+        from poisonproof.engines.torch.fused.trainer import FusedTrainer  # noqa: PLC0415 - Triton
+
+        return FusedTrainer(spec, seed).train
+    if spec.execution == "vmap":
+        forward = module_forward(spec, device)
+        return lambda group: train_stack(
+            spec, group, seed, device, forward, first_parameters(spec, group, seed, device)
+        )
+    if spec.execution == "stacked":
+        return _pinned(
+            spec, lambda group: train_stack(spec, group, seed, device, perceptron_forward)
+        )
+    return _pinned(spec, lambda group: [_train_alone(spec, group[0], seed, device)])
+
+
+def _pinned(spec: TorchSpec, train: _Train) -> _Train:
+    def run(group: _Group) -> list[MemberState]:
+        torch.set_num_threads(spec.threads)  # OpenMP keeps this number per calling thread
+        return train(group)
+
+    return run
+
+
+def _train_alone(
+    spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device
+) -> MemberState:
+    """Train one member; what it raises becomes its abstention, not the ensemble's end."""
+    try:
+        if spec.network != "custom":
+            return train_member(spec, rows, seed, device)
+        with torch.random.fork_rng():
+            return train_member(spec, rows, seed, device)
+    except (MemoryError, OSError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if spec.network != "custom":
+            raise
+        return MemberState(rows.index, {}, f"{type(error).__name__}: {error}")

@@ -1,0 +1,66 @@
+"""One fitted deep member."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MemberState", "finished", "tensors_digest"]
+
+DIVERGED = "the loss or the weights stopped being finite"
+
+
+@dataclass(frozen=True)
+class MemberState:
+    """Weights, running statistics and normalisation of one member, on the host.
+
+    Attributes
+    ----------
+    index : int
+        Number of its partition.
+    tensors : mapping of str to ndarray
+        Empty for a member that abstains.
+    failure : str or None
+        Why it abstains; None for a trained member and for one without rows.
+    """
+
+    index: int
+    tensors: Mapping[str, NDArray[np.generic]]
+    failure: str | None = None
+
+    @property
+    def abstains(self) -> bool:
+        """Whether the member gives no vote."""
+        return not self.tensors
+
+    def digest(self) -> str:
+        """Return a digest of everything the member votes with."""
+        return tensors_digest(self.tensors, self.failure)
+
+
+def tensors_digest(tensors: Mapping[str, NDArray[np.generic]], failure: str | None) -> str:
+    """Return the SHA-256 of named arrays and a failure text."""
+    sha = hashlib.sha256((failure or "").encode())
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        sha.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        sha.update(array.data)
+    return sha.hexdigest()
+
+
+def finished(
+    index: int, tensors: Mapping[str, NDArray[np.generic]], *, diverged: bool
+) -> MemberState:
+    """Apply the rule for members that diverged: no weights, and the reason."""
+    broken = any(
+        not np.isfinite(array).all()
+        for array in tensors.values()
+        if np.issubdtype(array.dtype, np.floating)
+    )
+    if diverged or broken:
+        return MemberState(index, {}, f"TrainingDiverged: {DIVERGED}")
+    return MemberState(index, tensors)

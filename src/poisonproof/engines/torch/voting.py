@@ -1,0 +1,108 @@
+"""Scores and votes of finished members, streamed block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from poisonproof.engines.torch.device import deterministic, require_device
+from poisonproof.engines.torch.single import member_scores, prepare_module
+from poisonproof.engines.torch.stacked import perceptron_forward, stack_scores
+from poisonproof.engines.torch.state import MemberState
+from poisonproof.engines.torch.vectorised import module_forward
+from poisonproof.learners.base import ABSTAIN
+from poisonproof.learners.torch.networks import build
+from poisonproof.learners.torch.specification import TorchSpec
+
+__all__ = ["score_blocks", "votes_of"]
+
+Block = tuple[list[int], slice, Tensor]
+"""Positions of members, rows of the samples, and scores of shape (members, rows, C)."""
+
+
+def score_blocks(
+    spec: TorchSpec, members: Sequence[MemberState], X: NDArray[np.float32]
+) -> Iterator[Block]:
+    """Yield scores, some members on some rows at a time; abstaining members are left out.
+
+    Every launch has the shapes of the specification: `stack_width` lanes (the last stack repeats
+    its first member) and `vote_rows` samples (zeros fill the last block up).
+    """
+    device = require_device(spec)
+    voters = [place for place, member in enumerate(members) if not member.abstains]
+    with deterministic(spec):
+        if spec.execution == "fused":
+            from poisonproof.engines.torch.fused.trainer import fused_scores  # noqa: PLC0415
+
+            yield from fused_scores(spec, members, voters, X)
+        elif spec.execution == "single":
+            yield from _alone(spec, members, voters, X, device)
+        else:
+            yield from _together(spec, members, voters, X, device)
+
+
+def _blocks(spec: TorchSpec, X: NDArray[np.float32], device: torch.device) -> list[Tensor]:
+    blocks = []
+    for start in range(0, len(X), spec.vote_rows):
+        block = np.zeros((spec.vote_rows, *spec.input_shape), np.float32)
+        part = X[start : start + spec.vote_rows]
+        block[: len(part)] = part
+        blocks.append(torch.from_numpy(block).to(device))
+    return blocks
+
+
+def _rows(number: int, spec: TorchSpec, total: int) -> slice:
+    start = number * spec.vote_rows
+    return slice(start, min(start + spec.vote_rows, total))
+
+
+def _together(
+    spec: TorchSpec,
+    members: Sequence[MemberState],
+    voters: list[int],
+    X: NDArray[np.float32],
+    device: torch.device,
+) -> Iterator[Block]:
+    forward = perceptron_forward if spec.execution == "stacked" else module_forward(spec, device)
+    blocks = _blocks(spec, X, device)
+    for start in range(0, len(voters), spec.stack_width):
+        group = voters[start : start + spec.stack_width]
+        lanes = group + [group[0]] * (spec.stack_width - len(group))
+        tensors = {
+            name: torch.from_numpy(np.stack([members[i].tensors[name] for i in lanes])).to(device)
+            for name in members[group[0]].tensors
+        }
+        for number, block in enumerate(blocks):
+            rows = _rows(number, spec, len(X))
+            scores = stack_scores(spec, tensors, block, forward)
+            yield group, rows, scores[: len(group), : rows.stop - rows.start]
+
+
+def _alone(
+    spec: TorchSpec,
+    members: Sequence[MemberState],
+    voters: list[int],
+    X: NDArray[np.float32],
+    device: torch.device,
+) -> Iterator[Block]:
+    module = prepare_module(build(spec), spec, device)
+    blocks = _blocks(spec, X, device)
+    for place in voters:
+        tensors = {
+            name: torch.from_numpy(np.asarray(array)).to(device)
+            for name, array in members[place].tensors.items()
+        }
+        for number, block in enumerate(blocks):
+            rows = _rows(number, spec, len(X))
+            scores = member_scores(spec, module, tensors, block)
+            yield [place], rows, scores[None, : rows.stop - rows.start]
+
+
+def votes_of(scores: Tensor) -> NDArray[np.int16]:
+    """Return the first largest class per row; a row with a score that is NaN abstains."""
+    votes = torch.where(scores.isnan().any(dim=-1), ABSTAIN, scores.argmax(dim=-1))
+    return votes.to(torch.int16).cpu().numpy()
