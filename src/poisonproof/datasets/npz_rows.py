@@ -1,0 +1,109 @@
+"""Rows of NumPy files: an archive of arrays (npz), or samples alone (npy)."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.datasets.rows import RawRows
+from poisonproof.datasets.schema import Schema, label_text, listed
+from poisonproof.exceptions import InvalidInputError
+
+__all__ = ["load_array", "load_arrays", "read_npy_rows", "read_npz_rows"]
+
+_DAMAGE = (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+
+
+def read_npz_rows(path: Path, schema: Schema) -> RawRows:
+    """Read arrays by the names in the schema; samples of any shape become rows of numbers.
+
+    The features of a npz file have no names, so ``features`` and ``ignore`` do not apply.
+    """
+    if schema.features is not None or schema.ignore:
+        raise InvalidInputError(f"{path} has arrays, not named columns: nothing to pick or ignore.")
+    wanted = [schema.samples, schema.label, schema.groups, schema.weights]
+    arrays = load_arrays(path, [name for name in wanted if name is not None])
+    X = _samples(arrays[schema.samples], schema.samples, path)
+    for name in (schema.label, schema.groups, schema.weights):
+        if name is not None and arrays[name].shape not in {(len(X),), (len(X), 1)}:
+            raise InvalidInputError(
+                f"Array {name!r} of {path} has shape {arrays[name].shape}, but there are "
+                f"{len(X)} samples in {schema.samples!r}; one value per sample is needed."
+            )
+    return RawRows(
+        X=X,
+        labels=None if schema.label is None else _texts(arrays[schema.label]),
+        groups=None if schema.groups is None else _texts(arrays[schema.groups]),
+        weights=None
+        if schema.weights is None
+        else _numbers(arrays[schema.weights], schema.weights, path).reshape(-1).astype(np.float64),
+        names=None,
+        places=range(len(X)),
+        unit="row",
+    )
+
+
+def read_npy_rows(path: Path, schema: Schema) -> RawRows:
+    """Read samples without labels."""
+    asked = schema.label or schema.groups or schema.weights
+    if asked is not None:
+        raise InvalidInputError(f"{path} holds one array and no {asked!r}; use a npz file.")
+    X = _samples(load_array(path), path.name, path)
+    return RawRows(X, None, None, None, None, range(len(X)), "row")
+
+
+def load_arrays(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
+    """Return arrays of a npz file by name, without pickle."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            known = [name.removesuffix(".npy") for name in archive.namelist()]
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise InvalidInputError(
+                f"{path} has no array {listed(missing)}. It has {listed(known)}; name the ones to "
+                "use, for example --x-key x_train --y-key y_train."
+            )
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names}
+    except InvalidInputError:
+        raise
+    except _DAMAGE as error:
+        raise InvalidInputError(f"{path} is not a readable npz file: {error}") from error
+
+
+def load_array(path: Path) -> NDArray[Any]:
+    """Return the array in a npy file, without pickle."""
+    try:
+        with path.open("rb") as file:
+            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except _DAMAGE as error:
+        raise InvalidInputError(f"{path} is not a readable npy file: {error}") from error
+    return array
+
+
+def _samples(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
+    if array.ndim < 2:
+        raise InvalidInputError(
+            f"Array {name!r} of {path} has shape {array.shape}; samples have shape (n, d) or more."
+        )
+    return _numbers(array, name, path).reshape(len(array), int(np.prod(array.shape[1:])))
+
+
+def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
+    if array.dtype.kind not in "biuf":
+        raise InvalidInputError(
+            f"Array {name!r} of {path} has dtype {array.dtype}; numbers are needed."
+        )
+    return array
+
+
+def _texts(array: NDArray[Any]) -> list[str | None]:
+    # One text per distinct value: labels repeat.
+    values, inverse = np.unique(array.reshape(-1), return_inverse=True)
+    texts = [label_text(value) for value in values]
+    return [texts[index] for index in inverse.tolist()]

@@ -1,0 +1,201 @@
+"""Rows of a data file: as read, and as checked one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.datasets.schema import Schema, listed
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+
+__all__ = ["CheckedRows", "RawRows", "RowProblem", "check_rows"]
+
+
+@dataclass(frozen=True)
+class RowProblem:
+    """Why a row was rejected.
+
+    Attributes
+    ----------
+    place : int
+        Line of a text file, counted from 1; row of a binary file, counted from 0.
+    reason : str
+        What is wrong, naming the column.
+    """
+
+    place: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class RawRows:
+    """What a reader found, before any value is judged.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        Numbers; NaN where a cell is empty.
+    labels, groups : sequence of (str or None), length n, or None
+        Text, None where a cell is missing.
+    weights : ndarray of shape (n,) or None
+    names : tuple of str or None
+        Names of the d features, if the file has names.
+    places : ndarray of shape (n,) or range
+        Where each row stands in the file.
+    unit : {"line", "row"}
+        What `places` count.
+    problems : list of RowProblem
+        Rows that could not be read at all; they are not in the arrays.
+    """
+
+    X: NDArray[Any]
+    labels: Sequence[str | None] | None
+    groups: Sequence[str | None] | None
+    weights: NDArray[np.float64] | None
+    names: tuple[str, ...] | None
+    places: Sequence[int] | NDArray[np.int64]
+    unit: str
+    problems: list[RowProblem] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedRows:
+    """The rows of a file that fit the schema.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        Samples, finite or (where allowed) missing.
+    labels : ndarray of int, shape (n,), or None
+        Indices into the classes of the schema.
+    groups : ndarray of str objects, shape (n,), or None
+    weights : ndarray of float64, shape (n,), or None
+    names : tuple of str or None
+        Feature names, if the file has any.
+    problems : tuple of RowProblem
+        The rejected rows, in file order.
+    path : Path
+        The file.
+    unit : {"line", "row"}
+        What the places of the problems count.
+    """
+
+    X: NDArray[Any]
+    labels: NDArray[np.int64] | None
+    groups: NDArray[Any] | None
+    weights: NDArray[np.float64] | None
+    names: tuple[str, ...] | None
+    problems: tuple[RowProblem, ...]
+    path: Path
+    unit: str
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def refuse_problems(self, advice: str = "Correct the row.") -> None:
+        """Raise `InvalidRowsError` for the first rejected row, if there is one."""
+        if self.problems:
+            raise InvalidRowsError(f"{self.describe_problems()} {advice}")
+
+    def describe_problems(self) -> str:
+        """Return the first problem in words and the number of the others."""
+        first, others = self.problems[0], len(self.problems) - 1
+        text = f"{self.path}, {self.unit} {first.place}: {first.reason}"
+        if others:
+            text += f" ({others:,} more row{'s' * (others > 1)} rejected)"
+        return f"{text}."
+
+
+def check_rows(raw: RawRows, schema: Schema, path: Path) -> CheckedRows:
+    """Reject every row that does not fit the schema, each by itself."""
+    schema.check_count(raw.X.shape[1], path)
+    reasons: dict[int, str] = {}
+    _check_features(raw, schema, reasons)
+    codes = _check_labels(raw, schema, reasons)
+    _check_groups(raw, schema, reasons)
+    _check_weights(raw, schema, reasons)
+    good = np.ones(len(raw.X), dtype=bool)
+    good[list(reasons)] = False
+    found = [RowProblem(int(raw.places[row]), reason) for row, reason in reasons.items()]
+    problems = sorted([*raw.problems, *found], key=lambda problem: problem.place)
+    checked = CheckedRows(
+        X=raw.X if good.all() else raw.X[good],
+        labels=None if codes is None else codes[good],
+        groups=None if raw.groups is None else _text_array(raw.groups)[good],
+        weights=None if raw.weights is None else raw.weights[good],
+        names=raw.names,
+        problems=tuple(problems),
+        path=path,
+        unit=raw.unit,
+    )
+    if not len(checked):
+        if problems:
+            raise InvalidRowsError(f"{path} has no usable row. {checked.describe_problems()}")
+        raise InvalidInputError(f"{path} holds no rows.")
+    return checked
+
+
+def _check_features(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
+    if raw.X.dtype.kind != "f":
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(raw.X.sum(dtype=np.float64)):  # no infinity and no NaN, without a mask
+            return
+    bad = np.isinf(raw.X) if schema.allow_missing else ~np.isfinite(raw.X)
+    for row in np.flatnonzero(bad.any(axis=1)).tolist():
+        column = int(bad[row].argmax())
+        what = f"column {raw.names[column]!r}" if raw.names else f"feature {column}"
+        if np.isinf(raw.X[row, column]):
+            reasons[row] = f"{what} is infinite or too large for a float64"
+        else:
+            reasons[row] = f"{what} is missing, which this kind of model cannot take"
+
+
+def _check_labels(
+    raw: RawRows, schema: Schema, reasons: dict[int, str]
+) -> NDArray[np.int64] | None:
+    if raw.labels is None:
+        return None
+    index = {text: code for code, text in enumerate(schema.classes)}
+    codes = np.fromiter(
+        (index.get(text, -1) if text is not None else -1 for text in raw.labels),
+        dtype=np.int64,
+        count=len(raw.labels),
+    )
+    for row in np.flatnonzero(codes < 0).tolist():
+        text = raw.labels[row]
+        reasons.setdefault(
+            row,
+            f"the label is missing (column {schema.label!r})"
+            if text is None
+            else f"the label {text!r} is none of the declared classes {listed(schema.classes)}",
+        )
+    return codes
+
+
+def _check_groups(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
+    for row, text in enumerate(raw.groups or ()):
+        if not text:
+            reasons.setdefault(row, f"the group is missing (column {schema.groups!r})")
+
+
+def _check_weights(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
+    if raw.weights is None:
+        return
+    for row in np.flatnonzero(~(np.isfinite(raw.weights) & (raw.weights >= 0))).tolist():
+        reasons.setdefault(
+            row,
+            f"the weight {raw.weights[row]} (column {schema.weights!r}) is not a finite number of "
+            "at least 0",
+        )
+
+
+def _text_array(texts: Sequence[str | None]) -> NDArray[Any]:
+    array = np.empty(len(texts), dtype=object)
+    array[:] = list(texts)
+    return array

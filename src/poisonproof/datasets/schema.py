@@ -1,0 +1,168 @@
+"""What the columns of a data file mean: declared by the user, never guessed from the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from poisonproof.exceptions import InvalidInputError
+
+__all__ = ["Columns", "Schema", "label_text", "listed"]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Which column holds what.
+
+    Features are numbers (float64, an empty cell is a missing value), labels and groups are text,
+    weights are finite numbers that are not negative.
+
+    Parameters
+    ----------
+    classes : sequence of str
+        The label set as text, see `label_text`; needed where `label` is named.
+    label, groups, weights : str, optional
+        Columns (arrays of an npz file) with the label, the contributor and the weight of a row.
+    features : sequence of str, optional
+        Names of the feature columns, in the order of the result. By default every column that
+        `label`, `groups`, `weights` and `ignore` do not name, in the order of the file.
+    ignore : sequence of str
+        Columns that are left out.
+    others : {"ignore", "raise"}
+        What to do with columns that nothing above names, if `features` are given.
+    n_features : int, optional
+        How many features there must be.
+    allow_missing : bool
+        Whether a feature may be missing.
+    samples : str
+        Name of the array of an npz file that holds the samples.
+    """
+
+    classes: Sequence[str] = ()
+    label: str | None = None
+    groups: str | None = None
+    weights: str | None = None
+    features: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
+    others: str = "ignore"
+    n_features: int | None = None
+    allow_missing: bool = True
+    samples: str = "X"
+
+    def locate(self, header: Sequence[str], file: object) -> Columns:
+        """Find the declared columns in the header of a file.
+
+        Parameters
+        ----------
+        header : sequence of str
+            Column names in file order.
+        file : object
+            What the errors call the file.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column is missing, named twice, or not declared although all must be.
+
+        Examples
+        --------
+        >>> schema = Schema(label="kind", classes=("ham", "spam"), ignore=("id",))
+        >>> schema.locate(["id", "length", "links", "kind"], "mails.csv").features
+        (1, 2)
+        """
+        repeated = sorted({name for name in header if list(header).count(name) > 1})
+        if repeated:
+            raise InvalidInputError(f"{file} has more than one column named {listed(repeated)}.")
+        position = {name: index for index, name in enumerate(header)}
+        special = [name for name in (self.label, self.groups, self.weights) if name is not None]
+        named = [*special, *self.ignore, *(self.features or ())]
+        missing = [name for name in named if name not in position]
+        if missing:
+            raise InvalidInputError(
+                f"{file} has no column {listed(missing)}. Its columns are {listed(header)}."
+            )
+        rest = [name for name in header if name not in {*special, *self.ignore}]
+        features = rest if self.features is None else list(self.features)
+        self._check_features(features, rest, file)
+        return Columns(
+            features=tuple(position[name] for name in features),
+            label=None if self.label is None else position[self.label],
+            groups=None if self.groups is None else position[self.groups],
+            weights=None if self.weights is None else position[self.weights],
+        )
+
+    def check_count(self, n_features: int, file: object) -> None:
+        """Raise if a file has another number of features than declared."""
+        if n_features == 0:
+            raise InvalidInputError(f"{file} has no feature columns.")
+        if self.n_features is not None and n_features != self.n_features:
+            raise InvalidInputError(
+                f"{file} has {n_features} features per row, but the model was trained on "
+                f"{self.n_features}."
+            )
+
+    def _check_features(self, features: list[str], rest: list[str], file: object) -> None:
+        twice = {name for name in features if features.count(name) > 1 or name not in rest}
+        if twice:
+            raise InvalidInputError(
+                f"Column {listed(sorted(twice))} is declared twice; a feature column is named once "
+                "and is not the label, group, weight or an ignored column."
+            )
+        extra = [name for name in rest if name not in features]
+        if self.others == "raise" and extra:
+            raise InvalidInputError(
+                f"{file} has the column{'s' * (len(extra) > 1)} {listed(extra)}, which the model "
+                "does not know. Ignore what is no feature (on the command line: --ignore "
+                f"{','.join(extra)})."
+            )
+        if "" in features:
+            raise InvalidInputError(
+                f"Column {rest.index('') + 1} of {file} has no name. A column of row numbers is no "
+                "feature: write the file without it (in pandas index=False), or list the features."
+            )
+        self.check_count(len(features), file)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Positions of the declared columns in a file."""
+
+    features: tuple[int, ...]
+    label: int | None
+    groups: int | None
+    weights: int | None
+
+
+def label_text(value: Any) -> str | None:
+    """Return a stored label as the text that `Schema.classes` lists, None if it is missing.
+
+    The text depends on the value, not on the type of the column: whole numbers are written
+    without a point, so a column that one empty cell turned into floats still reads the same.
+
+    Examples
+    --------
+    >>> [label_text(value) for value in (7, 7.0, np.uint8(7), 0.5, True, "ham", b"ham", None)]
+    ['7', '7', '7', '0.5', 'True', 'ham', 'ham', None]
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return None
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="backslashreplace")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value)
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return names in quotes, the first few of many.
+
+    >>> listed(["a", "b"])
+    "'a', 'b'"
+    """
+    shown = ", ".join(repr(name) for name in list(names)[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
