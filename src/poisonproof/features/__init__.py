@@ -1,1 +1,25 @@
+"""Frozen maps of a sample: transformers that learn nothing."""
 
+from poisonproof.features.base import FrozenTransformer, learns_nothing, require_frozen
+from poisonproof.features.deskew import Deskew
+from poisonproof.features.exact import ExactRows, exact_product, exact_rows
+from poisonproof.features.fourier import RandomFourier
+from poisonproof.features.ngrams import HashedNGrams
+from poisonproof.features.orientation import OrientationHistogram
+from poisonproof.features.scale import FixedScale
+from poisonproof.features.scattering import Scattering
+
+__all__ = [
+    "Deskew",
+    "ExactRows",
+    "FixedScale",
+    "FrozenTransformer",
+    "HashedNGrams",
+    "OrientationHistogram",
+    "RandomFourier",
+    "Scattering",
+    "exact_product",
+    "exact_rows",
+    "learns_nothing",
+    "require_frozen",
+]

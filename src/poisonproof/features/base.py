@@ -1,0 +1,147 @@
+"""Transformers that learn nothing, and how DPA tells them from those that do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.pipeline import FeatureUnion, Pipeline
+from threadpoolctl import threadpool_limits
+
+from poisonproof.exceptions import GuaranteeError
+
+__all__ = ["FrozenTransformer", "learns_nothing", "require_frozen"]
+
+_CHUNK = 256
+
+
+class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
+    """Base class of the maps in this package.
+
+    A subclass implements `_map_chunk`. Rows are handed to it in chunks of one fixed size, the
+    last one filled up with empty rows, so that no array shape depends on the data.
+
+    Guarantee
+    ---------
+    `fit` learns nothing, and the features of a row are a function of that row and the
+    constructor's parameters alone, bit for bit: neither the other rows, nor the place of the row
+    among them, nor `n_jobs` can change them.
+    """
+
+    learns_nothing: ClassVar[bool] = True
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:
+        """Check the parameters and learn nothing.
+
+        Parameters
+        ----------
+        X, y : object
+            Not looked at.
+
+        Returns
+        -------
+        FrozenTransformer
+            This object.
+        """
+        self._check_parameters()
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Map every row of `X` by itself.
+
+        Parameters
+        ----------
+        X : array of shape (n, ...)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n, d), float32
+            Features.
+        """
+        self._check_parameters()
+        rows = self._check_rows(X)
+        starts = range(0, max(len(rows), 1), _CHUNK)
+        workers = min(effective_n_jobs(getattr(self, "n_jobs", None)), len(starts))
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+            first = self._map_chunk(_filled_up(rows, 0))
+            mapped = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
+            mapped[:_CHUNK] = first[: len(rows)]
+
+            def fill(start: int) -> None:
+                chunk = self._map_chunk(_filled_up(rows, start))
+                mapped[start : start + _CHUNK] = chunk[: len(rows) - start]
+
+            for _ in pool.map(fill, starts[1:]):
+                pass
+        return mapped
+
+    def _check_parameters(self) -> None:
+        """Raise InvalidInputError for parameters that make no sense."""
+
+    @abstractmethod
+    def _check_rows(self, X: Any) -> NDArray[Any]:
+        """Return `X` as an array whose first axis counts rows."""
+
+    @abstractmethod
+    def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """Map a chunk of the fixed size, row by row."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+
+def _filled_up(rows: NDArray[Any], start: int) -> NDArray[Any]:
+    chunk = rows[start : start + _CHUNK]
+    if len(chunk) == _CHUNK:
+        return chunk
+    filled = np.zeros((_CHUNK, *rows.shape[1:]), dtype=rows.dtype)
+    filled[: len(chunk)] = chunk
+    return filled
+
+
+def learns_nothing(transformer: Any) -> bool:
+    """Return whether `transformer` says that no row can influence the map of another.
+
+    Examples
+    --------
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from poisonproof.features import FixedScale
+    >>> learns_nothing(FixedScale(scale=255.0)), learns_nothing(StandardScaler())
+    (True, False)
+    """
+    if transformer is None or (isinstance(transformer, str) and transformer == "passthrough"):
+        return True
+    if isinstance(transformer, Pipeline):
+        return all(learns_nothing(step) for _, step in transformer.steps)
+    if isinstance(transformer, FeatureUnion):
+        return all(learns_nothing(step) for _, step in transformer.transformer_list)
+    return bool(getattr(transformer, "learns_nothing", False))
+
+
+def require_frozen(transformer: Any) -> None:
+    """Raise `GuaranteeError` unless `transformer` learns nothing.
+
+    A transformer fitted on the whole training set gives every row a say in every member: one
+    poisoned row could change all votes, and no certificate would hold.
+    """
+    if learns_nothing(transformer):
+        return
+    name = type(transformer).__name__
+    raise GuaranteeError(
+        f"{name} learns from the rows it is fitted on, so as a feature map shared by all members "
+        "one poisoned row could change every vote. Use a map from poisonproof.features (they "
+        f"learn nothing), or put {name} in a Pipeline with the estimator, so that each member "
+        "fits its own. If your own transformer truly maps each row by itself, say so with the "
+        "class attribute learns_nothing = True."
+    )

@@ -1,0 +1,302 @@
+"""What all closed-form learners share: one fit for a partition, for one or for k of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.base import BatchedLearner
+from poisonproof.learners.closed_form.lifts import lifted_columns, sample_matrix
+from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.stacked import StackedMembers
+from poisonproof.partition.partitioned import PartitionedData
+from poisonproof.partition.values import take_canonical
+from poisonproof.progress import Progress, Silent
+
+__all__ = ["MAX_BYTES", "ClosedFormClassifier"]
+
+MAX_BYTES = 2**28
+"""Working memory for votes unless told otherwise, in bytes."""
+
+_BLOCK_ROWS = 4096
+# Raise whenever the same partition and parameters would give other bits than before.
+_ARITHMETIC = 1
+
+
+class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
+    """Base class: a scikit-learn classifier that is also a learner of whole ensembles.
+
+    A subclass implements `_fit_rows` for one partition; `fit` calls it once and `fit_members` once
+    per partition, so a member is the classifier fitted on its partition, bit for bit.
+
+    Guarantee
+    ---------
+    A member is a function of the multiset of its partition's rows: they are sorted before anything
+    is added up, and every matrix that is factorised holds rows of that partition alone.
+    """
+
+    _members: ClassVar[type[StackedMembers]]
+    _takes_weights: ClassVar[bool] = True
+    # What only schedules is no part of a member.
+    _scheduling: ClassVar[frozenset[str]] = frozenset({"max_bytes"})
+
+    precision: Any
+    max_bytes: int
+
+    @abstractmethod
+    def _fit_rows(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.intp],
+        weight: NDArray[np.float64],
+        classes: NDArray[np.int16],
+        settings: dict[str, Any],
+    ) -> MemberParts:
+        """Fit one member on rows of at least two classes; ``classes[y]`` are their labels."""
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Raise InvalidInputError for parameters that make no sense."""
+
+    def _member_settings(self, n_features: int) -> dict[str, Any]:
+        """Return what decides votes beside the arrays of a member, as JSON."""
+        return {"lift": "none"}
+
+    def specification(self) -> Mapping[str, Any]:
+        """Return everything about this learner that can change a member's bits, as JSON."""
+        parameters = {
+            name: list(value) if isinstance(value, (tuple, np.ndarray)) else value
+            for name, value in self.get_params(deep=False).items()
+            if name not in self._scheduling
+        }
+        return {
+            "learner": type(self).__name__,
+            "parameters": parameters,
+            "arithmetic": _ARITHMETIC,
+            "blas_threads": 1,
+        }
+
+    def fit_members(
+        self,
+        data: PartitionedData,
+        which: Sequence[int],
+        n_classes: int,
+        seed: int,
+        *,
+        n_jobs: int | None,
+        progress: Progress,
+    ) -> StackedMembers:
+        """Train the members of the partitions `which`; the result has ``len(which)`` members.
+
+        An empty partition abstains, one of a single class always votes for it, and one on which
+        the arithmetic fails abstains with the reason in `failures`. `seed` is not used: nothing
+        is random.
+        """
+        self._check_weights_allowed(data.sample_weight)
+        settings = self._settings(_n_features(data.X), n_classes)
+        blocks = list(_blocks(data, which))
+        parts: list[MemberParts] = []
+        progress.start(len(which), "Training")
+        try:
+            with (
+                threadpool_limits(1, user_api="blas"),
+                ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool,
+            ):
+                fit = partial(self._fit_block, data, settings)
+                for fitted in pool.map(fit, blocks):
+                    parts.extend(fitted)
+                    progress.advance(len(fitted))
+        finally:
+            progress.stop()
+        return self._members.stack(settings, parts, self.max_bytes)
+
+    def _fit_block(
+        self, data: PartitionedData, settings: dict[str, Any], block: Sequence[int]
+    ) -> list[MemberParts]:
+        rows = np.concatenate([data.rows(index) for index in block])
+        samples = sample_matrix(take_canonical(data.X, rows))
+        ends = np.cumsum([len(data.rows(index)) for index in block])
+        return [
+            self._fit_or_abstain(samples[end - size : end], data, rows[end - size : end], settings)
+            for end, size in zip(ends, data.sizes[np.asarray(block, dtype=np.intp)], strict=True)
+        ]
+
+    def _fit_or_abstain(
+        self,
+        samples: NDArray[Any],
+        data: PartitionedData,
+        rows: NDArray[np.intp],
+        settings: dict[str, Any],
+    ) -> MemberParts:
+        weight = None if data.sample_weight is None else data.sample_weight[rows]
+        try:
+            return self._fit_partition(samples, data.y[rows], weight, settings)
+        except MemoryError:
+            raise
+        except Exception as error:
+            # One partition the learner cannot take must not stop the others.
+            reason = f"{type(error).__name__}: {error}"
+            return MemberParts(np.empty(0, dtype=np.int16), failure=reason)
+
+    def _fit_partition(
+        self,
+        samples: NDArray[Any],
+        y: NDArray[np.int64],
+        weight: NDArray[np.float64] | None,
+        settings: dict[str, Any],
+    ) -> MemberParts:
+        """Fit one member on class indices `y`; every partition is allowed."""
+        X = np.array(samples, dtype=np.float64, order="C") + 0.0
+        weights = np.ones(len(y)) if weight is None else np.array(weight, dtype=np.float64)
+        if not np.isfinite(X).all():
+            raise InvalidInputError("the partition holds NaN or infinity")
+        if not (np.isfinite(weights) & (weights >= 0)).all():
+            raise InvalidInputError("sample_weight must be finite and not negative")
+        order = _canonical_order(X, y, weights)
+        order = order[weights[order] > 0]
+        X, y, weights = X[order], y[order], weights[order]
+        classes, index = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            return MemberParts(classes.astype(np.int16))
+        with np.errstate(all="ignore"):
+            return self._fit_rows(X, index, weights, classes.astype(np.int16), settings)
+
+    def _settings(self, n_features: int, n_classes: int) -> dict[str, Any]:
+        self._check_parameters()
+        if self.precision not in {"single", "double"}:
+            raise InvalidInputError(
+                f"precision must be 'single' or 'double', but is {self.precision!r}."
+            )
+        settings = self._member_settings(n_features)
+        settings |= {
+            "n_classes": int(n_classes),
+            "n_features": int(n_features),
+            "n_columns": lifted_columns(n_features, settings),
+            "precision": self.precision,
+        }
+        return settings
+
+    def _check_weights_allowed(self, sample_weight: Any) -> None:
+        if sample_weight is not None and not self._takes_weights:
+            raise InvalidInputError(
+                f"{type(self).__name__} does not take sample_weight. Leave the weights out, or use "
+                "a learner that takes them, for example RidgeClassifier."
+            )
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        self._check_weights_allowed(sample_weight)
+        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        check_classification_targets(y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+        self.classes_, index = np.unique(y, return_inverse=True)
+        settings = self._settings(X.shape[1], len(self.classes_))
+        with threadpool_limits(1, user_api="blas"):
+            parts = self._fit_partition(X, index, sample_weight, settings)
+        self.members_ = self._members.stack(settings, [parts], self.max_bytes)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of every row of `X`, shape (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        votes = self.members_.votes(X, n_jobs=None, progress=Silent())[:, 0]
+        return np.asarray(self.classes_[votes])
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return one score per class, (n, C), or for two classes the difference of both, (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        scores = self.members_.scores(X, n_jobs=None, progress=Silent())[:, 0]
+        if len(self.classes_) == 2:
+            return np.asarray(scores[:, 1] - scores[:, 0])
+        return scores
+
+
+class WeightedClassifier(ClosedFormClassifier):
+    """A closed-form classifier whose rows may carry weights."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit one classifier.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Samples.
+        y : array of shape (n,)
+            Labels.
+        sample_weight : array of shape (n,), optional
+            Weights; a row of weight zero counts as absent.
+
+        Returns
+        -------
+        WeightedClassifier
+            This object, fitted.
+        """
+        return self._fit(X, y, sample_weight)
+
+
+class UnweightedClassifier(ClosedFormClassifier):
+    """A closed-form classifier whose rows all count alike."""
+
+    _takes_weights: ClassVar[bool] = False
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit one classifier.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Samples.
+        y : array of shape (n,)
+            Labels.
+
+        Returns
+        -------
+        UnweightedClassifier
+            This object, fitted.
+        """
+        return self._fit(X, y, None)
+
+
+def _canonical_order(
+    X: NDArray[np.float64], y: NDArray[Any], weights: NDArray[np.float64]
+) -> NDArray[np.intp]:
+    """Return an order of the rows that depends on their values only: rows that tie are equal."""
+    record = np.concatenate(
+        [X, y.astype(np.float64)[:, np.newaxis], weights[:, np.newaxis]], axis=1
+    )
+    as_bytes = record.view(np.dtype((np.void, record.shape[1] * record.itemsize)))
+    return np.argsort(as_bytes[:, 0], kind="stable")
+
+
+def _n_features(X: Any) -> int:
+    return int(np.prod(np.shape(X)[1:]))
+
+
+def _blocks(data: PartitionedData, which: Sequence[int]) -> Iterator[list[int]]:
+    """Group partitions so that a few thousand rows are gathered at once."""
+    block: list[int] = []
+    rows = 0
+    for index in which:
+        block.append(int(index))
+        rows += int(data.sizes[index])
+        if rows >= _BLOCK_ROWS:
+            yield block
+            block, rows = [], 0
+    if block:
+        yield block

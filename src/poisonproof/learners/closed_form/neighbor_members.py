@@ -1,0 +1,107 @@
+"""Members that let the nearest rows of their partition vote."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.features.exact import ExactRows
+from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.stacked import StackedMembers, Visit
+
+__all__ = ["NeighborMembers"]
+
+
+class NeighborMembers(StackedMembers):
+    """k-nearest neighbours inside each partition.
+
+    Rows at the same distance count in the order of the partition, classes with equally many
+    neighbours in the order of the classes. A partition with fewer rows lets all of them vote.
+    """
+
+    kind: ClassVar[str] = "neighbors"
+
+    @classmethod
+    def like(cls, settings: dict[str, Any]) -> MemberParts:
+        """Return a member without rows."""
+        dtype = np.float32 if settings["precision"] == "single" else np.float64
+        return MemberParts(
+            np.empty(0, dtype=np.int16),
+            {
+                "values": np.empty((0, settings["n_columns"]), dtype=dtype),
+                "exponents": np.empty(0, dtype=np.int32),
+                "labels": np.empty(0, dtype=np.int16),
+            },
+        )
+
+    @cached_property
+    def _closeness_terms(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Factor and constant with which a product orders rows by closeness to a test row."""
+        rows = ExactRows(self.rows["values"], self.rows["exponents"])
+        square = rows.square_lengths()
+        if self.settings["metric"] == "cosine":
+            length = np.sqrt(square)
+            factor = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0.0)
+            return factor, np.zeros(len(rows))
+        return 2 * rows.scales, square * rows.scales * rows.scales
+
+    def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
+        values = self.rows["values"]
+        factor, constant = self._closeness_terms
+        # A test row's own length is the same for all rows it is compared with.
+        scales = asked.scales if self.settings["metric"] == "euclidean" else np.ones(len(asked))
+        products = np.empty((self._tile_rows(), len(asked)), dtype=values.dtype)
+        closeness = np.empty(products.shape)
+        turned = asked.values.T
+        nearest = _Nearest(self.settings["n_neighbors"], len(asked))
+        for start, stop, inside in self._tiles():
+            tile, out = products[: stop - start], closeness[: stop - start]
+            np.matmul(values[start:stop], turned, out=tile)
+            np.multiply(tile, factor[start:stop, np.newaxis], out=out)
+            out *= scales
+            out -= constant[start:stop, np.newaxis]
+            for index, low, high in inside:
+                nearest.add(out[low - start : high - start], self.rows["labels"][low:high])
+                if high == self.offsets[index + 1]:
+                    visit(index, nearest.counts(self.classes[index]))
+                    nearest.forget()
+
+
+class _Nearest:
+    """The closest rows seen so far, for every test row, closest first."""
+
+    def __init__(self, n_neighbors: int, width: int) -> None:
+        self._n_neighbors = n_neighbors
+        self._width = width
+        self.forget()
+
+    def forget(self) -> None:
+        self._closeness: NDArray[np.float64] = np.empty((0, self._width))
+        self._labels: NDArray[np.int16] = np.empty((0, self._width), dtype=np.int16)
+
+    def add(self, closeness: NDArray[np.float64], labels: NDArray[np.int16]) -> None:
+        """Take in rows (r, width); those seen before win ties."""
+        pool = np.concatenate([self._closeness, closeness])
+        known = len(self._labels)
+        count = min(self._n_neighbors, len(pool))
+        best = np.empty((count, self._width))
+        owners = np.empty((count, self._width), dtype=np.int16)
+        here = np.arange(self._width)
+        for place in range(count):
+            at = pool.argmax(axis=0)
+            best[place] = pool[at, here]
+            owners[place] = labels[np.maximum(at - known, 0)]
+            if known:
+                old = at < known
+                owners[place, old] = self._labels[at[old], here[old]]
+            pool[at, here] = -np.inf
+        self._closeness, self._labels = best, owners
+
+    def counts(self, classes: NDArray[np.int16]) -> NDArray[np.float64]:
+        """Return how many of the nearest rows carry each class, shape (p, width)."""
+        equal = self._labels == classes[:, np.newaxis, np.newaxis]
+        counts: NDArray[np.float64] = np.add.reduce(equal, axis=1, dtype=np.float64)
+        return counts

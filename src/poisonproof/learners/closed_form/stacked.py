@@ -1,0 +1,312 @@
+"""Many closed-form members in a few arrays, asked together.
+
+A member is a stretch of rows (weight vectors, or its own training rows) and a short list of
+classes it has seen. The rows of all members lie one after the other in shared arrays, so the
+products of test rows with all of them are one stream of large tiles.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from poisonproof.exceptions import InvalidRowsError, StoreError
+from poisonproof.features.exact import ExactRows, exact_rows
+from poisonproof.learners.base import ABSTAIN, Ensemble
+from poisonproof.learners.closed_form.lifts import lift, sample_matrix
+from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.progress import Progress
+
+__all__ = ["StackedMembers", "restore_members"]
+
+_LANES = 64
+_WIDEST = 1024
+_KINDS: dict[str, type[StackedMembers]] = {}
+
+Visit = Callable[[int, NDArray[np.float64]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class StackedMembers(Ensemble):
+    """The members of one closed-form learner.
+
+    Attributes
+    ----------
+    settings : dict
+        What the members share and what decides their votes, as JSON.
+    offsets : ndarray of shape (k + 1,)
+        Rows of member i are ``offsets[i]:offsets[i + 1]`` of every array in `rows`.
+    classes : tuple of k ndarrays
+        The classes each member can vote for.
+    rows, single : mapping of str to ndarray
+        Arrays with one entry per row, and with one entry per member.
+    reasons : mapping of int to str
+        Why members abstain whose fit raised.
+    max_bytes : int
+        Working memory for asking, in bytes. Has no influence on any vote.
+
+    Guarantee
+    ---------
+    The products of test rows with member rows are exact, and everything after them is computed
+    entry by entry or from one member's entries alone. So the votes of a member on a test row are a
+    function of that member and that row: not of other members, other rows, tiles or threads.
+    """
+
+    settings: dict[str, Any]
+    offsets: NDArray[np.intp]
+    classes: tuple[NDArray[np.int16], ...]
+    rows: Mapping[str, NDArray[Any]]
+    single: Mapping[str, NDArray[Any]]
+    reasons: Mapping[int, str]
+    max_bytes: int
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        _KINDS[cls.kind] = cls
+
+    @classmethod
+    def stack(cls, settings: dict[str, Any], parts: Sequence[MemberParts], max_bytes: int) -> Self:
+        """Put the members one after the other."""
+        like = cls.like(settings)
+        sizes = [len(part.rows["exponents"]) if part.rows else 0 for part in parts]
+        return cls(
+            settings=settings,
+            offsets=np.concatenate([[0], np.cumsum(sizes, dtype=np.intp)]).astype(np.intp),
+            classes=tuple(part.classes for part in parts),
+            rows={
+                name: _joined([part.rows[name] for part in parts if part.rows], empty)
+                for name, empty in like.rows.items()
+            },
+            single={
+                name: _joined([part.single.get(name, zero)[np.newaxis] for part in parts], zero)
+                for name, zero in like.single.items()
+            },
+            reasons={i: part.failure for i, part in enumerate(parts) if part.failure is not None},
+            max_bytes=max_bytes,
+        )
+
+    @classmethod
+    @abstractmethod
+    def like(cls, settings: dict[str, Any]) -> MemberParts:
+        """Return a member without rows: the names, dtypes and shapes of its arrays."""
+
+    @abstractmethod
+    def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
+        """Call ``visit(i, scores)`` with scores (p_i, width) for each member with rows."""
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def member(self, index: int) -> MemberParts:
+        """Return the arrays of one member."""
+        here = slice(self.offsets[index], self.offsets[index + 1])
+        return MemberParts(
+            self.classes[index],
+            {name: array[here] for name, array in self.rows.items()},
+            {name: array[index] for name, array in self.single.items()},
+            self.reasons.get(index),
+        )
+
+    def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
+        """Ask every member about every row of `X`; shape (n, k)."""
+        samples = self._samples(X)
+        votes = np.empty((len(samples), len(self)), dtype=np.int16)
+        constant = np.full((len(self), 1), ABSTAIN, dtype=np.int16)
+        for index, classes in enumerate(self.classes):
+            if len(classes) == 1:
+                constant[index] = classes[0]
+
+        def ask(start: int, stop: int) -> None:
+            answers = np.empty((len(self), _padded(stop - start)), dtype=np.int16)
+            answers[:] = constant
+
+            def visit(index: int, scores: NDArray[np.float64]) -> None:
+                np.take(self.classes[index], scores.argmax(axis=0), out=answers[index])
+
+            self._score_chunk(self._chunk(samples, start, stop), visit)
+            votes[start:stop] = answers[:, : stop - start].T
+
+        self._stream(ask, len(samples), n_jobs, progress)
+        return votes
+
+    def scores(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.float64]:
+        """Return every member's score for every class, shape (n, k, C).
+
+        A class that is not in a member's partition has the score minus infinity.
+        """
+        samples = self._samples(X)
+        n_classes = self.settings["n_classes"]
+        scores = np.full((len(samples), len(self), n_classes), -np.inf)
+        for index, classes in enumerate(self.classes):
+            scores[:, index, classes] = 0.0
+
+        def ask(start: int, stop: int) -> None:
+            asked = self._chunk(samples, start, stop)
+            worth = self._worth(asked)[: stop - start, np.newaxis]
+
+            def visit(index: int, block: NDArray[np.float64]) -> None:
+                unit = worth * self._unit(index)
+                scores[start:stop, index, self.classes[index]] = block[:, : stop - start].T * unit
+
+            self._score_chunk(asked, visit)
+
+        self._stream(ask, len(samples), n_jobs, progress)
+        return scores
+
+    def _worth(self, asked: ExactRows) -> NDArray[np.float64]:
+        """Return by what a test row's scores are to be multiplied, shape (width,)."""
+        return np.ones(len(asked))
+
+    def _unit(self, index: int) -> float:
+        """Return by what a member's scores are to be multiplied."""
+        return 1.0
+
+    def _samples(self, X: Any) -> NDArray[Any]:
+        samples = sample_matrix(X)
+        if samples.shape[1] != self.settings["n_features"]:
+            raise InvalidRowsError(
+                f"X has {samples.shape[1]} features, but the members were fitted on "
+                f"{self.settings['n_features']}."
+            )
+        return samples
+
+    def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> ExactRows:
+        """Return test rows as integers, filled up so that no SIMD remainder loop is ever used."""
+        block = np.zeros((_padded(stop - start), samples.shape[1]))
+        block[: stop - start] = samples[start:stop]
+        return exact_rows(lift(block, self.settings), self.settings["precision"])
+
+    def _stream(
+        self, ask: Callable[[int, int], None], n: int, n_jobs: int | None, progress: Progress
+    ) -> None:
+        """Call `ask` on stretches of rows that fit into the working memory."""
+        workers = effective_n_jobs(n_jobs)
+        per_row = 2 * len(self) + 16 * self.settings["n_columns"] + 16 * self._tile_rows()
+        lanes = self.max_bytes // (workers * per_row * _LANES)
+        width = int(np.clip(lanes, 1, _WIDEST // _LANES)) * _LANES
+        spans = [(start, min(start + width, n)) for start in range(0, n, width)]
+        progress.start(n, "Voting")
+        try:
+            with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+                for (start, stop), _ in zip(
+                    spans, pool.map(lambda span: ask(*span), spans), strict=True
+                ):
+                    progress.advance(stop - start)
+        finally:
+            progress.stop()
+
+    def _tile_rows(self) -> int:
+        return 256
+
+    def _tiles(self) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
+        """Cut all rows into tiles: start, stop, and the (member, from, to) that lie inside.
+
+        A member longer than a tile is cut; all others lie in one tile. Products are exact, so how
+        rows are cut changes no bit.
+        """
+        limit = self._tile_rows()
+        start = int(self.offsets[0])
+        inside: list[tuple[int, int, int]] = []
+        for index in range(len(self)):
+            low, high = int(self.offsets[index]), int(self.offsets[index + 1])
+            if high == low:
+                continue
+            if inside and high - start > limit:
+                yield start, low, inside
+                start, inside = low, []
+            while high - start > limit:
+                yield start, start + limit, [(index, start, start + limit)]
+                start += limit
+            inside.append((index, start if low < start else low, high))
+        if inside:
+            yield start, int(self.offsets[-1]), inside
+
+    def digests(self) -> list[str]:
+        """Return one digest per member, over its arrays and the shared settings."""
+        head = json.dumps([self.kind, self.settings], sort_keys=True).encode()
+        return [self.member(index).digest(head) for index in range(len(self))]
+
+    def failures(self) -> dict[int, str]:
+        """Return the reason of every member that abstains because its fit raised."""
+        return dict(self.reasons)
+
+    def replaced(self, which: Sequence[int], members: Ensemble) -> Self:
+        """Return a copy in which member ``which[j]`` is member j of `members`."""
+        if not isinstance(members, type(self)) or members.settings != self.settings:
+            raise TypeError(
+                "Members can be replaced by members of the same learner with the same settings "
+                f"only, but {type(self).__name__} met {type(members).__name__}."
+            )
+        new = dict(zip(which, range(len(members)), strict=True))
+        parts = [members.member(new[i]) if i in new else self.member(i) for i in range(len(self))]
+        return self.stack(self.settings, parts, self.max_bytes)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the members as JSON and named arrays, for `restore_members`."""
+        meta = {
+            "kind": self.kind,
+            "settings": self.settings,
+            "failures": {str(i): reason for i, reason in self.reasons.items()},
+            "max_bytes": self.max_bytes,
+        }
+        counts = np.array([len(classes) for classes in self.classes], dtype=np.int64)
+        arrays: dict[str, NDArray[Any]] = {
+            "offsets": self.offsets.astype(np.int64),
+            "class_offsets": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            "classes": _joined(list(self.classes), np.empty(0, dtype=np.int16)),
+        }
+        arrays |= {f"rows.{name}": array for name, array in self.rows.items()}
+        arrays |= {f"single.{name}": array for name, array in self.single.items()}
+        return meta, arrays
+
+    @classmethod
+    def restore(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the members that `export` described."""
+        cuts = arrays["class_offsets"]
+        return cls(
+            settings=dict(meta["settings"]),
+            offsets=arrays["offsets"].astype(np.intp),
+            classes=tuple(arrays["classes"][cuts[i] : cuts[i + 1]] for i in range(len(cuts) - 1)),
+            rows=_named(arrays, "rows."),
+            single=_named(arrays, "single."),
+            reasons={int(i): reason for i, reason in meta["failures"].items()},
+            max_bytes=int(meta["max_bytes"]),
+        )
+
+    def with_memory(self, max_bytes: int) -> Self:
+        """Return the same members, to be asked within another working memory."""
+        return replace(self, max_bytes=max_bytes)
+
+
+def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StackedMembers:
+    """Return the ensemble that `StackedMembers.export` described."""
+    kind = meta.get("kind")
+    if kind not in _KINDS:
+        raise StoreError(f"Unknown kind of members {kind!r}; known are {sorted(_KINDS)}.")
+    return _KINDS[kind].restore(meta, arrays)
+
+
+def _padded(n: int) -> int:
+    return -(-n // _LANES) * _LANES
+
+
+def _joined(arrays: Sequence[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate(arrays) if arrays else empty
+
+
+def _named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
