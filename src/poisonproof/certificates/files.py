@@ -121,6 +121,7 @@ def _describe(certificates: Certificates) -> dict[str, Any]:
         "format": _FORMAT,
         "version": _VERSION,
         "threat": certificates.threat.to_dict(),
+        "n_rows": len(certificates),
         "n_members": certificates.n_members,
         "n_classes": certificates.n_classes,
         "classes": listed,
@@ -134,6 +135,8 @@ def _assemble(columns: Columns, description: dict[str, Any]) -> Certificates:
             f"format {description['format']!r} version {description['version']!r}, "
             f"known is {_FORMAT!r} version {_VERSION}"
         )
+    if len(columns["radius"]) != description["n_rows"]:
+        raise ValueError(f"{len(columns['radius'])} rows, but {description['n_rows']} were saved")
     dtypes, n_classes = description["dtypes"], description["n_classes"]
     listed = description["classes"]
     classes = None if listed is None else np.array(listed, dtype=dtypes["classes"])
@@ -189,15 +192,14 @@ def _write_csv(file: IO[bytes], columns: Columns, description: str) -> None:
 
 
 def _read_csv(file: IO[bytes]) -> tuple[Columns, str]:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    first = text.readline()
-    if not first.startswith(_COMMENT):
-        raise ValueError(f"the first line does not begin with {_COMMENT.strip()!r}")
-    reader = csv.reader(text, strict=True)
-    header = next(reader, [])
-    rows = list(zip(*reader, strict=True)) or [()] * len(header)
-    columns = {name: np.array(row, dtype=np.str_) for name, row in zip(header, rows, strict=True)}
-    return columns, first.removeprefix(_COMMENT)
+    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+        first = text.readline()
+        if not first.startswith(_COMMENT):
+            raise ValueError(f"the first line does not begin with {_COMMENT.strip()!r}")
+        header, *rows = csv.reader(text, strict=True)
+    columns = list(zip(*rows, strict=True)) or [()] * len(header)
+    named = zip(header, columns, strict=True)
+    return {name: np.array(column, dtype=np.str_) for name, column in named}, first[len(_COMMENT) :]
 
 
 def _write_parquet(file: IO[bytes], columns: Columns, description: str) -> None:

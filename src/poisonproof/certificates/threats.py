@@ -92,14 +92,19 @@ class Threat:
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
 
     @property
+    def deed(self) -> str:
+        """What happens to the units attacked, in words."""
+        return _DEEDS[self.name]
+
+    @property
     def singular(self) -> str:
         """One unit of attack in words."""
-        return f"{self.unit} {_DEEDS[self.name]}"
+        return f"{self.unit} {self.deed}"
 
     @property
     def plural(self) -> str:
         """Several units of attack in words."""
-        return f"{_PLURALS[self.unit]} {_DEEDS[self.name]}"
+        return f"{_PLURALS[self.unit]} {self.deed}"
 
     @property
     def code(self) -> str:
@@ -107,8 +112,13 @@ class Threat:
         return self.name if self.unit == "row" else f"{self.name}/{self.unit}"
 
     def count(self, size: int) -> str:
-        """Return an attack of `size` units in words."""
+        """Return an attack of `size` units as a noun: ``"3 rows relabelled"``."""
         return f"{size:,} {self.singular if size == 1 else self.plural}"
+
+    def clause(self, size: int) -> str:
+        """Return an attack of `size` units as a clause: ``"3 rows are relabelled"``."""
+        units, verb = (self.unit, "is") if size == 1 else (_PLURALS[self.unit], "are")
+        return f"{size:,} {units} {verb} {self.deed}"
 
     def assuming(self, *sentences: str) -> Threat:
         """Return this threat with further assumptions, each kept once."""

@@ -1,1 +1,31 @@
+"""Certificates against the labels of a test set: accuracies, medians, tables and the curve."""
 
+from __future__ import annotations
+
+from poisonproof.evaluation.accuracy import (
+    base_accuracy,
+    certified_accuracy,
+    clean_accuracy,
+    median_radius,
+    protected_share,
+    published_median,
+)
+from poisonproof.evaluation.display import CertifiedAccuracyDisplay
+from poisonproof.evaluation.summary import Summary, default_sizes, summarize
+from poisonproof.evaluation.tables import ClassRow, ClassTable, per_class_table
+
+__all__ = [
+    "CertifiedAccuracyDisplay",
+    "ClassRow",
+    "ClassTable",
+    "Summary",
+    "base_accuracy",
+    "certified_accuracy",
+    "clean_accuracy",
+    "default_sizes",
+    "median_radius",
+    "per_class_table",
+    "protected_share",
+    "published_median",
+    "summarize",
+]
