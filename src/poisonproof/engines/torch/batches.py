@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +10,17 @@ import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
+from poisonproof.learners.torch.augmentation import Draw, purposes
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.learners.torch.streams import Purpose, Stream
 
-__all__ = ["EpochPlan", "member_stream", "mixup_weights", "n_steps", "plan_epoch", "step_sizes"]
+__all__ = ["Step", "member_stream", "n_steps", "planned_steps"]
 
 _LAST = 1 << 40
 """Larger than any draw: padding sorts behind every row."""
+
+_EPOCHS = 25
+"""Epochs planned at once; integers and tables only, so it leaves no trace in a member."""
 
 
 def member_stream(spec: TorchSpec, seed: int, indices: list[int], device: torch.device) -> Stream:
@@ -26,56 +31,101 @@ def member_stream(spec: TorchSpec, seed: int, indices: list[int], device: torch.
 
 def n_steps(size: int, spec: TorchSpec) -> int:
     """Return the steps per epoch of a partition of `size` rows."""
-    return -(-size // spec.batch_size)
-
-
-def step_sizes(size: int, spec: TorchSpec) -> list[int]:
-    """Return the rows of every step of an epoch; the last may be short."""
-    starts = range(0, size, spec.batch_size)
-    return [min(spec.batch_size, size - start) for start in starts]
+    return max(1, -(-size // spec.batch_size))
 
 
 @dataclass(frozen=True)
-class EpochPlan:
-    """The batches of one epoch for S lanes.
+class Step:
+    """One step of S lanes.
 
     Attributes
     ----------
-    rows : int64 tensor of shape (S, T, B)
+    rows : int64 tensor of shape (S, B)
         Row numbers within each partition; 0 where a batch is short.
-    counts : int64 tensor of shape (S, T)
-        Rows in each batch; 0 where the lane has finished.
+    counts : int64 tensor of shape (S,)
+        Rows in each batch; 0 where the lane has finished its epoch.
+    sizes : list of int
+        `counts` on the host.
+    rates : float32 tensor of shape (S,)
+        Learning rate of each lane.
+    share : float32 tensor of shape (S,) or None
+        Mixup's weight of the first image.
+    draw : callable
+        Words for augmentation, shape (S, B, 4).
     """
 
     rows: Tensor
     counts: Tensor
+    sizes: list[int]
+    rates: Tensor
+    share: Tensor | None
+    draw: Draw
 
 
-def plan_epoch(spec: TorchSpec, stream: Stream, sizes: Tensor, epoch: int) -> EpochPlan:
-    """Shuffle every lane's rows with its own draws and cut them into batches.
+def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator[Step]:
+    """Yield every step of the training of S lanes.
 
-    The arithmetic is on integers, so its shape, which follows the longest lane, leaves no trace.
+    Each lane's rows are shuffled with its own draws and cut into batches. The arithmetic is on
+    integers, so its shape, which follows the longest lane, leaves no trace.
     """
-    longest = int(sizes.max())
-    steps = max(1, n_steps(longest, spec))
-    span = steps * spec.batch_size
-    position = torch.arange(span, device=sizes.device)
-    words = stream.words(Purpose.SHUFFLE, epoch, position)[..., 0]
-    words = torch.where(position < sizes[:, None], words, _LAST)
-    rows = torch.sort(words, dim=1, stable=True).indices
-    rows = torch.where(position < sizes[:, None], rows, 0)
-    starts = torch.arange(steps, device=sizes.device) * spec.batch_size
-    counts = (sizes[:, None] - starts).clamp(0, spec.batch_size)
-    return EpochPlan(rows.view(len(sizes), steps, spec.batch_size), counts)
+    device = stream.lanes.device
+    lengths = torch.tensor(sizes, device=device)
+    steps = n_steps(max(sizes), spec)
+    counts = [
+        [min(max(size - t * spec.batch_size, 0), spec.batch_size) for size in sizes]
+        for t in range(steps)
+    ]
+    on_device = torch.tensor(counts, device=device)
+    for start in range(0, spec.epochs, _EPOCHS):
+        epochs = torch.arange(start, min(start + _EPOCHS, spec.epochs), device=device)
+        block = _Block(spec, stream, lengths, steps, epochs)
+        rates = _rates(spec, sizes, epochs.tolist(), steps).to(device)
+        for e in range(len(epochs)):
+            for t in range(steps):
+                share = None if block.shares is None else block.shares[e, :, t]
+                yield Step(
+                    block.rows[e, :, t], on_device[t], counts[t], rates[e, t], share,
+                    block.drawn(e, t),
+                )
 
 
-def mixup_weights(spec: TorchSpec, stream: Stream, epoch: int, steps: int) -> Tensor:
-    """Draw the share of the first image per lane and step, Beta(a, a), shape (S, T).
+class _Block:
+    """Rows and draws of several epochs, made in one go."""
+
+    def __init__(
+        self, spec: TorchSpec, stream: Stream, lengths: Tensor, steps: int, epochs: Tensor
+    ) -> None:
+        place = torch.arange(steps * spec.batch_size, device=lengths.device)
+        when = epochs[:, None, None]
+        words = stream.words(Purpose.SHUFFLE, when, place)[..., 0]
+        real = place < lengths[:, None]
+        rows = torch.sort(torch.where(real, words, _LAST), dim=2, stable=True).indices
+        rows = torch.where(real, rows, 0)
+        shape = (len(epochs), len(lengths), steps, spec.batch_size)
+        self.rows = rows.view(shape)
+        self.words = {
+            purpose: stream.words(purpose, when, rows).view(*shape, 4)
+            for purpose in purposes(spec.augmentation)
+        }
+        self.shares = _mixup(spec, stream, when, steps) if spec.mixup else None
+
+    def drawn(self, e: int, t: int) -> Draw:
+        return lambda purpose: self.words[purpose][e, :, t]
+
+
+def _rates(spec: TorchSpec, sizes: list[int], epochs: list[int], steps: int) -> Tensor:
+    own = [n_steps(size, spec) for size in sizes]
+    table = [[[spec.rate(e, t, s) for s in own] for t in range(steps)] for e in epochs]
+    return torch.tensor(table, dtype=torch.float32)
+
+
+def _mixup(spec: TorchSpec, stream: Stream, when: Tensor, steps: int) -> Tensor:
+    """Draw Beta(a, a) per epoch, lane and step, shape (E, S, T).
 
     The quantile function runs on the host in float64, so every device gets the same numbers.
     """
-    position = torch.arange(steps, device=stream.lanes.device)
-    words = stream.words(Purpose.MIXUP, epoch, position)[..., 0].cpu().numpy()
+    place = torch.arange(steps, device=stream.lanes.device)
+    words = stream.words(Purpose.MIXUP, when, place)[..., 0].cpu().numpy()
     quantile = (words.astype(np.float64) + 0.5) * 2.0**-32
     share = betaincinv(spec.mixup, spec.mixup, quantile).astype(np.float32)
     return torch.from_numpy(share).to(stream.lanes.device)

@@ -140,7 +140,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
         dtype: str | None = None,
         device: str = "cpu",
         threads: int = 1,
-        vote_rows: int = 512,
+        vote_rows: int = 128,
         on_nan: str = "abstain",
         checkpoint: str | os.PathLike[str] | None = None,
         random_state: int = 0,

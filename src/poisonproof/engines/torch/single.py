@@ -14,17 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from poisonproof.engines.torch.batches import (
-    member_stream,
-    mixup_weights,
-    n_steps,
-    plan_epoch,
-    step_sizes,
-)
-from poisonproof.engines.torch.losses import lane_losses, mix, soft_labels
+from poisonproof.engines.torch.batches import planned_steps
+from poisonproof.engines.torch.lanes import Lanes
+from poisonproof.engines.torch.losses import lane_losses
 from poisonproof.engines.torch.rows import MemberRows
 from poisonproof.engines.torch.state import MemberState, finished
-from poisonproof.learners.torch.augmentation import augment
 from poisonproof.learners.torch.networks import build, initialise
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.learners.torch.streams import Stream
@@ -36,26 +30,19 @@ def train_member(
     spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device
 ) -> MemberState:
     """Train one member from its own rows and its own stream."""
-    stream = member_stream(spec, seed, [rows.index], device)
-    module = _fresh_module(spec, stream, device)
+    lane = Lanes(spec, [rows], seed, device)
+    module = _fresh_module(spec, lane.stream, device)
     optimizer = _optimizer(spec, module)
-    data = tuple(t.to(device) for t in (rows.X, rows.y, rows.mean, rows.std))
-    sizes, steps = step_sizes(len(rows), spec), n_steps(len(rows), spec)
-    lengths = torch.tensor([len(rows)], device=device)
     last: dict[str, Tensor] = {}
-    for epoch in range(spec.epochs):
-        plan = plan_epoch(spec, stream, lengths, epoch)
-        shares = mixup_weights(spec, stream, epoch, steps) if spec.mixup else None
-        for step, size in enumerate(sizes):
-            own = plan.rows[:, step, :size]
-            share = None if shares is None else shares[:, step]
-            x, targets = _batch(spec, data, own, stream, epoch, share)
-            for group in optimizer.param_groups:
-                group["lr"] = spec.rate(epoch, step, steps)
-            if spec.on_nan == "last_finite":
-                last = {k: v.clone() for k, v in module.state_dict().items()}
-            if not _step(spec, module, optimizer, x, targets):
-                return _stopped(spec, rows, last)
+    for step in planned_steps(spec, lane.stream, lane.sizes):
+        # A stack of one has no padding: the batch is as wide as the member's own rows make it.
+        x, targets = lane.batch(step, step.sizes[0])
+        for group in optimizer.param_groups:
+            group["lr"] = float(step.rates[0])
+        if spec.on_nan == "last_finite":
+            last = {k: v.clone() for k, v in module.state_dict().items()}
+        if not _step(spec, module, optimizer, x[0], targets):
+            return _stopped(spec, rows, last)
     return finished(rows.index, _host(module.state_dict(), rows), diverged=False)
 
 
@@ -92,25 +79,6 @@ def _optimizer(spec: TorchSpec, module: nn.Module) -> torch.optim.Optimizer:
         nesterov=spec.nesterov and spec.momentum > 0,
         weight_decay=spec.weight_decay,
     )
-
-
-def _batch(
-    spec: TorchSpec,
-    data: tuple[Tensor, ...],
-    rows: Tensor,
-    stream: Stream,
-    epoch: int,
-    share: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    X, y, mean, std = data
-    x = X[rows]
-    if not spec.augmentation.is_identity:
-        x = augment(x, spec.augmentation, stream, epoch, rows)
-    x, targets = (x - mean) / std, soft_labels(y[rows], spec)
-    if share is not None:
-        counts = torch.tensor([rows.shape[1]], device=rows.device)
-        x, targets = mix(x, share, counts), mix(targets, share, counts)
-    return x[0], targets
 
 
 def _autocast(spec: TorchSpec) -> AbstractContextManager[object]:

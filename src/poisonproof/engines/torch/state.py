@@ -53,10 +53,17 @@ def tensors_digest(tensors: Mapping[str, NDArray[np.generic]], failure: str | No
 
 
 def finished(
-    index: int, tensors: Mapping[str, NDArray[np.generic]], *, diverged: bool
+    index: int,
+    tensors: Mapping[str, NDArray[np.generic]],
+    *,
+    diverged: bool,
+    checked: bool = False,
 ) -> MemberState:
-    """Apply the rule for members that diverged: no weights, and the reason."""
-    broken = any(
+    """Apply the rule for members that diverged: no weights, and the reason.
+
+    With `checked`, the caller has already looked for values that are not finite.
+    """
+    broken = not checked and any(
         not np.isfinite(array).all()
         for array in tensors.values()
         if np.issubdtype(array.dtype, np.floating)

@@ -7,19 +7,22 @@ their images are alike too; affine and colour round, and agree to about 1e-5.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from poisonproof.learners.torch.specification import Augmentation
-from poisonproof.learners.torch.streams import Purpose, Stream, below, uniform
+from poisonproof.learners.torch.streams import Purpose, below, uniform
 
-__all__ = ["augment"]
+__all__ = ["Draw", "augment", "purposes"]
 
 
-def augment(
-    images: Tensor, rule: Augmentation, stream: Stream, epoch: int | Tensor, rows: Tensor
-) -> Tensor:
+Draw = Callable[[Purpose], Tensor]
+"""From a purpose to four words per lane and row, shape (S, B, 4)."""
+
+
+def augment(images: Tensor, rule: Augmentation, draw: Draw) -> Tensor:
     """Return changed copies of a batch.
 
     Parameters
@@ -28,22 +31,29 @@ def augment(
         Raw pixels of S members, before normalisation: black is zero.
     rule : Augmentation
         What may change.
-    stream : Stream
-        One stream per member.
-    epoch : int, or int64 tensor of shape (S, 1)
-        Epoch, counted from 0.
-    rows : int64 tensor of shape (S, B)
-        Number of each image within its partition.
+    draw : callable
+        The members' draws for these rows in this epoch.
     """
     if rule.crop or rule.flip:
-        images = _crop_and_flip(images, rule, stream.words(Purpose.CROP, epoch, rows))
+        images = _crop_and_flip(images, rule, draw(Purpose.CROP))
     if rule.has_affine:
-        images = _affine(images, rule, stream.words(Purpose.AFFINE, epoch, rows))
+        images = _affine(images, rule, draw(Purpose.AFFINE))
     if rule.has_colour:
-        images = _colour(images, rule, stream.words(Purpose.COLOUR, epoch, rows))
+        images = _colour(images, rule, draw(Purpose.COLOUR))
     if rule.cutout:
-        images = _cutout(images, rule.cutout, stream.words(Purpose.CUTOUT, epoch, rows))
+        images = _cutout(images, rule.cutout, draw(Purpose.CUTOUT))
     return images
+
+
+def purposes(rule: Augmentation) -> list[Purpose]:
+    """Return what a rule draws for."""
+    wanted = {
+        Purpose.CROP: rule.crop or rule.flip,
+        Purpose.AFFINE: rule.has_affine,
+        Purpose.COLOUR: rule.has_colour,
+        Purpose.CUTOUT: rule.cutout,
+    }
+    return [purpose for purpose, needed in wanted.items() if needed]
 
 
 def _crop_and_flip(images: Tensor, rule: Augmentation, words: Tensor) -> Tensor:

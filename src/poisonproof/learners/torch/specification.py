@@ -158,7 +158,7 @@ class TorchSpec:
     dtype: str = "float32"
     device: str = "cpu"
     threads: int = 1
-    vote_rows: int = 512
+    vote_rows: int = 128
     on_nan: str = "abstain"
     version: int = 1
 

@@ -95,14 +95,14 @@ class Stream:
         ----------
         purpose : int
             A `Purpose`; ``INITIAL + j`` for the j-th parameter.
-        epoch : int or int64 tensor
-            Epoch, counted from 0.
-        rows : int64 tensor of shape (S, n) or (n,)
+        epoch : int or int64 tensor of shape (E, 1, 1)
+            Epochs, counted from 0.
+        rows : int64 tensor of shape (n,), (S, n) or (E, S, n)
             Row numbers within the partition, in canonical order.
 
         Returns
         -------
-        int64 tensor of shape (S, n, 4)
+        int64 tensor of shape (S, n, 4), or (E, S, n, 4)
         """
         rows = rows.expand(len(self.lanes), -1) if rows.ndim == 1 else rows
         device = rows.device
@@ -117,9 +117,3 @@ class Stream:
         """Draw `count` words per lane in one run, shape (S, count)."""
         blocks = torch.arange(-(-count // 4), device=self.lanes.device)
         return self.words(purpose, 0, blocks).reshape(len(self.lanes), -1)[:, :count]
-
-    def permutation(self, epoch: int, size: int) -> Tensor:
-        """Return one random order of `size` rows per lane, shape (S, size)."""
-        rows = torch.arange(size, device=self.lanes.device)
-        first = self.words(Purpose.SHUFFLE, epoch, rows)[..., 0]
-        return torch.sort(first, dim=1, stable=True).indices

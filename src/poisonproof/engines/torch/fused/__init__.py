@@ -1,0 +1,1 @@
+"""NiN in kernels whose every program belongs to one member."""

@@ -1,0 +1,207 @@
+"""Where everything of a NiN member lies: shapes and offsets, from the specification alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from poisonproof.learners.torch.networks import NIN_BLOCKS
+from poisonproof.learners.torch.specification import TorchSpec
+
+__all__ = ["Layout", "Pool", "Unit"]
+
+
+def _chunks(channels: int) -> tuple[int, int, int]:
+    """Cut channels into at most three powers of two, the widths of matrix instructions."""
+    cuts = {96: (64, 32, 0), 160: (64, 64, 32), 192: (64, 64, 64)}
+    return cuts[channels] if channels in cuts else (channels, 0, 0)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One convolution with batch norm and ReLU, as a matrix product.
+
+    The input of a convolution wider than one pixel lies in a buffer with a border of zeros, so
+    that line dy of a window is one run of `run` consecutive values. A product over `runs` runs is
+    then the convolution. The first convolution reads columns that were laid out beforehand.
+    """
+
+    number: int
+    side: int
+    cin: int
+    cout: int
+    height: int
+    width: int
+    first: bool
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels per image."""
+        return self.height * self.width
+
+    @property
+    def spatial(self) -> bool:
+        """Whether the input lies in a bordered buffer."""
+        return self.side > 1 and not self.first
+
+    @property
+    def border(self) -> int:
+        """Zeros around the bordered buffer."""
+        return self.side // 2 if self.spatial else 0
+
+    @property
+    def runs(self) -> int:
+        """Runs per window."""
+        return self.side if self.spatial else 1
+
+    @property
+    def run(self) -> int:
+        """Real values per run."""
+        if self.first:
+            return self.side * self.side * self.cin
+        return (self.side if self.spatial else 1) * self.cin
+
+    @property
+    def run_padded(self) -> int:
+        """Values per run in the weights: a whole number of blocks."""
+        block = self.block_k
+        return -(-self.run // block) * block
+
+    @property
+    def block_k(self) -> int:
+        """Values per step of the inner loop."""
+        return 64 if self.run % 64 == 0 else 32
+
+    @property
+    def in_channels(self) -> int:
+        """Values per pixel of the input buffer."""
+        return self.run_padded if self.first else self.cin
+
+    @property
+    def line(self) -> int:
+        """Values per line of the input buffer."""
+        return (self.width + 2 * self.border) * self.in_channels
+
+    @property
+    def image(self) -> int:
+        """Values per image of the input buffer."""
+        return (self.height + 2 * self.border) * self.line
+
+    @property
+    def grad_line(self) -> int:
+        """Values per line of the bordered gradient buffer."""
+        return (self.width + 2 * self.border) * self.cout
+
+    @property
+    def grad_image(self) -> int:
+        """Values per image of the bordered gradient buffer."""
+        return (self.height + 2 * self.border) * self.grad_line
+
+    @property
+    def weights(self) -> int:
+        """Weights, padding included."""
+        return self.runs * self.run_padded * self.cout
+
+    @property
+    def in_chunks(self) -> tuple[int, int, int]:
+        """Input channels in pieces."""
+        return _chunks(self.cin)
+
+    @property
+    def out_chunks(self) -> tuple[int, int, int]:
+        """Output channels in pieces."""
+        return _chunks(self.cout)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What stands between two blocks; writes the bordered input of the next unit."""
+
+    kind: str
+    after: Unit
+    before: Unit
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels per image."""
+        return self.before.pixels
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All units, pools and parameter offsets of one NiN."""
+
+    spec: TorchSpec
+
+    @property
+    def rows(self) -> int:
+        """Rows a lane can hold per step."""
+        return self.spec.batch_size
+
+    @property
+    def lanes(self) -> int:
+        """Members per launch."""
+        return self.spec.stack_width
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of units."""
+        return 4 if self.spec.network == "nin4" else 3
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """Every unit, first to last."""
+        cin, height, width = self.spec.input_shape
+        found: list[Unit] = []
+        for number, block in enumerate(NIN_BLOCKS[: self.n_blocks]):
+            for side, cout in block:
+                found.append(Unit(len(found), side, cin, cout, height, width, not found))
+                cin = cout
+            if number < 2:
+                height, width = (height + 1) // 2, (width + 1) // 2
+        return tuple(found)
+
+    @cached_property
+    def pools(self) -> dict[int, Pool]:
+        """Pools by the number of the unit they follow."""
+        kinds = ("max", "avg", "copy")
+        return {
+            3 * b + 2: Pool(kinds[b], self.units[3 * b + 2], self.units[3 * b + 3])
+            for b in range(self.n_blocks - 1)
+        }
+
+    @property
+    def classes_padded(self) -> int:
+        """Classes, rounded up to a width of matrix instructions."""
+        return max(16, 1 << (self.spec.n_classes - 1).bit_length())
+
+    @cached_property
+    def offsets(self) -> dict[str, tuple[int, int]]:
+        """Start and size of every parameter in a lane's flat table."""
+        table: dict[str, tuple[int, int]] = {}
+        start = 0
+
+        def put(name: str, size: int) -> None:
+            nonlocal start
+            table[name] = (start, size)
+            start += -(-size // 64) * 64
+
+        for unit in self.units:
+            put(f"weight{unit.number}", unit.weights)
+        for unit in self.units:
+            put(f"gamma{unit.number}", unit.cout)
+            put(f"beta{unit.number}", unit.cout)
+        put("head", self.units[-1].cout * self.classes_padded)
+        put("bias", self.classes_padded)
+        return table
+
+    @property
+    def parameters(self) -> int:
+        """Length of a lane's flat table."""
+        start, size = self.offsets["bias"]
+        return start + -(-size // 64) * 64
+
+    @property
+    def convolution_parameters(self) -> int:
+        """Length of the part of the table that holds convolutions; it comes first."""
+        return self.offsets["gamma0"][0]

@@ -1,0 +1,81 @@
+"""The rows of a whole stack on the device, and the batches cut from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from poisonproof.engines.torch.batches import Step, member_stream
+from poisonproof.engines.torch.losses import mix, soft_labels
+from poisonproof.engines.torch.rows import MemberRows, dummy_rows
+from poisonproof.learners.torch.augmentation import augment
+from poisonproof.learners.torch.specification import TorchSpec
+
+__all__ = ["Lanes"]
+
+
+class Lanes:
+    """At most `stack_width` members side by side; dummy lanes fill the stack up.
+
+    Parameters
+    ----------
+    spec : TorchSpec
+        The law of the members.
+    members : sequence of MemberRows
+        One lane each.
+    seed : int
+        Seed of the ensemble.
+    device : torch.device
+        Where the rows go.
+    """
+
+    def __init__(
+        self, spec: TorchSpec, members: Sequence[MemberRows], seed: int, device: torch.device
+    ) -> None:
+        self.spec, self.device = spec, device
+        width = 1 if spec.execution == "single" else spec.stack_width
+        lanes = [*members, *[dummy_rows(spec)] * (width - len(members))]
+        self.sizes = [len(lane) for lane in lanes]
+        # Members are gathered from one flat table: a gather moves bits and computes none.
+        blank, no_label = torch.zeros(1, *spec.input_shape), torch.zeros(1, dtype=torch.int64)
+        self.X = torch.cat([blank, *(lane.X for lane in lanes)]).to(device)
+        self.targets = soft_labels(torch.cat([no_label, *(lane.y for lane in lanes)]), spec)
+        self.targets = self.targets.to(device)
+        sizes = torch.tensor(self.sizes, device=device)
+        self.starts = (torch.cumsum(sizes, 0) - sizes + 1)[:, None]
+        self.mean = torch.stack([lane.mean for lane in lanes]).to(device)[:, None]
+        self.std = torch.stack([lane.std for lane in lanes]).to(device)[:, None]
+        self.stream = member_stream(spec, seed, [lane.index for lane in lanes], device)
+
+    def raw(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
+        """Return augmented inputs before normalisation, and label distributions.
+
+        Parameters
+        ----------
+        step : Step
+            What to gather.
+        width : int
+            Rows per lane of the result; rows behind a lane's count are another row's copy.
+
+        Returns
+        -------
+        x : float32 tensor of shape (S, width, ...)
+        targets : float32 tensor of shape (S, width, C)
+        """
+        real = torch.arange(width, device=self.device) < step.counts[:, None]
+        place = torch.where(real, step.rows[:, :width] + self.starts, 0)
+        x, targets = self.X[place], self.targets[place]
+        if not self.spec.augmentation.is_identity:
+            x = augment(x, self.spec.augmentation, lambda purpose: step.draw(purpose)[:, :width])
+        if step.share is not None:
+            x, targets = (mix(v, step.share, step.counts) for v in (x, targets))
+        return x, targets
+
+    def batch(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
+        """Return `raw`, normalised, with zeros behind each lane's count."""
+        x, targets = self.raw(step, width)
+        x = (x - self.mean) / self.std
+        real = torch.arange(width, device=self.device) < step.counts[:, None]
+        return torch.where(real.view(*real.shape, *(1,) * (x.ndim - 2)), x, 0.0), targets
