@@ -1,0 +1,190 @@
+"""Any container of samples, read as blocks of rows of bounded size.
+
+Three kinds of block are enough: a rectangle of numbers, a sparse rectangle of numbers, and
+columns of cells of any kind. What reads them (digests, pixel sums) never asks where they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidRowsError
+from poisonproof.partition.columns import inexact, refuse_cell
+from poisonproof.partition.containers import DTYPES, as_container, is_sparse, n_rows
+from poisonproof.partition.frames import Column, frame_columns, frame_slice, is_frame, is_pandas
+from poisonproof.partition.sequences import sequence_windows
+
+__all__ = [
+    "CELLS_PER_BLOCK",
+    "Block",
+    "CellBlock",
+    "DenseBlock",
+    "SparseBlock",
+    "canonical_csr",
+    "plain_csr",
+    "plain_numbers",
+    "row_blocks",
+]
+
+CELLS_PER_BLOCK = 2**19
+"""A block of float64 takes 4 MiB: small beside the data, large beside Python's overhead."""
+
+FRAME_ROWS = 4096
+"""Slicing a frame costs per column, so its blocks have at least this many rows."""
+
+
+@dataclass(frozen=True)
+class DenseBlock:
+    """Rows of numbers.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m,)
+        The caller's row numbers.
+    values : ndarray of shape (m, d)
+        Booleans, integers, float16, float32 or float64, in C order.
+    shape : tuple of int, or None
+        The shape of each sample, if it is an image out of a sequence of images.
+    """
+
+    rows: NDArray[np.intp]
+    values: NDArray[Any]
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class SparseBlock:
+    """Rows of numbers as a CSR matrix (m, d) without duplicates or stored zeros."""
+
+    rows: NDArray[np.intp]
+    matrix: sp.csr_array
+
+
+@dataclass(frozen=True)
+class CellBlock:
+    """Rows of cells of any kind, as d columns of m cells; `shape` as in `DenseBlock`."""
+
+    rows: NDArray[np.intp]
+    columns: list[Column]
+    shape: tuple[int, ...] | None = None
+
+
+Block: TypeAlias = DenseBlock | SparseBlock | CellBlock
+
+
+def row_blocks(X: Any) -> Iterator[Block]:
+    """Yield the samples of `X` in blocks of bounded size.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, frame, series or sequence of n samples
+        See ``docs/canonical-form.md`` for the containers and their values.
+
+    Yields
+    ------
+    DenseBlock, SparseBlock or CellBlock
+        Together they hold each row once.
+    """
+    X = as_container(X)
+    if is_sparse(X):
+        yield from _sparse_blocks(X)
+    elif is_frame(X):
+        yield from _frame_blocks(X)
+    elif isinstance(X, np.ndarray):
+        width = int(np.prod(X.shape[1:]))
+        for start in range(0, len(X), step := max(1, CELLS_PER_BLOCK // max(1, width))):
+            part = np.asarray(X[start : start + step]).reshape(-1, width)
+            yield _block(np.arange(start, start + len(part)), part, None)
+    else:
+        for rows, values, shape in sequence_windows(X, CELLS_PER_BLOCK):
+            yield _block(rows, values, shape)
+
+
+def _block(rows: NDArray[np.intp], values: NDArray[Any], shape: tuple[int, ...] | None) -> Block:
+    if values.dtype.kind in "biuf":
+        return DenseBlock(rows, plain_numbers(values, rows), shape)
+    return CellBlock(rows, [Column(values[:, j]) for j in range(values.shape[1])], shape)
+
+
+def plain_numbers(values: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+    """Return numbers in C order and native byte order, extended precision as float64.
+
+    Raises
+    ------
+    InvalidRowsError
+        If float64 cannot hold a number of extended precision.
+    """
+    if values.dtype.kind == "f" and values.dtype.itemsize > 8:
+        bad = inexact(values)
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            reason = f"{values[row, column]!r} is not exactly a float64"
+            raise refuse_cell(rows[row], column, reason)
+        values = values.astype(np.float64)
+    return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+
+
+def _frame_blocks(X: Any) -> Iterator[Block]:
+    width = 1 if X.ndim == 1 else X.shape[1]
+    kinds = set(X.dtypes) if is_pandas(X) and X.ndim == 2 else set()
+    uniform = len(kinds) == 1 and all(isinstance(t, np.dtype) and t.kind in "biuf" for t in kinds)
+    step = max(FRAME_ROWS, CELLS_PER_BLOCK // max(1, width))
+    for start in range(0, n_rows(X), step):
+        part = frame_slice(X, start, start + step)
+        rows = np.arange(start, start + len(part))
+        if uniform:
+            yield _block(rows, part.to_numpy(), None)
+        else:
+            yield CellBlock(rows, frame_columns(part))
+
+
+def _sparse_blocks(X: sp.csr_array) -> Iterator[Block]:
+    n, width = X.shape
+    step = max(1, CELLS_PER_BLOCK // max(1, X.nnz // max(1, n)))
+    for start in range(0, n, step):
+        stop = min(n, start + step)
+        first, last = X.indptr[start], X.indptr[stop]
+        arrays = (X.data[first:last], X.indices[first:last], X.indptr[start : stop + 1] - first)
+        part = sp.csr_array(arrays, shape=(stop - start, width))
+        yield SparseBlock(np.arange(start, stop), plain_csr(part, start))
+
+
+def canonical_csr(matrix: sp.csr_array) -> sp.csr_array:
+    """Return the same values with sorted indices, no duplicates and no stored zeros.
+
+    The argument is not changed; it is returned if nothing needs to be done.
+    """
+    stored_zeros = bool((matrix.data == 0).any())
+    if stored_zeros or not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    return matrix
+
+
+def plain_csr(matrix: sp.csr_array, first_row: int = 0) -> sp.csr_array:
+    """Return a canonical CSR matrix of plain numbers, extended precision as float64.
+
+    Raises
+    ------
+    InvalidRowsError
+        If the dtype holds no real numbers, or float64 cannot hold one of extended precision.
+    """
+    if matrix.dtype.kind not in "biuf":
+        raise InvalidRowsError(f"The sparse matrix has dtype {matrix.dtype}. {DTYPES}")
+    matrix = canonical_csr(matrix)
+    if matrix.dtype.itemsize <= 8:
+        return matrix
+    bad = inexact(matrix.data)
+    if bad.any():
+        first = int(bad.argmax())
+        row = int(np.searchsorted(matrix.indptr, first, side="right")) - 1
+        reason = f"{matrix.data[first]!r} is not exactly a float64"
+        raise refuse_cell(first_row + row, matrix.indices[first], reason)
+    return matrix.astype(np.float64)

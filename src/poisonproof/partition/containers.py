@@ -1,0 +1,83 @@
+"""Which containers of samples are understood, and how many rows they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidRowsError
+from poisonproof.partition.frames import is_frame, is_pandas
+
+__all__ = ["CONTAINERS", "DTYPES", "as_container", "is_sparse", "n_rows", "take_rows"]
+
+CONTAINERS = (
+    "Allowed are NumPy arrays, SciPy sparse matrices, pandas and Polars frames and series, "
+    "and lists of rows."
+)
+DTYPES = "Allowed are booleans, integers, real numbers, text, bytes, dates, durations and objects."
+
+
+def n_rows(X: Any) -> int:
+    """Return the number of samples in `X`.
+
+    Examples
+    --------
+    >>> n_rows(np.zeros((3, 28, 28)))
+    3
+    """
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether `X` is a SciPy sparse matrix or array."""
+    return bool(sp.issparse(X))
+
+
+def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
+    """Return rows of a container that `as_container` returned, in the same kind of container."""
+    if isinstance(X, list):
+        return [X[row] for row in rows]
+    return X.iloc[rows] if is_pandas(X) else X[rows]
+
+
+def as_container(X: Any) -> Any:
+    """Return `X` as an array, a CSR matrix, a frame or a list of rows.
+
+    Nothing is copied, except that a sparse matrix of another format becomes CSR. A
+    one-dimensional array of objects becomes a list: each object is a row.
+
+    Raises
+    ------
+    InvalidRowsError
+        If `X` is none of these, or its dtype can hold no sample.
+
+    Examples
+    --------
+    >>> as_container(("one text", "another"))
+    ['one text', 'another']
+    """
+    if is_sparse(X):
+        if X.ndim != 2:
+            raise InvalidRowsError(f"A sparse X needs two dimensions, but it has {X.ndim}.")
+        return X if X.format == "csr" else X.tocsr()
+    if is_frame(X):
+        return X
+    if isinstance(X, (list, tuple)):
+        return list(X)
+    if isinstance(X, np.ma.MaskedArray):
+        raise InvalidRowsError(
+            "X is a masked array. Write the missing values as NaN: X.astype(float).filled(nan)."
+        )
+    if not isinstance(X, np.ndarray):
+        # Tensors and other arrays. A table that only pretends to be one may round its columns.
+        if not (hasattr(X, "__array__") and hasattr(X, "dtype") and hasattr(X, "shape")):
+            raise InvalidRowsError(f"X is a {type(X).__name__}. {CONTAINERS}")
+        X = np.asarray(X)
+    if X.ndim == 0:
+        raise InvalidRowsError(f"X has no rows: it is the single value {X!r}. {CONTAINERS}")
+    if X.dtype.kind not in "biufOUSMm":
+        raise InvalidRowsError(f"X has dtype {X.dtype}. {DTYPES}")
+    return list(X) if X.dtype.kind == "O" and X.ndim == 1 else X

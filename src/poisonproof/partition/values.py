@@ -1,0 +1,229 @@
+"""The rows of one partition, in the values its member sees.
+
+Whatever is decided here (a dtype, float or object) is decided from the rows asked for and from
+nothing else: a strange cell elsewhere in a column cannot change the bits of this partition.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidRowsError, MissingExtraError
+from poisonproof.partition.blocks import canonical_csr
+from poisonproof.partition.cells import Cell, Duration, Instant, is_number
+from poisonproof.partition.columns import CanonicalColumn, canonical_column
+from poisonproof.partition.containers import as_container, is_sparse, n_rows, take_rows
+from poisonproof.partition.encoding import normal_floats
+from poisonproof.partition.frames import Column, frame_columns, is_frame, is_pandas
+from poisonproof.partition.sequences import row_array
+
+__all__ = ["n_rows", "take_canonical"]
+
+TIME_UNITS = {"ns": 10**9, "us": 10**6, "s": 1}
+"""Units of the dates a member sees, the finest that holds them first."""
+
+
+def take_canonical(X: Any, rows: NDArray[np.intp] | None = None) -> Any:
+    """Gather rows of `X` in canonical values.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, frame, series or sequence of n samples
+        The samples, in any container that ``docs/canonical-form.md`` lists.
+    rows : ndarray of shape (m,), optional
+        Row numbers, in the order wanted; all rows by default.
+
+    Returns
+    -------
+    ndarray, CSR matrix or pandas DataFrame of m samples
+        Numbers are float64 with one zero and one NaN. Frames of either library come back as pandas
+        DataFrames with the same column names and a fresh index; a column is float64 if all its
+        cells here are numbers or missing, dates if they are dates or missing, else objects. Arrays
+        of objects or text are float64 or objects, by all their cells here. A series or a list of
+        scalars comes back as a one-dimensional array, images out of a sequence as an array of m
+        arrays.
+
+    Guarantee
+    ---------
+    Samples with equal digests come back with equal bits.
+
+    Examples
+    --------
+    >>> take_canonical(np.array([[1, 2], [3, 4]], dtype=np.uint8), np.array([1]))
+    array([[3., 4.]])
+    """
+    if type(X) is np.ndarray and X.dtype.kind in "biuf":  # the common case, kept short
+        values = X if rows is None else X.take(rows, axis=0)
+        if values.dtype.kind == "f":
+            return np.ascontiguousarray(normal_floats(values))
+        return values.astype(np.float64, order="C")
+    X = as_container(X)
+    if is_sparse(X):
+        return _sparse(X if rows is None else X[rows])
+    if is_frame(X):
+        return _frame(X, rows)
+    if isinstance(X, list):
+        return _sequence(X if rows is None else [X[row] for row in rows])
+    values = np.asarray(X) if rows is None else np.asarray(X).take(rows, axis=0)
+    if values.dtype.kind in "biuf":
+        return take_canonical(values)
+    return _cells(values)
+
+
+def _sparse(matrix: Any) -> Any:
+    """Return canonical CSR float64 of the caller's flavour, sparse matrix or sparse array."""
+    values = canonical_csr(matrix.astype(np.float64, copy=False))
+    indices = np.int32 if max(values.shape[1], values.nnz) < 2**31 else np.int64
+    arrays: Any = (
+        normal_floats(values.data),
+        values.indices.astype(indices),
+        values.indptr.astype(indices),
+    )
+    kind = sp.csr_array if isinstance(matrix, sp.sparray) else sp.csr_matrix
+    return kind(arrays, shape=values.shape)
+
+
+def _frame(X: Any, rows: NDArray[np.intp] | None) -> Any:
+    """Return a DataFrame; for a series, the cells of which are the samples, an array."""
+    if rows is not None:
+        X = take_rows(X, rows)
+    if is_pandas(X) and X.ndim == 2 and all(_is_plain(dtype) for dtype in X.dtypes):
+        return _float_frame(normal_floats(X.to_numpy(dtype=np.float64)), X.columns)
+    positions = np.arange(len(X))
+    columns = [canonical_column(c, positions, j) for j, c in enumerate(frame_columns(X))]
+    if X.ndim == 1:
+        return _array(columns, (len(X),))
+    if columns and not any(_has_text(column) for column in columns):
+        return _float_frame(np.column_stack([_floats(column) for column in columns]), X.columns)
+    pd = _pandas()
+    frame = pd.DataFrame(
+        {j: pd.Series(_frame_column(column)) for j, column in enumerate(columns)},
+        index=pd.RangeIndex(len(X)),
+    )
+    frame.columns = X.columns
+    return frame
+
+
+def _pandas() -> Any:
+    try:
+        import pandas as pd  # noqa: PLC0415 - an optional dependency
+    except ImportError:
+        raise MissingExtraError("pandas", "data") from None
+    return pd
+
+
+def _is_plain(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
+
+
+def _float_frame(values: NDArray[np.float64], names: Any) -> Any:
+    """Return a frame around one C-ordered block, so that equal values have equal layouts."""
+    return _pandas().DataFrame(np.ascontiguousarray(values), columns=names)
+
+
+def _has_text(column: CanonicalColumn) -> bool:
+    """Whether some cell is neither a number nor missing."""
+    return column.cells is not None and not all(map(is_number, column.cells[column.odd]))
+
+
+def _floats(column: CanonicalColumn) -> NDArray[np.float64]:
+    """Return a column of numbers, those rounded that float64 cannot hold."""
+    result = normal_floats(column.floats)
+    if column.cells is not None:
+        result[column.odd] = [_plain(cell) for cell in column.cells[column.odd]]
+    return result
+
+
+def _frame_column(column: CanonicalColumn) -> Any:
+    if not _has_text(column) or column.cells is None:
+        return _floats(column)
+    present = column.odd | ~np.isnan(column.floats)
+    for kind in (Instant, Duration):
+        if all(isinstance(cell, kind) for cell in column.cells[present]):
+            times = _times(column.cells, present, kind)
+            if times is not None:
+                return times
+    return _pandas().Series(_objects(column), dtype=object)
+
+
+def _times(
+    cells: NDArray[np.object_], present: NDArray[np.bool_], kind: type
+) -> NDArray[Any] | None:
+    """Return dates or durations in the finest unit that holds them all; None if none does."""
+    for unit, per_second in TIME_UNITS.items():
+        counts = [
+            cell.seconds * per_second + cell.attoseconds * per_second // 10**18
+            for cell in cells[present]
+        ]
+        if all(abs(count) < 2**63 for count in counts):
+            values = np.full(len(cells), np.iinfo(np.int64).min)  # the count that means NaT
+            values[present] = counts
+            return values.view(f"{'M8' if kind is Instant else 'm8'}[{unit}]")
+    return None
+
+
+def _objects(column: CanonicalColumn) -> NDArray[np.object_]:
+    """Return cells as Python objects: floats, text, bytes, NumPy dates; NaN where missing."""
+    result = normal_floats(column.floats).astype(object)
+    if column.cells is not None:
+        for i in np.flatnonzero(column.odd):
+            result[i] = _plain(column.cells[i])
+    return result
+
+
+def _plain(cell: Cell) -> Any:
+    if isinstance(cell, (int, Fraction)):
+        try:
+            return float(cell)
+        except OverflowError:
+            return float("inf") if cell > 0 else float("-inf")
+    if isinstance(cell, (Instant, Duration)):
+        one = np.empty(1, dtype=object)
+        one[0] = cell
+        times = _times(one, np.ones(1, dtype=bool), type(cell))
+        return cell if times is None else times[0]
+    return cell
+
+
+def _sequence(rows: list[Any]) -> Any:
+    """Return rows of cells as one array, and images as an array of arrays."""
+    arrays = [row_array(row, i) for i, row in enumerate(rows)]
+    if any(array.ndim > 1 for array in arrays):
+        images = np.empty(len(arrays), dtype=object)
+        for i, array in enumerate(arrays):
+            images[i] = take_canonical(array)
+        return images
+    sizes = sorted({array.size for array in arrays})
+    if len(sizes) > 1:
+        raise InvalidRowsError(
+            f"Rows of {sizes[0]} to {sizes[-1]} cells stand in one partition. "
+            "Give all rows the same number of cells."
+        )
+    if arrays and all(array.dtype.kind in "biuf" for array in arrays):
+        return take_canonical(np.stack(arrays))
+    table = np.empty((len(arrays), sizes[0] if sizes else 0), dtype=object)
+    for i, array in enumerate(arrays):
+        table[i] = np.fromiter(array, dtype=object, count=array.size)  # keeps the unit of dates
+    scalars = all(not isinstance(row, (list, tuple, np.ndarray)) for row in rows)
+    return _cells(table.reshape(-1) if scalars else table)
+
+
+def _cells(values: NDArray[Any]) -> NDArray[Any]:
+    table = values.reshape(len(values), int(np.prod(values.shape[1:])))
+    positions = np.arange(len(table))
+    columns = [canonical_column(Column(table[:, j]), positions, j) for j in range(table.shape[1])]
+    return _array(columns, values.shape)
+
+
+def _array(columns: list[CanonicalColumn], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return float64 if all cells are numbers or missing, else objects."""
+    text = any(_has_text(column) for column in columns)
+    result = np.empty((shape[0], len(columns)), dtype=object if text else np.float64)
+    for j, column in enumerate(columns):
+        result[:, j] = _objects(column) if text else _floats(column)
+    return result.reshape(shape)
