@@ -1,0 +1,84 @@
+"""The application: finds the commands, runs one, turns every failure into one line."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+import poisonproof
+from poisonproof.cli._errors import explain
+
+__all__ = ["build_app", "run"]
+
+SUMMARY = (
+    "Classifiers with a proof: no attacker who poisons up to N training rows can change "
+    "a prediction."
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit code: 0, 2 for bad input, 1 for a bug.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        What the user typed after ``poisonproof``.
+    """
+    try:
+        code = build_app()(list(arguments), prog_name="poisonproof", standalone_mode=False)
+    except BaseException as error:
+        if os.environ.get("POISONPROOF_TRACEBACK") and isinstance(error, Exception):
+            raise
+        message, code = explain(error)
+        if message:
+            sys.stderr.write(f"{message}\n")
+    return code if isinstance(code, int) else 0
+
+
+def build_app() -> typer.Typer:
+    """Return the application with one command for every public module of this package."""
+    app = typer.Typer(
+        help=SUMMARY,
+        epilog="Start with: poisonproof demo",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(help=SUMMARY)(_root)
+    for module in _commands():
+        name = module.__name__.rpartition(".")[2]
+        app.command(name, epilog=getattr(module, "EPILOG", None))(getattr(module, name))
+    return app
+
+
+def _commands() -> list[ModuleType]:
+    folder = str(Path(__file__).parent)
+    names = [found.name for found in pkgutil.iter_modules([folder]) if found.name[0] != "_"]
+    modules = [import_module(f"poisonproof.cli.{name}") for name in names]
+    return sorted(modules, key=lambda module: (module.POSITION, module.__name__))
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"poisonproof {poisonproof.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """Hold the options that stand before the command."""

@@ -1,0 +1,42 @@
+"""What ``--model`` names: the kinds of member that the command line can train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from poisonproof.cli._options import choose
+
+__all__ = ["MEMBER_KINDS", "make_member"]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    module: str
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    scaled: bool = False
+
+
+MEMBER_KINDS = {
+    "tree": _Kind("sklearn.tree", "DecisionTreeClassifier"),
+    "naive-bayes": _Kind("sklearn.naive_bayes", "GaussianNB"),
+    "logistic": _Kind(
+        "sklearn.linear_model", "LogisticRegression", {"max_iter": 1000}, scaled=True
+    ),
+    "svc": _Kind("sklearn.svm", "SVC", scaled=True),
+    "neighbors": _Kind("sklearn.neighbors", "KNeighborsClassifier", {"n_neighbors": 1}),
+    "forest": _Kind("sklearn.ensemble", "RandomForestClassifier", {"n_estimators": 30}),
+}
+"""Where scaling matters the scaler stands inside the member: each learns it from its own rows."""
+
+
+def make_member(name: str) -> Any:
+    """Return the unfitted classifier that `name` stands for."""
+    kind = MEMBER_KINDS[choose("--model", name, list(MEMBER_KINDS))]
+    estimator = getattr(import_module(kind.module), kind.name)(**kind.parameters)
+    if not kind.scaled:
+        return estimator
+    scaler = import_module("sklearn.preprocessing").StandardScaler()
+    return import_module("sklearn.pipeline").make_pipeline(scaler, estimator)

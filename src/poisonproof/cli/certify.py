@@ -1,0 +1,190 @@
+"""``poisonproof certify``: how large an attack every prediction is proved to withstand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import poisonproof
+from poisonproof.cli._data import AskedRows, open_model
+from poisonproof.cli._options import (
+    ClassesOption,
+    IgnoreOption,
+    JobsOption,
+    LabelOption,
+    SamplesOption,
+    declared_classes,
+    parse_list,
+)
+from poisonproof.cli._output import check_out, write_bytes
+from poisonproof.cli._text import print_protected, print_summary, say, spoken_warnings, verbosity
+from poisonproof.datasets import read_votes
+from poisonproof.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from poisonproof.certificates import Certificates
+
+__all__ = ["certify"]
+
+POSITION = 40
+EPILOG = (
+    "Examples: poisonproof certify model test.csv --label kind --out certificates.csv  |  "
+    "poisonproof certify --votes votes.npz --n-classes 10"
+)
+
+
+def certify(
+    model: Annotated[
+        Path | None, typer.Argument(help="A model made by poisonproof train.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz or .npy.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the certificates: .csv, .parquet or .npz."),
+    ] = None,
+    summary_out: Annotated[
+        Path | None, typer.Option(help="Write the certified accuracy as .json (needs --label).")
+    ] = None,
+    label: LabelOption = None,
+    threat: Annotated[
+        str | None,
+        typer.Option(
+            help="insert_delete, label_flip or replace; the unit may be said: replace/group.",
+            show_default="what the model certifies first",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="Certify against this wrong label only.")
+    ] = None,
+    ignore: IgnoreOption = None,
+    x_key: SamplesOption = "X",
+    jobs: JobsOption = None,
+    votes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certify a vote matrix, without a model: .npz, .npy, .csv, .tsv or .parquet; one "
+            "row per test sample, one column per member, -1 for an abstention.",
+        ),
+    ] = None,
+    n_classes: Annotated[
+        int | None, typer.Option(metavar="C", help="With --votes: the number of classes.")
+    ] = None,
+    classes: ClassesOption = None,
+    abstain: Annotated[
+        int,
+        typer.Option(metavar="NUMBER", help="With --votes: what stands for an abstention, as 255."),
+    ] = -1,
+    votes_key: Annotated[
+        str, typer.Option(metavar="ARRAY", help="With --votes of a npz file: the array's name.")
+    ] = "votes",
+) -> None:
+    """Prove for every prediction how large an attack on the training data it survives.
+
+    With --label the certificates are compared with the true labels, and the certified accuracy is
+    printed. Accuracy measured on rows of an untrusted source is itself untrusted.
+    """
+    check_out(out, inputs=(data, votes))
+    check_out(summary_out, suffixes=(".json",), inputs=(data, votes))
+    if votes is not None:
+        _refuse_with_votes(model=model, data=data, label=label, summary_out=summary_out)
+        certificates = _from_votes(
+            read_votes(votes, key=votes_key, abstain=abstain),
+            *_votes_classes(n_classes, classes, abstain),
+            threat=threat or "insert_delete",
+            target=target,
+        )
+        _finish(certificates, None, out, None)
+        return
+    if model is None or data is None:
+        raise InvalidInputError(
+            "Name a model and a data file, or a vote file: poisonproof certify MODEL DATA, or "
+            "poisonproof certify --votes FILE --n-classes C."
+        )
+    if n_classes is not None or classes is not None:
+        raise InvalidInputError("--n-classes and --classes belong to --votes; a model has its own.")
+    if summary_out is not None and label is None:
+        raise InvalidInputError("--summary-out needs the true labels: --label COLUMN.")
+    if label is not None and target is not None:
+        raise InvalidInputError(
+            "--label and --target exclude each other: a certificate against one label does not "
+            "prove that a correct label stays."
+        )
+    trained = open_model(model, jobs=jobs, verbose=verbosity())
+    goal = None if target is None else trained.class_value(target, "--target")
+    rows = trained.read(AskedRows(data, label, parse_list(ignore, "--ignore"), x_key))
+    with spoken_warnings():
+        certificates = trained.classifier.certify(
+            rows.X, threat=threat, target=goal, require_declared=True
+        )
+    truth = None if rows.labels is None else trained.classifier.classes_[rows.labels]
+    _finish(certificates, truth, out, summary_out)
+
+
+def _refuse_with_votes(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            words = name.upper() if name in {"model", "data"} else f"--{name.replace('_', '-')}"
+            raise InvalidInputError(f"--votes certifies a vote file alone; leave out {words}.")
+
+
+def _votes_classes(
+    n_classes: int | None, classes: str | None, abstain: int
+) -> tuple[int, tuple[str, ...] | None]:
+    names = None if classes is None else declared_classes(classes, None)
+    if n_classes is None and names is None:
+        raise InvalidInputError(
+            "--votes needs the number of classes: --n-classes C, or their names in the order of "
+            "their indices: --classes A,B,..."
+        )
+    count = len(names) if n_classes is None and names is not None else n_classes
+    if count is None or count < 1 or (names is not None and len(names) != count):
+        raise InvalidInputError(
+            f"--n-classes is {n_classes}, which does not fit --classes or is 0."
+        )
+    if 0 <= abstain < count:
+        raise InvalidInputError(
+            f"--abstain {abstain} is a class index when there are {count} classes."
+        )
+    return count, names
+
+
+def _from_votes(
+    votes: Any,
+    n_classes: int,
+    names: tuple[str, ...] | None,
+    *,
+    threat: str,
+    target: str | None,
+) -> Certificates:
+    known = names or tuple(str(index) for index in range(n_classes))
+    if target is not None and target not in known:
+        raise InvalidInputError(f"--target is one of {', '.join(known)}. Got {target!r}.")
+    goal = None if target is None else known.index(target)
+    certificates = poisonproof.certify_votes(votes, n_classes, threat=threat, target=goal)
+    return certificates if names is None else certificates.with_classes(list(names))
+
+
+def _finish(
+    certificates: Certificates, truth: Any, out: Path | None, summary_out: Path | None
+) -> None:
+    from poisonproof.evaluation import default_sizes, summarize  # noqa: PLC0415
+
+    if out is not None:
+        certificates.save(out)
+    if truth is None:
+        print_protected(certificates, default_sizes(certificates).tolist())
+    else:
+        summary = summarize(certificates, truth)
+        if summary_out is not None:
+            write_bytes(summary_out, json.dumps(summary.to_dict(), indent=1).encode() + b"\n")
+        print_summary(summary)
+    for path in (out, summary_out):
+        if path is not None:
+            say(f"Written to {path}.")

@@ -1,0 +1,77 @@
+"""``poisonproof predict``: labels for new rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+import poisonproof
+from poisonproof.cli._data import AskedRows, open_model
+from poisonproof.cli._options import (
+    IgnoreOption,
+    JobsOption,
+    LabelOption,
+    SamplesOption,
+    parse_list,
+)
+from poisonproof.cli._output import check_out, write_columns
+from poisonproof.cli._text import console, counted, say, spoken_warnings, verbosity
+
+__all__ = ["predict"]
+
+POSITION = 30
+EPILOG = "Example: poisonproof predict model new.csv --out labels.csv"
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model made by poisonproof train.")],
+    data: Annotated[Path, typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz or .npy.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Write label and votes of every row: .csv, .parquet, .npz."
+        ),
+    ] = None,
+    votes_out: Annotated[
+        Path | None,
+        typer.Option(help="Write every member's vote to a .npz file, for certify --votes."),
+    ] = None,
+    label: LabelOption = None,
+    ignore: IgnoreOption = None,
+    x_key: SamplesOption = "X",
+    jobs: JobsOption = None,
+) -> None:
+    """Predict the label of every row by a vote of the members.
+
+    Feature columns are found by their names, in any order. A label column, if the file has one, is
+    named by --label and not used.
+    """
+    check_out(out, inputs=(data,))
+    check_out(votes_out, suffixes=(".npz",), inputs=(data,))
+    trained = open_model(model, jobs=jobs, verbose=verbosity())
+    rows = trained.read(AskedRows(data, label, parse_list(ignore, "--ignore"), x_key))
+    with spoken_warnings():
+        votes = trained.classifier.votes(rows.X)
+    classes = np.array(trained.classes)
+    result = poisonproof.certify_votes(votes, len(classes))
+    labels = classes[result.labels]
+    given = result.counts[np.arange(len(rows)), result.labels]
+    if out is not None:
+        write_columns(out, {"label": labels, "votes": given})
+    if votes_out is not None:
+        write_columns(votes_out, {"votes": votes, "classes": classes})
+    table = Table(title=f"Predictions for {data}", title_justify="left")
+    table.add_column("Label")
+    table.add_column("Rows", justify="right")
+    for name in trained.classes:
+        table.add_row(name, f"{int((labels == name).sum()):,}")
+    console().print(table)
+    members = counted(votes.shape[1], "member")
+    say(f"{counted(len(rows), 'row')} labelled by a vote of {members}.")
+    for path in (out, votes_out):
+        if path is not None:
+            say(f"Written to {path}.")
