@@ -245,9 +245,9 @@ def resolve_threat(
     unit_is_said = isinstance(asked, Threat) or "/" in asked
     if unit_is_said and wanted.unit != unit:
         raise GuaranteeError(
-            f"{scheme} counts its certificates in {_PLURALS[unit]}, but {wanted.plural} were asked "
-            f"(threat={wanted.code!r}). Ask threat={wanted.name!r}, or use a partitioner that "
-            f"keeps each {wanted.unit} in one partition."
+            f"{scheme} counts its certificates in {_PLURALS[unit]}, but {wanted.plural} were "
+            f"asked. Ask threat={wanted.name!r} to count {_PLURALS[unit]}, or use a partitioner that "
+            f"counts {_PLURALS[wanted.unit]}."
         )
     given = wanted.assumptions if isinstance(asked, Threat) else ()
     return make_threat(wanted.name, unit, certifies[wanted.name], (*given, *assumptions))

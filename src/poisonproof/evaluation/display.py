@@ -172,9 +172,8 @@ class CertifiedAccuracyDisplay:
         CertifiedAccuracyDisplay
             This display, with the fitted attributes set.
         """
-        plt = _pyplot()
         if ax is None:
-            _, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+            ax = _new_axes()
         _dress(ax, self.threat)
         label = self._label(self.name if name is None else name)
         options: dict[str, Any] = {"drawstyle": "steps-post", "linewidth": 2.0, "label": label}
@@ -228,9 +227,9 @@ def _dress(ax: Axes, threat: Threat) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _pyplot() -> Any:
+def _new_axes() -> Axes:
     try:
         import matplotlib.pyplot as plt  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("matplotlib", "report") from error
-    return plt
+    return plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
