@@ -246,8 +246,8 @@ def resolve_threat(
     if unit_is_said and wanted.unit != unit:
         raise GuaranteeError(
             f"{scheme} counts its certificates in {_PLURALS[unit]}, but {wanted.plural} were "
-            f"asked. Ask threat={wanted.name!r} to count {_PLURALS[unit]}, or use a partitioner that "
-            f"counts {_PLURALS[wanted.unit]}."
+            f"asked. Ask threat={wanted.name!r} to count {_PLURALS[unit]}, or use a partitioner "
+            f"that counts {_PLURALS[wanted.unit]}."
         )
     given = wanted.assumptions if isinstance(asked, Threat) else ()
     return make_threat(wanted.name, unit, certifies[wanted.name], (*given, *assumptions))
