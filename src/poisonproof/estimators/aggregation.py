@@ -34,10 +34,11 @@ from poisonproof.exceptions import (
     InvalidRowsError,
     MemberWarning,
 )
-from poisonproof.learners.base import BatchedLearner, Learner
+from poisonproof.learners.base import BatchedLearner, Ensemble, Learner
 from poisonproof.learners.scikit import ScikitLearner
 from poisonproof.partition import (
     PartitionedData,
+    Partitioner,
     make_partitioner,
     partition_data,
     take_canonical,
@@ -68,6 +69,12 @@ class PartitionAggregation(ClassifierMixin, BaseEstimator):
     n_jobs: int | None
     random_state: int
     verbose: int
+
+    classes_: NDArray[Any]
+    partitioner_: Partitioner
+    features_: Any
+    ensemble_: Ensemble
+    data_: PartitionedData | None
 
     @abstractmethod
     def _fit_features(self, data: PartitionedData) -> Any:
@@ -135,15 +142,16 @@ class PartitionAggregation(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the plurality label of every row, ties to the smaller label."""
         votes = self.votes(X)
-        return self.classes_[certify_votes(votes, len(self.classes_)).labels]
+        labels: NDArray[Any] = self.classes_[certify_votes(votes, len(self.classes_)).labels]
+        return labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return each label's share of the votes given, equal shares where all abstain."""
         counts = certify_votes(self.votes(X), len(self.classes_)).counts.astype(np.float64)
         given = counts.sum(axis=1, keepdims=True)
-        return np.divide(
-            counts, given, out=np.full_like(counts, 1 / len(self.classes_)), where=given > 0
-        )
+        shares = np.full_like(counts, 1 / len(self.classes_))
+        np.divide(counts, given, out=shares, where=given > 0)
+        return shares
 
     def certify(
         self,

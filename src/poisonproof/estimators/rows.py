@@ -70,7 +70,8 @@ def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.in
 def concatenate_samples(first: Any, second: Any) -> Any:
     """Stack two sets of samples of the same kind of container."""
     if sparse.issparse(first):
-        return sparse.vstack([first, second], format="csr")
+        parts: list[Any] = [first, second]
+        return sparse.vstack(parts, format="csr")
     if hasattr(first, "columns"):
         if hasattr(first, "iloc"):
             import pandas as pd  # noqa: PLC0415 - the frame is there, so pandas is

@@ -19,7 +19,7 @@ __all__ = ["check_random_state", "check_samples", "encode_labels", "finite_rows"
 
 def check_random_state(random_state: Any) -> int:
     """Accept a non-negative integer: anything else is a stream that members would share."""
-    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
+    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
         seed = int(random_state)
         if seed >= 0:
             return seed
@@ -62,20 +62,31 @@ def finite_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
     allow_nan = get_tags(classifier).input_tags.allow_nan
     if _is_frame(X):
         return _finite_frame_rows(X, allow_nan)
-    values = X.data if sparse.issparse(X) else np.asarray(X)
-    if values.dtype.kind != "f":
-        return np.ones(X.shape[0], dtype=bool)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # One pass without a mask: a sum is finite unless a value is not (or the sum overflows).
-        if np.isfinite(values.sum(dtype=np.float64)):
-            return np.ones(X.shape[0], dtype=bool)
-    bad = np.isinf(values) if allow_nan else ~np.isfinite(values)
     if sparse.issparse(X):
-        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.tocsr().indptr))
-        good = np.ones(X.shape[0], dtype=bool)
-        good[rows[bad]] = False
-        return good
-    return ~bad.reshape(len(values), -1).any(axis=1)
+        return _finite_sparse_rows(X, allow_nan)
+    values = np.asarray(X)
+    if _surely_finite(values):
+        return np.ones(len(values), dtype=np.bool_)
+    bad = np.isinf(values) if allow_nan else ~np.isfinite(values)
+    rows: NDArray[np.bool_] = ~bad.reshape(len(values), -1).any(axis=1)
+    return rows
+
+
+def _surely_finite(values: NDArray[Any]) -> bool:
+    """Look once, without a mask: a sum is finite unless a value is not, or the sum overflows."""
+    if values.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum(dtype=np.float64)))
+
+
+def _finite_sparse_rows(X: Any, allow_nan: bool) -> NDArray[np.bool_]:
+    good = np.ones(X.shape[0], dtype=np.bool_)
+    if not _surely_finite(X.data):
+        matrix = X.tocsr()
+        bad = np.isinf(matrix.data) if allow_nan else ~np.isfinite(matrix.data)
+        good[np.repeat(np.arange(X.shape[0]), np.diff(matrix.indptr))[bad]] = False
+    return good
 
 
 def label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
@@ -92,13 +103,11 @@ def check_labels(y: Any) -> NDArray[Any]:
     """Check that `y` is one label per row."""
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None.")
-    y = column_or_1d(y, warn=True)
-    if y.dtype.kind == "O":
-        kinds = {type(label) for label in y}
-        if all(issubclass(kind, str) for kind in kinds):
-            y = y.astype(str)
-    check_classification_targets(y)
-    return y
+    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
+        labels = labels.astype(str)
+    check_classification_targets(labels)
+    return labels
 
 
 def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
@@ -131,7 +140,7 @@ def _check_text(X: Any) -> Any:
 
 
 def _finite_frame_rows(X: Any, allow_nan: bool) -> NDArray[np.bool_]:
-    good = np.ones(X.shape[0], dtype=bool)
+    good = np.ones(X.shape[0], dtype=np.bool_)
     for column in range(X.shape[1]):
         cells = X.iloc[:, column] if hasattr(X, "iloc") else X[:, column]
         values = np.asarray(cells)

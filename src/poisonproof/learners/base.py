@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.certificates.counting import ABSTAIN
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress
 
 __all__ = ["ABSTAIN", "BatchedLearner", "Ensemble", "Learner", "Member"]
-
-ABSTAIN = -1
-"""The vote of a member that gives none."""
 
 
 class Member(ABC):

@@ -55,10 +55,7 @@ class _Walk:
         if isinstance(value, np.ndarray):
             self.visit_array(value)
         elif sparse.issparse(value):
-            self.put("sparse", f"{value.format}{value.shape}".encode())
-            csr = value.tocsr()
-            for part in (csr.indptr, csr.indices, csr.data):
-                self.visit_array(part)
+            self.visit_sparse(value)
         elif isinstance(value, Mapping):
             self.put("mapping", str(len(value)).encode())
             for key, item in value.items():
@@ -86,6 +83,12 @@ class _Walk:
         else:
             self.put("array", f"{array.dtype.str}{array.shape}".encode())
             self.put("", np.ascontiguousarray(array).tobytes())
+
+    def visit_sparse(self, matrix: Any) -> None:
+        self.put("sparse", f"{matrix.format}{matrix.shape}".encode())
+        csr = matrix.tocsr()
+        for part in (csr.indptr, csr.indices, csr.data):
+            self.visit_array(part)
 
     def visit_object(self, value: Any) -> None:
         reduced = value.__reduce_ex__(4)

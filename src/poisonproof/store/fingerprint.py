@@ -42,5 +42,5 @@ def _version(package: str) -> str | None:
 
 
 def _instructions() -> list[str]:
-    found = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[index]
+    found = np.show_config(mode="dicts")["SIMD Extensions"]
     return sorted([*found.get("baseline", []), *found.get("found", [])])
