@@ -15,7 +15,7 @@ from poisonproof.features.images import ImageMap
 
 __all__ = ["Scattering"]
 
-Spectrum = NDArray[np.complex64]
+Spectrum = NDArray[Any]
 
 
 class Scattering(ImageMap):

@@ -15,14 +15,25 @@ from poisonproof.learners.closed_form.stacked import StackedMembers, Visit
 
 __all__ = ["KernelMembers", "integer_coefficients"]
 
-# Kernels become integers of 24 or 26 bits; a member's coefficients for one class then may add up
-# to 2^53 / 2^26 without any rounding in float64.
-_KERNEL_UNIT = {"single": 2.0**24, "double": 2.0**26}
-_LONGEST_COLUMN = 2.0**26
+# Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
+# to 2^29 or 2^27 without any rounding in float64.
+_KERNEL_BITS = {"single": 24, "double": 26}
+_SUM_BITS = 53
+
+
+def _column_bits(precision: str) -> int:
+    return _SUM_BITS - _KERNEL_BITS[precision]
+
+
+def _fine_bits(n_rows: int, precision: str) -> int:
+    """Return how many bits a second, finer set of coefficients can add; none in single."""
+    if precision == "single":
+        return 0
+    return max(_column_bits(precision) - int(np.ceil(np.log2(max(n_rows, 1)))), 0)
 
 
 def integer_coefficients(
-    coefficients: NDArray[np.float64], exponents: NDArray[np.int32]
+    coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
 ) -> tuple[NDArray[np.float64], np.int32]:
     """Round one member's dual coefficients to integers with a common power of two.
 
@@ -32,11 +43,14 @@ def integer_coefficients(
         How much each row's kernel counts for each class.
     exponents : ndarray of shape (m,)
         Powers of two by which the rows' kernels will be divided.
+    precision : {"single", "double"}
+        How many bits to keep.
 
     Returns
     -------
     integers : ndarray of shape (m, p)
-        Rounded so that the absolute values of a column add up to at most 2^26.
+        In "single", the absolute values of a column add up to at most 2^29. In "double" they are
+        longer, and `KernelMembers` adds up their upper and lower bits apart.
     exponent : int32
         ``integers * 2.0 ** exponent`` is `coefficients` times the rows' powers of two.
     """
@@ -45,7 +59,9 @@ def integer_coefficients(
     if not np.isfinite(scaled).all():
         raise FloatingPointError("the coefficients are not finite")
     heaviest = np.abs(scaled).sum(axis=0).max(initial=0.0)
-    power = int(np.frexp(heaviest / (_LONGEST_COLUMN - len(scaled)))[1]) if heaviest else 0
+    longest = 2.0 ** _column_bits(precision) - len(scaled)
+    power = int(np.frexp(heaviest / longest)[1]) if heaviest else 0
+    power -= _fine_bits(len(scaled), precision)
     integers = np.rint(np.ldexp(scaled, -power)) + 0.0
     return integers, np.int32(power + top)
 
@@ -84,26 +100,34 @@ class KernelMembers(StackedMembers):
 
     @cached_property
     def _readouts(self) -> list[NDArray[np.float64]]:
-        """Coefficients of the classes each member knows, (p_i, m_i)."""
-        return [
-            np.ascontiguousarray(self.rows["coefficients"][low:high, classes].T)
-            for low, high, classes in zip(
-                self.offsets[:-1], self.offsets[1:], self.classes, strict=True
-            )
-        ]
+        """Coefficients of the classes each member knows: the upper bits, then the lower bits."""
+        readouts = []
+        for index, classes in enumerate(self.classes):
+            here = slice(self.offsets[index], self.offsets[index + 1])
+            integers = np.ascontiguousarray(self.rows["coefficients"][here, classes].T)
+            bits = self._lower_bits(index)
+            if bits:
+                upper = np.rint(np.ldexp(integers, -bits))
+                integers = np.concatenate([upper, integers - np.ldexp(upper, bits)])
+            readouts.append(integers)
+        return readouts
+
+    def _lower_bits(self, index: int) -> int:
+        size = int(self.offsets[index + 1] - self.offsets[index])
+        return _fine_bits(size, self.settings["precision"])
 
     def _worth(self, asked: ExactRows) -> NDArray[np.float64]:
         worth: NDArray[np.float64] = np.ldexp(1.0, self._kernel.terms(asked).exponents)
         return worth
 
     def _unit(self, index: int) -> float:
-        unit = np.ldexp(1.0, int(self.single["exponent"][index]))
-        return float(unit / _KERNEL_UNIT[self.settings["precision"]])
+        bits = _KERNEL_BITS[self.settings["precision"]]
+        return float(np.ldexp(1.0, int(self.single["exponent"][index]) - bits))
 
     def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
         support, terms = self._support
         asked_terms = self._kernel.terms(asked)
-        unit = support.values.dtype.type(_KERNEL_UNIT[self.settings["precision"]])
+        unit = support.values.dtype.type(2.0 ** _KERNEL_BITS[self.settings["precision"]])
         products = np.empty((self._tile_rows(), len(asked)), dtype=support.values.dtype)
         integers = np.empty(products.shape)
         turned = asked.values.T
@@ -125,4 +149,12 @@ class KernelMembers(StackedMembers):
                 if high < self.offsets[index + 1]:
                     unfinished = scores
                 else:
-                    visit(index, scores)
+                    visit(index, self._joined_bits(index, scores))
+
+    def _joined_bits(self, index: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add the sums over upper and over lower bits: the only rounding of a score."""
+        bits = self._lower_bits(index)
+        if not bits:
+            return scores
+        n_classes = len(self.classes[index])
+        return scores[:n_classes] * 2.0**bits + scores[n_classes:]

@@ -57,8 +57,8 @@ class KernelRidgeClassifier(WeightedClassifier):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> float(KernelRidgeClassifier(gamma=0.1).fit(X, y).score(X, y))
-    0.98
+    >>> float(KernelRidgeClassifier(gamma=0.1).fit(X, y).score(X, y)) > 0.97
+    True
     """
 
     _members: ClassVar[type[StackedMembers]] = KernelMembers
@@ -110,10 +110,11 @@ class KernelRidgeClassifier(WeightedClassifier):
     ) -> MemberParts:
         rows = exact_rows(X, self.precision)
         kernel = make_kernel(**settings["kernel"])
-        terms = kernel.terms(rows)
-        gram = exact_product(rows, rows)
+        # Ridges may be small, so the system is set up in float64 whatever the precision of votes.
+        terms = kernel.terms(rows, np.float64)
+        gram = exact_product(rows, rows).astype(np.float64)
         kernel.bounded(gram, terms, terms)
-        gram = np.ldexp(gram.astype(np.float64), terms.exponents[:, np.newaxis] + terms.exponents)
+        gram = np.ldexp(gram, terms.exponents[:, np.newaxis] + terms.exponents)
         # Weighted: solve for the coefficients divided by the root of the weight.
         root = np.sqrt(weight)
         gram *= root[:, np.newaxis]
@@ -126,7 +127,7 @@ class KernelRidgeClassifier(WeightedClassifier):
             alpha = best_alpha(gram, targets, self.alphas)
         gram[np.diag_indices(len(gram))] += float(alpha)
         dual = root[:, np.newaxis] * positive_solve(gram, targets)
-        integers, exponent = integer_coefficients(dual, terms.exponents)
+        integers, exponent = integer_coefficients(dual, terms.exponents, self.precision)
         coefficients = np.zeros((len(y), settings["n_classes"]))
         coefficients[:, classes] = integers
         return MemberParts(

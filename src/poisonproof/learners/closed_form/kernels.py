@@ -42,8 +42,8 @@ class Kernel(ABC):
     """A positive semi-definite function of two rows."""
 
     @abstractmethod
-    def terms(self, rows: ExactRows) -> RowTerms:
-        """Return what `bounded` needs of each row."""
+    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
+        """Return what `bounded` needs of each row, in the dtype of the products."""
 
     @abstractmethod
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
@@ -58,20 +58,20 @@ class _Polynomial(Kernel):
     coef0: float
     degree: int
 
-    def terms(self, rows: ExactRows) -> RowTerms:
+    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
         length = np.sqrt(rows.square_lengths()) * np.sqrt(self.gamma)
         root = np.sqrt(self.coef0)
         # Powers of two stay exponents until the end: a row may be 1e-200 or 1e200 long.
         mantissa, power = np.frexp(length)
         power = np.where(mantissa > 0, power + rows.exponents, -(2**20))
         if self.coef0 > 0:
-            power = np.maximum(power, np.frexp(root)[1])
-        power = np.where(power < -(2**19), 0, power) + 1
+            # The sum of two squares, each below 4^power, is below 4^(power + 1).
+            power = np.maximum(power, np.frexp(root)[1]) + 1
+        power = np.where(power < -(2**19), 0, power)
         factor = np.ldexp(np.sqrt(self.gamma), rows.exponents - power)
         constant = np.ldexp(root, -power)
         exponents = (self.degree * power).astype(np.int32)
-        dtype = rows.values.dtype
-        return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
+        return _terms(factor, constant, exponents, dtype or rows.values.dtype)
 
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
         products *= left.factor[:, np.newaxis]
@@ -89,12 +89,11 @@ class _Polynomial(Kernel):
 class _Cosine(Kernel):
     """The inner product of rows scaled to length one; zero for a zero row."""
 
-    def terms(self, rows: ExactRows) -> RowTerms:
+    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
         length = np.sqrt(rows.square_lengths())
         factor = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0)
-        dtype = rows.values.dtype
         nothing = np.zeros(len(rows), dtype=np.int32)
-        return RowTerms(factor.astype(dtype), np.zeros(len(rows), dtype=dtype), nothing)
+        return _terms(factor, np.zeros(len(rows)), nothing, dtype or rows.values.dtype)
 
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
         products *= left.factor[:, np.newaxis]
@@ -108,7 +107,7 @@ class _Gaussian(Kernel):
 
     gamma: float
 
-    def terms(self, rows: ExactRows) -> RowTerms:
+    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
         factor = np.ldexp(np.sqrt(self.gamma), rows.exponents)
         constant = factor * factor * rows.square_lengths()
         if not (constant < 1e30).all():
@@ -116,9 +115,8 @@ class _Gaussian(Kernel):
                 "A row is too long for the rbf kernel: gamma |x|^2 must stay below 1e30. Scale "
                 "the features, for example with FixedScale, or use a smaller gamma."
             )
-        dtype = rows.values.dtype
         nothing = np.zeros(len(rows), dtype=np.int32)
-        return RowTerms(factor.astype(dtype), constant.astype(dtype), nothing)
+        return _terms(factor, constant, nothing, dtype or rows.values.dtype)
 
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
         products *= 2 * left.factor[:, np.newaxis]
@@ -127,6 +125,15 @@ class _Gaussian(Kernel):
         products -= right.constant
         np.minimum(products, 0, out=products)
         np.exp(products, out=products)
+
+
+def _terms(
+    factor: NDArray[np.float64],
+    constant: NDArray[np.float64],
+    exponents: NDArray[np.int32],
+    dtype: Any,
+) -> RowTerms:
+    return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
 
 
 def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
