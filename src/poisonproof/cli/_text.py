@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from poisonproof.exceptions import MemberWarning
 
@@ -24,6 +24,7 @@ __all__ = [
     "print_protected",
     "print_summary",
     "say",
+    "shares_table",
     "spoken_warnings",
     "verbosity",
 ]
@@ -71,16 +72,14 @@ def spoken_warnings() -> Iterator[None]:
         note(str(warning.message))
 
 
-def print_summary(summary: Summary, title: str = "Certified accuracy") -> None:
+def print_summary(summary: Summary) -> None:
     """Print the certified accuracy at each attack size, then the findings in words."""
-    unit = summary.threat.plural.capitalize()
-    table = Table(title=title, title_justify="left")
-    table.add_column(unit, justify="right")
-    table.add_column("Test rows that stay correct", justify="right")
-    table.add_column("Share", justify="right")
-    for size, share in zip(summary.sizes, summary.certified, strict=True):
-        rows = round(share * summary.n_rows)
-        table.add_row(f"{size:,}", f"{rows:,} of {summary.n_rows:,}", f"{100 * share:.1f} %")
+    table = shares_table(
+        (summary.threat.plural.capitalize(), "Test rows that stay correct"),
+        summary.sizes,
+        summary.certified,
+        summary.n_rows,
+    )
     console().print(table)
     say(*summary.sentences())
 
@@ -89,13 +88,26 @@ def print_protected(certificates: Certificates, sizes: Sequence[int]) -> None:
     """Print how many predictions, right or wrong, no attack of each size can change."""
     from poisonproof.evaluation import protected_share  # noqa: PLC0415 - when a command runs
 
-    n = len(certificates)
-    table = Table(title="Certified predictions", title_justify="left")
-    table.add_column(certificates.threat.plural.capitalize(), justify="right")
-    table.add_column("Predictions that cannot change", justify="right")
-    table.add_column("Share", justify="right")
-    shares = protected_share(certificates, list(sizes)).tolist()
-    for size, share in zip(sizes, shares, strict=True):
-        table.add_row(f"{size:,}", f"{round(share * n):,} of {n:,}", f"{100 * share:.1f} %")
+    targeted = certificates.target is not None
+    table = shares_table(
+        (
+            certificates.threat.plural.capitalize(),
+            f"Predictions that cannot {'become the target' if targeted else 'change'}",
+        ),
+        sizes,
+        protected_share(certificates, list(sizes)).tolist(),
+        len(certificates),
+    )
     console().print(table)
     say(*str(certificates).splitlines())
+
+
+def shares_table(
+    heads: tuple[str, str], sizes: Sequence[int], shares: Sequence[float], n_rows: int
+) -> Table:
+    """Return a table of attack sizes, and how many of `n_rows` withstand each."""
+    table = Table(*(Column(head, justify="right") for head in (*heads, "Share")))
+    for size, share in zip(sizes, shares, strict=True):
+        rows = f"{round(share * n_rows):,} of {n_rows:,}"
+        table.add_row(f"{size:,}", rows, f"{100 * share:.1f} %")
+    return table

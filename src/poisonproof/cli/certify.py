@@ -176,12 +176,12 @@ def _finish(
 ) -> None:
     from poisonproof.evaluation import default_sizes, summarize  # noqa: PLC0415
 
+    summary = None if truth is None else summarize(certificates, truth)
     if out is not None:
         certificates.save(out)
-    if truth is None:
+    if summary is None:
         print_protected(certificates, default_sizes(certificates).tolist())
     else:
-        summary = summarize(certificates, truth)
         if summary_out is not None:
             write_bytes(summary_out, json.dumps(summary.to_dict(), indent=1).encode() + b"\n")
         print_summary(summary)

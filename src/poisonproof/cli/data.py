@@ -12,7 +12,7 @@ from rich.table import Table
 from poisonproof.cli._options import parse_list
 from poisonproof.cli._text import console, counted, say, verbosity
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress, Silent, make_progress
+from poisonproof.progress import Progress, make_progress
 
 if TYPE_CHECKING:
     from poisonproof.datasets.images import FolderOptions
@@ -91,7 +91,8 @@ def data(
     elif source is not None:
         images.import_images(name, source, cache=cache, published=not unpublished, progress=_bar())
     else:
-        images.download_images(name, cache=cache, progress=_DownloadBar() if verbosity() else None)
+        in_bytes = _DownloadBar() if verbosity() else None
+        images.download_images(name, cache=cache, progress=_bar(), byte_progress=in_bytes)
     _print_one(name, cache)
 
 
@@ -150,10 +151,9 @@ def _bar() -> Progress:
 
 
 class _DownloadBar:
-    """A bar in bytes for the download; what follows it counts images."""
+    """A bar in bytes."""
 
     def __init__(self) -> None:
-        self._inner: Progress = Silent()
         self._screen = bars.Progress(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
@@ -164,12 +164,15 @@ class _DownloadBar:
         )
 
     def start(self, total: int, description: str) -> None:
+        """Draw an empty bar; a total of 0 is an unknown one."""
         self._screen.start()
         self._task = self._screen.add_task(description, total=total or None)
 
     def advance(self, amount: int = 1) -> None:
+        """Move the bar."""
         self._screen.advance(self._task, amount)
 
     def stop(self) -> None:
+        """Take the bar away."""
         self._screen.stop()
         self._screen.remove_task(self._task)

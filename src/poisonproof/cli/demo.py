@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich.table import Table
 
 import poisonproof
 from poisonproof.cli._options import JobsOption
 from poisonproof.cli._output import check_folder, write_bytes, write_columns
-from poisonproof.cli._text import console, note, say, spoken_warnings, verbosity
+from poisonproof.cli._text import console, note, say, shares_table, spoken_warnings, verbosity
 from poisonproof.exceptions import MissingExtraError, StoreError
 
 if TYPE_CHECKING:
@@ -144,13 +143,9 @@ def _digits() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 def _show(outcome: _Outcome) -> None:
     method, summary = outcome.method, outcome.summary
-    table = Table(title=f"\n{method.title} ({method.members})", title_justify="left")
-    table.add_column(method.column, justify="right")
-    table.add_column("Test images that stay correct", justify="right")
-    for size, share in zip(summary.sizes, summary.certified, strict=True):
-        images = f"{round(share * summary.n_rows):,} of {summary.n_rows:,}"
-        table.add_row(f"{size:,}", f"{images} ({100 * share:5.1f} %)")
-    console().print(table)
+    say(f"\n{method.title} ({method.members})")
+    heads = (method.column, "Test images that stay correct")
+    console().print(shares_table(heads, summary.sizes, summary.certified, summary.n_rows))
     if summary.median_radius:
         say(
             "At least half of the test images keep their correct label even if an attacker "

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 import poisonproof
 from poisonproof.cli._data import AskedRows, open_model
@@ -64,14 +64,12 @@ def predict(
         write_columns(out, {"label": labels, "votes": given})
     if votes_out is not None:
         write_columns(votes_out, {"votes": votes, "classes": classes})
-    table = Table(title=f"Predictions for {data}", title_justify="left")
-    table.add_column("Label")
-    table.add_column("Rows", justify="right")
+    table = Table("Predicted label", Column("Rows", justify="right"))
     for name in trained.classes:
         table.add_row(name, f"{int((labels == name).sum()):,}")
     console().print(table)
     members = counted(votes.shape[1], "member")
-    say(f"{counted(len(rows), 'row')} labelled by a vote of {members}.")
+    say(f"{counted(len(rows), 'row')} of {data} labelled by a vote of {members}.")
     for path in (out, votes_out):
         if path is not None:
             say(f"Written to {path}.")

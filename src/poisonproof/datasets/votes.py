@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.datasets.csv_rows import split_line
+from poisonproof.datasets.csv_lines import split_line
 from poisonproof.datasets.npz_rows import load_array, load_arrays
 from poisonproof.datasets.parquet_rows import open_parquet
 from poisonproof.datasets.reading import check_file

@@ -1,0 +1,136 @@
+"""Fetching published files: resumed where it stopped, and kept only with the published digest."""
+
+from __future__ import annotations
+
+import hashlib
+import http
+import http.client
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from io import BufferedWriter
+from pathlib import Path
+
+from poisonproof.datasets.images.addresses import RemoteFile
+from poisonproof.datasets.images.file_tree import MEBIBYTE
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.progress import Progress
+
+__all__ = ["download_files"]
+
+TIMEOUT_SECONDS = 30
+LARGEST_FILE = 1024 * MEBIBYTE  # the largest published file has 0.26 GiB
+CHUNK = 2**16
+
+
+class _CutOffError(Exception):
+    """The connection ended before the file did."""
+
+
+_NETWORK = (
+    ConnectionError,
+    TimeoutError,
+    http.client.HTTPException,
+    ssl.SSLError,
+    urllib.error.URLError,
+    _CutOffError,
+)
+
+
+def download_files(files: Sequence[RemoteFile], folder: Path, progress: Progress) -> None:
+    """Fetch the files that `folder` does not hold yet.
+
+    A file grows as ``<name>.part``; a later call goes on where an earlier one stopped, if the
+    server can, and begins again if not. With the published MD5 it gets its name, with another it
+    is removed.
+
+    Parameters
+    ----------
+    files : sequence of RemoteFile
+        What to fetch.
+    folder : Path
+        Where to put it.
+    progress : Progress
+        Told the bytes of each file.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            if not (folder / file.name).is_file():
+                _fetch(file, folder / f"{file.name}.part", progress)
+    except OSError as error:
+        raise InvalidInputError(f"cannot write to {folder}: {error.strerror or error}.") from error
+
+
+def _fetch(file: RemoteFile, part: Path, progress: Progress) -> None:
+    """Try the addresses in turn; the first that delivers decides."""
+    problems = []
+    for base in file.bases:
+        try:
+            _receive(base + file.name, part, progress)
+            break
+        except _NETWORK as error:
+            problems.append(f"{base + file.name}: {getattr(error, 'reason', None) or error}")
+    else:
+        raise InvalidInputError(
+            f"cannot download {file.name} ({'; '.join(problems)}). Run the command again to go on, "
+            "or get the file by hand and use --from."
+        )
+    found = _md5(part)
+    if found != file.md5:
+        part.unlink()
+        raise InvalidInputError(
+            f"{base + file.name} has MD5 {found}, published is {file.md5}; it was thrown away."
+        )
+    part.replace(part.with_name(file.name))
+
+
+def _receive(url: str, part: Path, progress: Progress) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url)
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # there was nothing left to fetch; the digest decides
+        raise
+    with answer:
+        resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT and answer.headers.get(
+            "Content-Range", ""
+        ).startswith(f"bytes {have}-")
+        have = have if resumed else 0
+        promised = answer.headers.get("Content-Length")
+        total = have + int(promised) if promised and promised.isdecimal() else None
+        progress.start(total or 0, part.stem)
+        try:
+            progress.advance(have)
+            with part.open("ab" if resumed else "wb") as target:
+                size = _copy(answer, target, have, progress)
+                target.flush()
+                os.fsync(target.fileno())
+        finally:
+            progress.stop()
+    if total is not None and size < total:
+        raise _CutOffError(f"the connection ended after {size:,} of {total:,} bytes")
+
+
+def _copy(
+    source: http.client.HTTPResponse, target: BufferedWriter, size: int, progress: Progress
+) -> int:
+    while chunk := source.read(CHUNK):
+        size += len(chunk)
+        if size > LARGEST_FILE:
+            raise InvalidInputError(f"{target.name} would pass {LARGEST_FILE:,} bytes.")
+        target.write(chunk)
+        progress.advance(len(chunk))
+    return size
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,0 +1,181 @@
+"""Writing one imported dataset: whole or not at all, whenever the process is killed.
+
+A dataset is a folder with ``manifest.json`` and one folder of arrays, which the manifest names.
+New arrays are written beside the old ones and synced; replacing the manifest, one atomic step,
+makes them the dataset. What no manifest names is rubbish and removed a day later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidInputError
+
+__all__ = ["FORMAT", "MANIFEST", "VERSION", "EntryWriter", "array_digest", "write_entry"]
+
+FORMAT = "poisonproof-images"
+VERSION = 1
+MANIFEST = "manifest.json"
+RUBBISH_AFTER_SECONDS = 86_400  # another import may still be writing what is younger
+CHUNK = 2**24
+
+
+def array_digest(array: NDArray[Any]) -> str:
+    """Return the SHA-256 of an array's values in C order; a mapped array is read in chunks.
+
+    Examples
+    --------
+    >>> array_digest(np.zeros((0, 28), dtype=np.uint8))[:8]
+    'e3b0c442'
+    """
+    digest = hashlib.sha256()
+    flat = array.reshape(-1).view(np.uint8)
+    for start in range(0, len(flat), CHUNK):
+        digest.update(flat[start : start + CHUNK].data)
+    return digest.hexdigest()
+
+
+class EntryWriter:
+    """The arrays of a dataset that is being imported.
+
+    Attributes
+    ----------
+    arrays : dict of str to memmap
+        What was written so far.
+    details : dict
+        JSON values that the manifest will hold.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self.details: dict[str, Any] = {}
+
+    def create(self, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+        """Return a new array on disk, to be filled by the caller."""
+        path = self._folder / f"{name}.npy"
+        if 0 in shape:  # nothing can be mapped
+            self.arrays[name] = np.empty(shape, dtype)
+            np.save(path, self.arrays[name])
+        else:
+            self.arrays[name] = np.lib.format.open_memmap(
+                str(path), mode="w+", dtype=dtype, shape=shape
+            )
+            _reserve(path)
+        return self.arrays[name]
+
+    def put(self, name: str, values: NDArray[Any], dtype: type[np.generic]) -> None:
+        """Write an array that is at hand."""
+        self.create(name, values.shape, dtype)[...] = values
+
+    def manifest(self) -> dict[str, Any]:
+        """Sync every array and return the manifest."""
+        arrays = {}
+        for name, array in self.arrays.items():
+            if isinstance(array, np.memmap):
+                array.flush()
+            with (self._folder / f"{name}.npy").open("rb+") as file:
+                os.fsync(file.fileno())
+            arrays[name] = {
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "sha256": array_digest(array),
+            }
+        return {"format": FORMAT, "version": VERSION, **self.details, "arrays": arrays}
+
+
+@contextmanager
+def write_entry(folder: Path) -> Iterator[EntryWriter]:
+    """Write the dataset in `folder`; it appears when the block ends, and only without an error."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_rubbish(folder)
+        arrays = Path(tempfile.mkdtemp(prefix="arrays-", dir=folder))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    done = False
+    try:
+        writer = EntryWriter(arrays)
+        yield writer
+        _publish(folder, arrays, writer.manifest())
+        done = True
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    finally:
+        if not done:
+            shutil.rmtree(arrays, ignore_errors=True)
+            _remove_if_empty(folder)
+
+
+def _publish(folder: Path, arrays: Path, manifest: Mapping[str, Any]) -> None:
+    before = _named_by_manifest(folder)
+    text = json.dumps({**manifest, "folder": arrays.name}, indent=1, sort_keys=True)
+    arrays.chmod(0o755)
+    _sync_folder(arrays)
+    handle, name = tempfile.mkstemp(prefix="arrays-", suffix=".json", dir=folder)
+    with os.fdopen(handle, "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).chmod(0o644)
+    Path(name).replace(folder / MANIFEST)
+    _sync_folder(folder)
+    if before is not None:
+        shutil.rmtree(folder / before, ignore_errors=True)
+
+
+def _reserve(path: Path) -> None:
+    """Claim the disk space now: a full disk met while filling a mapped file kills the process."""
+    if hasattr(os, "posix_fallocate"):
+        with path.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+
+
+def _named_by_manifest(folder: Path) -> str | None:
+    try:
+        name = json.loads((folder / MANIFEST).read_bytes())["folder"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) and name.startswith("arrays-") else None
+
+
+def _remove_rubbish(folder: Path) -> None:
+    current = _named_by_manifest(folder)
+    for path in folder.glob("arrays-*"):
+        if path.name != current and time.time() - path.stat().st_mtime > RUBBISH_AFTER_SECONDS:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # an earlier import lies there
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":  # other systems cannot open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _unwritable(folder: Path, error: OSError) -> InvalidInputError:
+    return InvalidInputError(f"cannot write a dataset to {folder}: {error.strerror or error}.")
