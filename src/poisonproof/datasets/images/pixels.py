@@ -64,6 +64,8 @@ def decode_image(data: bytes, where: str, mode: str = "RGB") -> Image:
     if image.mode not in EIGHT_BIT_MODES:
         raise InvalidInputError(f"{where} has pixels of mode {image.mode}; 8 bits are needed.")
     try:
+        image.verify()  # the checksums inside a PNG file; what is verified cannot be loaded
+        image = pillow.open(io.BytesIO(data), formats=FORMATS)
         image.load()
         decoded: Image = image if image.mode == mode else image.convert(mode)
     except Exception as error:  # as above
