@@ -41,10 +41,10 @@ imports: .venv/dev  ## imports point down only
 	$(BIN)/lint-imports
 
 docs: .venv/dev  ## build the documentation, warnings are errors
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs-serve: .venv/dev  ## read the documentation while writing it
-	$(BIN)/mkdocs serve
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 bench: .venv/dev  ## the CPU benchmarks; each prints a ratio against its reference
 	for name in certify_votes content_hash ensemble_overhead; do \
