@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.columns import inexact, refuse_cell
 from poisonproof.partition.containers import DTYPES, as_container, is_sparse, n_rows
-from poisonproof.partition.frames import Column, frame_columns, frame_slice, is_frame, is_pandas
+from poisonproof.partition.frames import (
+    Column,
+    frame_columns,
+    frame_slice,
+    frame_width,
+    is_frame,
+    is_pandas,
+)
 from poisonproof.partition.sequences import sequence_windows
 
 __all__ = [
@@ -48,7 +55,7 @@ class DenseBlock:
     rows : ndarray of shape (m,)
         The caller's row numbers.
     values : ndarray of shape (m, d)
-        Booleans, integers, float16, float32 or float64, in C order.
+        Booleans, integers or float64, in C order.
     shape : tuple of int, or None
         The shape of each sample, if it is an image out of a sequence of images.
     """
@@ -99,8 +106,9 @@ def row_blocks(X: Any) -> Iterator[Block]:
     elif isinstance(X, np.ndarray):
         width = int(np.prod(X.shape[1:]))
         for start in range(0, len(X), step := max(1, CELLS_PER_BLOCK // max(1, width))):
-            part = np.asarray(X[start : start + step]).reshape(-1, width)
-            yield _block(np.arange(start, start + len(part)), part, None)
+            part = np.asarray(X[start : start + step])
+            rows = np.arange(start, start + len(part))
+            yield _block(rows, part.reshape(len(part), width), None)
     else:
         for rows, values, shape in sequence_windows(X, CELLS_PER_BLOCK):
             yield _block(rows, values, shape)
@@ -113,28 +121,28 @@ def _block(rows: NDArray[np.intp], values: NDArray[Any], shape: tuple[int, ...] 
 
 
 def plain_numbers(values: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
-    """Return numbers in C order and native byte order, extended precision as float64.
+    """Return numbers in C order and native byte order, all that are not integers as float64.
 
     Raises
     ------
     InvalidRowsError
         If float64 cannot hold a number of extended precision.
     """
-    if values.dtype.kind == "f" and values.dtype.itemsize > 8:
-        bad = inexact(values)
-        if bad.any():
-            row, column = np.argwhere(bad)[0]
-            reason = f"{values[row, column]!r} is not exactly a float64"
-            raise refuse_cell(rows[row], column, reason)
-        values = values.astype(np.float64)
-    return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+    if values.dtype.kind != "f":
+        return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+    bad = inexact(values)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        reason = f"{values[row, column]!r} is not exactly a float64"
+        raise refuse_cell(rows[row], column, reason)
+    return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def _frame_blocks(X: Any) -> Iterator[Block]:
-    width = 1 if X.ndim == 1 else X.shape[1]
-    kinds = set(X.dtypes) if is_pandas(X) and X.ndim == 2 else set()
+    width = frame_width(X)
+    kinds = set(X.dtypes) if is_pandas(X) and width is not None else set()
     uniform = len(kinds) == 1 and all(isinstance(t, np.dtype) and t.kind in "biuf" for t in kinds)
-    step = max(FRAME_ROWS, CELLS_PER_BLOCK // max(1, width))
+    step = max(FRAME_ROWS, CELLS_PER_BLOCK // (width or 1))
     for start in range(0, n_rows(X), step):
         part = frame_slice(X, start, start + step)
         rows = np.arange(start, start + len(part))
@@ -169,7 +177,7 @@ def canonical_csr(matrix: sp.csr_array) -> sp.csr_array:
 
 
 def plain_csr(matrix: sp.csr_array, first_row: int = 0) -> sp.csr_array:
-    """Return a canonical CSR matrix of plain numbers, extended precision as float64.
+    """Return a canonical CSR matrix of integers or float64.
 
     Raises
     ------
@@ -179,7 +187,7 @@ def plain_csr(matrix: sp.csr_array, first_row: int = 0) -> sp.csr_array:
     if matrix.dtype.kind not in "biuf":
         raise InvalidRowsError(f"The sparse matrix has dtype {matrix.dtype}. {DTYPES}")
     matrix = canonical_csr(matrix)
-    if matrix.dtype.itemsize <= 8:
+    if matrix.dtype.kind != "f":
         return matrix
     bad = inexact(matrix.data)
     if bad.any():
@@ -187,4 +195,4 @@ def plain_csr(matrix: sp.csr_array, first_row: int = 0) -> sp.csr_array:
         row = int(np.searchsorted(matrix.indptr, first, side="right")) - 1
         reason = f"{matrix.data[first]!r} is not exactly a float64"
         raise refuse_cell(first_row + row, matrix.indices[first], reason)
-    return matrix.astype(np.float64)
+    return matrix.astype(np.float64, copy=False)

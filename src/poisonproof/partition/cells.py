@@ -155,10 +155,10 @@ def _numpy_time(value: np.datetime64 | np.timedelta64) -> Cell:
 
 
 def _numpy_scalar(value: np.generic) -> Cell:
+    if isinstance(value, (np.datetime64, np.timedelta64)):  # the second is an np.integer, too
+        return _numpy_time(value)
     if isinstance(value, (np.bool_, np.integer)):
         return int(value)
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return _numpy_time(value)
     if isinstance(value, np.floating):
         rounded = float(value)
         if rounded == value or np.isnan(value):

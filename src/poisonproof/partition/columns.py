@@ -90,13 +90,14 @@ def inexact(values: NDArray[Any]) -> NDArray[np.bool_]:
     >>> inexact(np.array([2**53, 2**53 + 1]))
     array([False,  True])
     """
-    if values.dtype.kind in "bf" or values.dtype.itemsize < 8:
-        if values.dtype.itemsize <= 8:
-            return np.zeros(values.shape, dtype=bool)
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if kind == "b" or size < 8 or (kind == "f" and size == 8):
+        return np.zeros(values.shape, dtype=bool)
+    if kind == "f":
         with np.errstate(over="ignore"):  # the overflow to infinity is found by the comparison
             rounded = values.astype(np.float64)
         return np.asarray((rounded != values) & ~np.isnan(values))
-    limit = 2.0 ** (63 if values.dtype.kind == "i" else 64)
+    limit = 2.0 ** (63 if kind == "i" else 64)
     rounded = values.astype(np.float64)
     # The largest integers round up to the limit itself, which does not fit back.
     fits = rounded < limit

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Column", "frame_columns", "frame_slice", "is_frame", "is_pandas", "is_polars"]
+__all__ = [
+    "Column",
+    "frame_columns",
+    "frame_slice",
+    "frame_width",
+    "is_frame",
+    "is_pandas",
+    "is_polars",
+]
 
 NUMPY_NUMBERS = frozenset(
     {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
@@ -56,6 +64,11 @@ def is_frame(X: Any) -> bool:
 def frame_slice(X: Any, start: int, stop: int) -> Any:
     """Return the rows ``start:stop`` of a frame or a series."""
     return X.iloc[start:stop] if is_pandas(X) else X[start:stop]
+
+
+def frame_width(X: Any) -> int | None:
+    """Return the number of columns, or None for a series."""
+    return int(X.shape[1]) if len(X.shape) == 2 else None
 
 
 def frame_columns(X: Any) -> list[Column]:

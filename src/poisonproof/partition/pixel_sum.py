@@ -80,7 +80,7 @@ def _refuse(row: int, column: int, value: object) -> InvalidRowsError:
 def _remainders(pixels: NDArray[Any], k: int) -> NDArray[np.int64]:
     """Return each pixel modulo k, exactly; sums of these cannot overflow."""
     if pixels.dtype.kind == "f":
-        return (pixels.astype(np.float64) % k).astype(np.int64)
+        return (pixels % k).astype(np.int64)
     if pixels.dtype == np.uint64:
         return (pixels % np.uint64(k)).astype(np.int64)
     return pixels.astype(np.int64) % k

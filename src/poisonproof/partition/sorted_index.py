@@ -15,7 +15,7 @@ from poisonproof.partition.base import Partitioner
 from poisonproof.partition.blocks import plain_csr, plain_numbers
 from poisonproof.partition.columns import canonical_column, inexact
 from poisonproof.partition.containers import as_container, is_sparse, n_rows
-from poisonproof.partition.frames import Column, frame_columns, is_frame, is_pandas
+from poisonproof.partition.frames import Column, frame_columns, frame_width, is_frame, is_pandas
 from poisonproof.partition.sequences import row_array
 from poisonproof.partition.sort_keys import (
     ColumnKeys,
@@ -94,10 +94,10 @@ class SortedIndex(Partitioner):
 def _key_source(X: Any, channels_last: bool) -> KeySource:
     if isinstance(X, list):
         return _sequence_keys(X, channels_last)
-    if channels_last and getattr(X, "ndim", 0) != 4:
+    if channels_last and len(X.shape) != 4:
         raise InvalidInputError(
             "channels='last' is for arrays (n, height, width, channels), but X has "
-            f"{getattr(X, 'ndim', 2)} dimensions."
+            f"{len(X.shape)} dimensions."
         )
     if is_sparse(X):
         return SparseKeys(plain_csr(X))
@@ -127,15 +127,16 @@ def _table_keys(values: NDArray[Any]) -> KeySource:
 
 def _frame_keys(X: Any) -> KeySource:
     rows = np.arange(n_rows(X))
+    width = frame_width(X)
 
     def series(j: int) -> Any:
-        if X.ndim == 1:
+        if width is None:
             return X
         return X.iloc[:, j] if is_pandas(X) else X.to_series(j)
 
     return ColumnKeys(
         lambda j: canonical_column(frame_columns(series(j))[0], rows, j),
-        width=1 if X.ndim == 1 else X.shape[1],
+        width=1 if width is None else width,
     )
 
 

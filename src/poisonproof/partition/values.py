@@ -92,11 +92,11 @@ def _frame(X: Any, rows: NDArray[np.intp] | None) -> Any:
     """Return a DataFrame; for a series, the cells of which are the samples, an array."""
     if rows is not None:
         X = take_rows(X, rows)
-    if is_pandas(X) and X.ndim == 2 and all(_is_plain(dtype) for dtype in X.dtypes):
+    if is_pandas(X) and len(X.shape) == 2 and all(_is_plain(dtype) for dtype in X.dtypes):
         return _float_frame(normal_floats(X.to_numpy(dtype=np.float64)), X.columns)
     positions = np.arange(len(X))
     columns = [canonical_column(c, positions, j) for j, c in enumerate(frame_columns(X))]
-    if X.ndim == 1:
+    if len(X.shape) == 1:
         return _array(columns, (len(X),))
     if columns and not any(_has_text(column) for column in columns):
         return _float_frame(np.column_stack([_floats(column) for column in columns]), X.columns)
@@ -123,7 +123,7 @@ def _is_plain(dtype: Any) -> bool:
 
 def _float_frame(values: NDArray[np.float64], names: Any) -> Any:
     """Return a frame around one C-ordered block, so that equal values have equal layouts."""
-    return _pandas().DataFrame(np.ascontiguousarray(values), columns=names)
+    return _pandas().DataFrame(np.ascontiguousarray(values), columns=names, copy=False)
 
 
 def _has_text(column: CanonicalColumn) -> bool:
