@@ -50,7 +50,7 @@ def data(
         typer.Option("--unpublished", help="Take files that are not the published ones."),
     ] = False,
     folder: Annotated[
-        bool, typer.Option("--folder", help="DIR holds train/CLASS/*.png and test/CLASS/*.png.")
+        bool, typer.Option("--folder", help="DIR holds images in train/CLASS and test/CLASS.")
     ] = False,
     classes: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="With --folder: the declared classes.")

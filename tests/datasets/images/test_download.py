@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from poisonproof.cli._app import run
 from poisonproof.datasets.images import CATALOG, download_images, library, load_images
 from poisonproof.datasets.images.addresses import ADDRESSES, RemoteFile
 from poisonproof.datasets.images.catalog import KnownDataset
@@ -111,6 +112,19 @@ def test_files_are_fetched_checked_imported_and_removed(server: Server, tmp_path
     sizes = [len(data) for _, data in sorted(server.files.items())]
     assert counter.tasks == [[size, size] for size in sizes]
     assert not (tmp_path / "cache" / library.DOWNLOADS / "mnist").exists()
+
+
+def test_the_command_draws_a_bar_and_reports(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("poisonproof.cli.data.verbosity", lambda: 1)
+    assert run(["data", "mnist", "--download", "--cache", str(tmp_path / "cache")]) == 0
+    shown = capsys.readouterr().out
+    assert "mnist: 30 training and 12 test images" in shown
+    assert "The digests are the published ones." in shown
 
 
 @pytest.mark.parametrize("ranges", [True, False])
