@@ -107,3 +107,20 @@ def test_order_of_rows_changes_nothing(name) -> None:
     before = trained(LEARNERS[name], cut(X, y, ids, 150))
     after = trained(LEARNERS[name], cut(X[order], y[order], ids[order], 150))
     assert before.digests() == after.digests()
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_where_rows_lie_in_memory_changes_nothing(name) -> None:
+    """BLAS and SIMD loops may treat aligned and unaligned memory differently."""
+    learner, n_classes = LEARNERS[name], 10
+    X, y = blobs(67, 391)
+    settings = learner._settings(391, n_classes)
+    digests = set()
+    for shift in range(9):
+        room = np.zeros(67 * 391 + 16)
+        rows = room[shift : shift + 67 * 391].reshape(67, 391)
+        rows[:] = X
+        prepared = learner._prepare(rows, settings)
+        part = learner._fit_member(prepared, y, np.ones(67), settings)
+        digests.add(part.digest(b""))
+    assert len(digests) == 1

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
 from poisonproof.learners.closed_form.lifts import lifted_columns, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
@@ -58,13 +59,17 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     @abstractmethod
     def _fit_rows(
         self,
-        X: NDArray[np.float64],
+        rows: Any,
         y: NDArray[np.intp],
         weight: NDArray[np.float64],
         classes: NDArray[np.int16],
         settings: dict[str, Any],
     ) -> MemberParts:
-        """Fit one member on rows of at least two classes; ``classes[y]`` are their labels."""
+        """Fit one member on prepared rows of two or more classes; ``classes[y]`` are the labels."""
+
+    def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> Any:
+        """Return what `_fit_rows` needs of each row: a function of that row, cut with slices."""
+        return X
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -125,53 +130,77 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     def _fit_block(
         self, data: PartitionedData, settings: dict[str, Any], block: Sequence[int]
     ) -> list[MemberParts]:
-        rows = np.concatenate([data.rows(index) for index in block])
-        samples = sample_matrix(take_canonical(data.X, rows))
-        ends = np.cumsum([len(data.rows(index)) for index in block])
-        return [
-            self._fit_or_abstain(samples[end - size : end], data, rows[end - size : end], settings)
-            for end, size in zip(ends, data.sizes[np.asarray(block, dtype=np.intp)], strict=True)
-        ]
-
-    def _fit_or_abstain(
-        self,
-        samples: NDArray[Any],
-        data: PartitionedData,
-        rows: NDArray[np.intp],
-        settings: dict[str, Any],
-    ) -> MemberParts:
+        """Fit the members of a few partitions; those that cannot be fitted abstain."""
+        numbers = [data.rows(index) for index in block]
+        rows = np.concatenate(numbers)
         weight = None if data.sample_weight is None else data.sample_weight[rows]
-        try:
-            return self._fit_partition(samples, data.y[rows], weight, settings)
-        except MemoryError:
-            raise
-        except Exception as error:
-            # One partition the learner cannot take must not stop the others.
-            reason = f"{type(error).__name__}: {error}"
-            return MemberParts(np.empty(0, dtype=np.int16), failure=reason)
+        fitted = self._fit_partitions(
+            sample_matrix(take_canonical(data.X, rows)),
+            data.y[rows],
+            weight,
+            np.repeat(np.arange(len(block)), [len(some) for some in numbers]),
+            len(block),
+            settings,
+        )
+        return [_abstaining(one) if isinstance(one, Exception) else one for one in fitted]
 
-    def _fit_partition(
+    def _fit_partitions(
         self,
         samples: NDArray[Any],
         y: NDArray[np.int64],
         weight: NDArray[np.float64] | None,
+        owner: NDArray[np.intp],
+        n_members: int,
         settings: dict[str, Any],
-    ) -> MemberParts:
-        """Fit one member on class indices `y`; every partition is allowed."""
+    ) -> list[MemberParts | Exception]:
+        """Fit member ``owner[j]`` on its rows j; what a member raises stands in its place.
+
+        What is done for all rows at once is done row by row: checks, sorting, rounding.
+        """
         X = np.array(samples, dtype=np.float64, order="C") + 0.0
         weights = np.ones(len(y)) if weight is None else np.array(weight, dtype=np.float64)
-        if not np.isfinite(X).all():
-            raise InvalidInputError("the partition holds NaN or infinity")
-        if not (np.isfinite(weights) & (weights >= 0)).all():
-            raise InvalidInputError("sample_weight must be finite and not negative")
-        order = _canonical_order(X, y, weights)
-        order = order[weights[order] > 0]
-        X, y, weights = X[order], y[order], weights[order]
-        classes, index = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            return MemberParts(classes.astype(np.int16))
+        problems = _problems(X, weights, owner)
+        order = _canonical_order(X, y, weights, owner)
+        order = order[(weights[order] > 0) & ~np.isin(owner[order], list(problems))]
+        X, y, weights, owner = X[order], y[order], weights[order], owner[order]
+        ends = np.cumsum(np.bincount(owner, minlength=n_members)).tolist()
         with np.errstate(all="ignore"):
-            return self._fit_rows(X, index, weights, classes.astype(np.int16), settings)
+            prepared = self._prepared_or_none(X, settings)
+            results: list[MemberParts | Exception] = []
+            for member, (start, stop) in enumerate(pairwise([0, *ends])):
+                if member in problems:
+                    results.append(problems[member])
+                    continue
+                here = slice(start, stop)
+                try:
+                    rows = self._prepare(X[here], settings) if prepared is None else prepared[here]
+                    results.append(self._fit_member(rows, y[here], weights[here], settings))
+                except MemoryError:
+                    raise
+                except Exception as error:
+                    # One partition the learner cannot take must not stop the others.
+                    results.append(error)
+        return results
+
+    def _prepared_or_none(self, X: NDArray[np.float64], settings: dict[str, Any]) -> Any:
+        """Prepare all rows at once, or None if one of them cannot be: then member by member."""
+        try:
+            return self._prepare(X, settings)
+        except InvalidRowsError:
+            return None
+
+    def _fit_member(
+        self,
+        rows: Any,
+        y: NDArray[np.int64],
+        weight: NDArray[np.float64],
+        settings: dict[str, Any],
+    ) -> MemberParts:
+        present = np.flatnonzero(np.bincount(y))
+        classes = present.astype(np.int16)
+        if len(classes) < 2:
+            return MemberParts(classes)
+        return self._fit_rows(rows, np.searchsorted(present, y), weight, classes, settings)
 
     def _settings(self, n_features: int, n_classes: int) -> dict[str, Any]:
         self._check_parameters()
@@ -206,7 +235,10 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.classes_, index = np.unique(y, return_inverse=True)
         settings = self._settings(X.shape[1], len(self.classes_))
         with threadpool_limits(1, user_api="blas"):
-            parts = self._fit_partition(X, index, sample_weight, settings)
+            nobody = np.zeros(len(index), dtype=np.intp)
+            (parts,) = self._fit_partitions(X, index, sample_weight, nobody, 1, settings)
+        if isinstance(parts, Exception):
+            raise parts
         self.members_ = self._members.stack(settings, [parts], self.max_bytes)
         return self
 
@@ -273,15 +305,40 @@ class UnweightedClassifier(ClosedFormClassifier):
         return self._fit(X, y, None)
 
 
+def _abstaining(error: Exception) -> MemberParts:
+    reason = f"{type(error).__name__}: {error}"
+    return MemberParts(np.empty(0, dtype=np.int16), failure=reason)
+
+
+def _problems(
+    X: NDArray[np.float64], weights: NDArray[np.float64], owner: NDArray[np.intp]
+) -> dict[int, Exception]:
+    """Return why members cannot be fitted whose rows or weights are no numbers."""
+    problems: dict[int, Exception] = {}
+    good = np.isfinite(weights) & (weights >= 0)
+    for member in np.unique(owner[~good]).tolist():
+        problems[member] = InvalidInputError("sample_weight must be finite and not negative")
+    for member in np.unique(owner[~np.isfinite(X).all(axis=1)]).tolist():
+        problems[member] = InvalidRowsError("the partition holds NaN or infinity")
+    return problems
+
+
 def _canonical_order(
-    X: NDArray[np.float64], y: NDArray[Any], weights: NDArray[np.float64]
+    X: NDArray[np.float64],
+    y: NDArray[Any],
+    weights: NDArray[np.float64],
+    owner: NDArray[np.intp],
 ) -> NDArray[np.intp]:
-    """Return an order of the rows that depends on their values only: rows that tie are equal."""
+    """Return the rows member after member, in an order that depends on their values only.
+
+    Rows of a member that tie are equal in every bit, so their order cannot matter.
+    """
     record = np.concatenate(
         [X, y.astype(np.float64)[:, np.newaxis], weights[:, np.newaxis]], axis=1
     )
     as_bytes = record.view(np.dtype((np.void, record.shape[1] * record.itemsize)))
-    return np.argsort(as_bytes[:, 0], kind="stable")
+    by_value = np.argsort(as_bytes[:, 0], kind="stable")
+    return by_value[np.argsort(owner[by_value], kind="stable")]
 
 
 def _n_features(X: Any) -> int:
@@ -292,9 +349,10 @@ def _blocks(data: PartitionedData, which: Sequence[int]) -> Iterator[list[int]]:
     """Group partitions so that a few thousand rows are gathered at once."""
     block: list[int] = []
     rows = 0
+    sizes = data.sizes
     for index in which:
         block.append(int(index))
-        rows += int(data.sizes[index])
+        rows += int(sizes[index])
         if rows >= _BLOCK_ROWS:
             yield block
             block, rows = [], 0

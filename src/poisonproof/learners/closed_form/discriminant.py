@@ -66,15 +66,15 @@ class LinearDiscriminantClassifier(UnweightedClassifier):
 
     def _fit_rows(
         self,
-        X: NDArray[np.float64],
+        rows: NDArray[np.float64],
         y: NDArray[np.intp],
         weight: NDArray[np.float64],
         classes: NDArray[np.int16],
         settings: dict[str, Any],
     ) -> MemberParts:
-        means, totals = class_means(X, y, weight)
-        centred = X - means[y]
-        spread = float(np.square(centred).sum()) / (len(y) * X.shape[1])
+        means, totals = class_means(rows, y, weight)
+        centred = rows - means[y]
+        spread = float(np.square(centred).sum()) / (len(y) * rows.shape[1])
         if spread > 0:
             ridge = self.shrinkage * spread
             weights = _inverse_times(centred, (1 - self.shrinkage) / len(y), ridge, means)

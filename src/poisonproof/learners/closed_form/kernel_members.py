@@ -12,6 +12,7 @@ from poisonproof.features.exact import ExactRows
 from poisonproof.learners.closed_form.kernels import Kernel, RowTerms, make_kernel
 from poisonproof.learners.closed_form.parts import MemberParts
 from poisonproof.learners.closed_form.stacked import StackedMembers, Visit
+from poisonproof.learners.closed_form.tiles import Tile
 
 __all__ = ["KernelMembers", "integer_coefficients"]
 
@@ -99,22 +100,23 @@ class KernelMembers(StackedMembers):
         return support, self._kernel.terms(support)
 
     @cached_property
-    def _readouts(self) -> list[NDArray[np.float64]]:
-        """Coefficients of the classes each member knows: the upper bits, then the lower bits."""
-        readouts = []
+    def _readouts(self) -> list[tuple[NDArray[np.float64], ...]]:
+        """Coefficients (p_i, m_i) of the classes each member knows: upper and lower bits."""
+        readouts: list[tuple[NDArray[np.float64], ...]] = []
         for index, classes in enumerate(self.classes):
             here = slice(self.offsets[index], self.offsets[index + 1])
             integers = np.ascontiguousarray(self.rows["coefficients"][here, classes].T)
-            bits = self._lower_bits(index)
-            if bits:
-                upper = np.rint(np.ldexp(integers, -bits))
-                integers = np.concatenate([upper, integers - np.ldexp(upper, bits)])
-            readouts.append(integers)
+            bits = int(self._lower_bits[index])
+            upper = np.rint(np.ldexp(integers, -bits))
+            lower = integers - np.ldexp(upper, bits)
+            readouts.append((upper, lower) if bits else (upper,))
         return readouts
 
-    def _lower_bits(self, index: int) -> int:
-        size = int(self.offsets[index + 1] - self.offsets[index])
-        return _fine_bits(size, self.settings["precision"])
+    @cached_property
+    def _lower_bits(self) -> NDArray[np.intp]:
+        precision = self.settings["precision"]
+        sizes = np.diff(self.offsets)
+        return np.array([_fine_bits(int(size), precision) for size in sizes], dtype=np.intp)
 
     def _worth(self, asked: ExactRows) -> NDArray[np.float64]:
         worth: NDArray[np.float64] = np.ldexp(1.0, self._kernel.terms(asked).exponents)
@@ -131,30 +133,57 @@ class KernelMembers(StackedMembers):
         products = np.empty((self._tile_rows(), len(asked)), dtype=support.values.dtype)
         integers = np.empty(products.shape)
         turned = asked.values.T
-        unfinished: NDArray[np.float64] | None = None
-        for start, stop, inside in self._tiles():
-            tile, whole = products[: stop - start], integers[: stop - start]
-            np.matmul(support.values[start:stop], turned, out=tile)
-            self._kernel.bounded(tile, terms[start:stop], asked_terms)
-            tile *= unit
-            np.rint(tile, out=whole)
-            for index, low, high in inside:
-                first = int(self.offsets[index])
-                scores = (
-                    self._readouts[index][:, low - first : high - first]
-                    @ (whole[low - start : high - start])
-                )
-                if low > first and unfinished is not None:
-                    scores += unfinished
-                if high < self.offsets[index + 1]:
-                    unfinished = scores
-                else:
-                    visit(index, self._joined_bits(index, scores))
+        sums = _Sums(self._readouts, len(asked))
+        for tile in self._tiles:
+            here, size = slice(tile.start, tile.stop), tile.stop - tile.start
+            np.matmul(support.values[here], turned, out=products[:size])
+            self._kernel.bounded(products[:size], terms[here], asked_terms)
+            products[:size] *= unit
+            np.rint(products[:size], out=integers[:size])
+            sums.add(tile, integers, self.offsets)
+            if len(tile.members):
+                bits = np.repeat(self._lower_bits[tile.members], tile.counts)
+                visit(tile, sums.joined(bits))
 
-    def _joined_bits(self, index: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add the sums over upper and over lower bits: the only rounding of a score."""
-        bits = self._lower_bits(index)
-        if not bits:
-            return scores
-        n_classes = len(self.classes[index])
-        return scores[:n_classes] * 2.0**bits + scores[n_classes:]
+
+class _Sums:
+    """Kernels times coefficients of the members of one tile, upper and lower bits apart.
+
+    Both sums are exact; adding them is the only rounding of a score.
+    """
+
+    def __init__(self, readouts: list[tuple[NDArray[np.float64], ...]], width: int) -> None:
+        self._readouts = readouts
+        most = max((len(parts[0]) for parts in readouts), default=0)
+        rows = max(most, 256)
+        self._upper, self._lower = np.zeros((rows, width)), np.zeros((rows, width))
+        self._carried: list[NDArray[np.float64]] = []
+
+    def add(self, tile: Tile, integers: NDArray[np.float64], offsets: NDArray[np.intp]) -> None:
+        row = 0
+        for piece in tile.pieces:
+            begin = int(offsets[piece.member])
+            kernels = integers[piece.low - tile.start : piece.high - tile.start]
+            targets = (self._upper, self._lower)
+            parts = self._readouts[piece.member]
+            count = len(parts[0])
+            for part, target in zip(parts, targets, strict=False):
+                cut = part[:, piece.low - begin : piece.high - begin]
+                np.matmul(cut, kernels, out=target[row : row + count])
+            found = [target[row : row + count] for target in targets[: len(parts)]]
+            if not piece.is_first:
+                for now, before in zip(found, self._carried, strict=True):
+                    np.add(now, before, out=now)
+            if piece.is_last:
+                row += count
+            else:
+                self._carried = [now.copy() for now in found]
+        self._filled = row
+
+    def joined(self, bits: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return scores, shape (rows, width); `bits` says how many are lower, per row."""
+        upper, lower = self._upper[: self._filled], self._lower[: self._filled]
+        if bits.any():
+            upper *= np.ldexp(1.0, bits)[:, np.newaxis]
+            upper += lower
+        return upper

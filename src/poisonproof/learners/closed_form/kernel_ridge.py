@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.features.exact import Precision, exact_product, exact_rows
+from poisonproof.features.exact import ExactRows, Precision, exact_product, exact_rows
 from poisonproof.learners.closed_form.classifier import MAX_BYTES, WeightedClassifier
 from poisonproof.learners.closed_form.kernel_members import KernelMembers, integer_coefficients
-from poisonproof.learners.closed_form.kernels import make_kernel
+from poisonproof.learners.closed_form.kernels import RowTerms, make_kernel
 from poisonproof.learners.closed_form.parts import MemberParts
 from poisonproof.learners.closed_form.solve import best_alpha, positive_solve
 from poisonproof.learners.closed_form.stacked import StackedMembers
@@ -100,21 +101,23 @@ class KernelRidgeClassifier(WeightedClassifier):
     def _member_settings(self, n_features: int) -> dict[str, Any]:
         return {"lift": "none", "kernel": self._kernel_settings(n_features)}
 
+    def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> _KernelRows:
+        rows = exact_rows(X, settings["precision"])
+        # Ridges may be small, so the system is set up in float64 whatever the precision of votes.
+        return _KernelRows(rows, make_kernel(**settings["kernel"]).terms(rows, np.float64))
+
     def _fit_rows(
         self,
-        X: NDArray[np.float64],
+        rows: _KernelRows,
         y: NDArray[np.intp],
         weight: NDArray[np.float64],
         classes: NDArray[np.int16],
         settings: dict[str, Any],
     ) -> MemberParts:
-        rows = exact_rows(X, self.precision)
-        kernel = make_kernel(**settings["kernel"])
-        # Ridges may be small, so the system is set up in float64 whatever the precision of votes.
-        terms = kernel.terms(rows, np.float64)
-        gram = exact_product(rows, rows).astype(np.float64)
-        kernel.bounded(gram, terms, terms)
-        gram = np.ldexp(gram, terms.exponents[:, np.newaxis] + terms.exponents)
+        gram = exact_product(rows.exact, rows.exact).astype(np.float64)
+        make_kernel(**settings["kernel"]).bounded(gram, rows.terms, rows.terms)
+        exponents = rows.terms.exponents
+        gram = np.ldexp(gram, exponents[:, np.newaxis] + exponents)
         # Weighted: solve for the coefficients divided by the root of the weight.
         root = np.sqrt(weight)
         gram *= root[:, np.newaxis]
@@ -127,14 +130,29 @@ class KernelRidgeClassifier(WeightedClassifier):
             alpha = best_alpha(gram, targets, self.alphas)
         gram[np.diag_indices(len(gram))] += float(alpha)
         dual = root[:, np.newaxis] * positive_solve(gram, targets)
-        integers, exponent = integer_coefficients(dual, terms.exponents, self.precision)
+        integers, exponent = integer_coefficients(dual, exponents, self.precision)
         coefficients = np.zeros((len(y), settings["n_classes"]))
         coefficients[:, classes] = integers
         return MemberParts(
             classes,
-            {"values": rows.values, "exponents": rows.exponents, "coefficients": coefficients},
+            {
+                "values": rows.exact.values,
+                "exponents": rows.exact.exponents,
+                "coefficients": coefficients,
+            },
             {"exponent": np.asarray(exponent)},
         )
+
+
+@dataclass(frozen=True)
+class _KernelRows:
+    """Training rows as integers, and what the kernel needs of each."""
+
+    exact: ExactRows
+    terms: RowTerms
+
+    def __getitem__(self, rows: Any) -> _KernelRows:
+        return _KernelRows(self.exact[rows], self.terms[rows])
 
 
 def check_alpha(alpha: Any, alphas: Sequence[float]) -> None:

@@ -60,14 +60,13 @@ class LinearMembers(StackedMembers):
         products = np.empty((self._tile_rows(), len(asked)), dtype=weights.values.dtype)
         scores = np.empty(products.shape)
         turned = asked.values.T
-        for start, stop, inside in self._tiles():
-            tile, out = products[: stop - start], scores[: stop - start]
-            np.matmul(weights.values[start:stop], turned, out=tile)
-            np.multiply(tile, scales[start:stop, np.newaxis], out=out)
-            out *= asked_scales
-            out += bias[start:stop, np.newaxis]
-            for index, low, high in inside:
-                visit(index, out[low - start : high - start])
+        for tile in self._tiles:
+            here, size = slice(tile.start, tile.stop), tile.stop - tile.start
+            np.matmul(weights.values[here], turned, out=products[:size])
+            np.multiply(products[:size], scales[here, np.newaxis], out=scores[:size])
+            scores[:size] *= asked_scales
+            scores[:size] += bias[here, np.newaxis]
+            visit(tile, scores[:size])
 
     def _tile_rows(self) -> int:
         # A member has at most one row per class and must lie within one tile.

@@ -68,16 +68,16 @@ class GaussianNaiveBayes(WeightedClassifier):
 
     def _fit_rows(
         self,
-        X: NDArray[np.float64],
+        rows: NDArray[np.float64],
         y: NDArray[np.intp],
         weight: NDArray[np.float64],
         classes: NDArray[np.int16],
         settings: dict[str, Any],
     ) -> MemberParts:
-        means, totals = class_means(X, y, weight)
-        within, _ = class_means(np.square(X - means[y]), y, weight)
-        overall, _ = class_means(X, np.zeros_like(y), weight)
-        largest = class_means(np.square(X - overall[0]), np.zeros_like(y), weight)[0].max()
+        means, totals = class_means(rows, y, weight)
+        within, _ = class_means(np.square(rows - means[y]), y, weight)
+        overall, _ = class_means(rows, np.zeros_like(y), weight)
+        largest = class_means(np.square(rows - overall[0]), np.zeros_like(y), weight)[0].max()
         variances = within + (self.var_smoothing * largest if largest > 0 else 1.0)
         weights = np.concatenate([means / variances, -0.5 / variances], axis=1)
         fixed = np.square(means) / variances + np.log(variances)
@@ -136,13 +136,13 @@ class BernoulliNaiveBayes(WeightedClassifier):
 
     def _fit_rows(
         self,
-        X: NDArray[np.float64],
+        rows: NDArray[np.float64],
         y: NDArray[np.intp],
         weight: NDArray[np.float64],
         classes: NDArray[np.int16],
         settings: dict[str, Any],
     ) -> MemberParts:
-        share, totals = class_means((self.threshold < X).astype(np.float64), y, weight)
+        share, totals = class_means((self.threshold < rows).astype(np.float64), y, weight)
         seen = totals[:, np.newaxis]
         on = np.log(share * seen + self.alpha) - np.log(seen + 2 * self.alpha)
         off = np.log((1 - share) * seen + self.alpha) - np.log(seen + 2 * self.alpha)

@@ -48,13 +48,13 @@ class NearestMeanClassifier(WeightedClassifier):
 
     def _fit_rows(
         self,
-        X: NDArray[np.float64],
+        rows: NDArray[np.float64],
         y: NDArray[np.intp],
         weight: NDArray[np.float64],
         classes: NDArray[np.int16],
         settings: dict[str, Any],
     ) -> MemberParts:
-        means, _ = class_means(X, y, weight)
+        means, _ = class_means(rows, y, weight)
         bias = -0.5 * np.square(means).sum(axis=1)
         return linear_parts(classes, means, bias, settings)
 

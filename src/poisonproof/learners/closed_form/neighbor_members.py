@@ -57,17 +57,21 @@ class NeighborMembers(StackedMembers):
         closeness = np.empty(products.shape)
         turned = asked.values.T
         nearest = _Nearest(self.settings["n_neighbors"], len(asked))
-        for start, stop, inside in self._tiles():
-            tile, out = products[: stop - start], closeness[: stop - start]
-            np.matmul(values[start:stop], turned, out=tile)
-            np.multiply(tile, factor[start:stop, np.newaxis], out=out)
-            out *= scales
-            out -= constant[start:stop, np.newaxis]
-            for index, low, high in inside:
-                nearest.add(out[low - start : high - start], self.rows["labels"][low:high])
-                if high == self.offsets[index + 1]:
-                    visit(index, nearest.counts(self.classes[index]))
+        for tile in self._tiles:
+            here, size = slice(tile.start, tile.stop), tile.stop - tile.start
+            np.matmul(values[here], turned, out=products[:size])
+            np.multiply(products[:size], factor[here, np.newaxis], out=closeness[:size])
+            closeness[:size] *= scales
+            closeness[:size] -= constant[here, np.newaxis]
+            counts = []
+            for piece in tile.pieces:
+                rows = slice(piece.low - tile.start, piece.high - tile.start)
+                nearest.add(closeness[rows], self.rows["labels"][piece.low : piece.high])
+                if piece.is_last:
+                    counts.append(nearest.counts(self.classes[piece.member]))
                     nearest.forget()
+            if counts:
+                visit(tile, np.concatenate(counts))
 
 
 class _Nearest:

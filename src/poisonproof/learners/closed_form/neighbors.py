@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.features.exact import Precision, exact_rows
+from poisonproof.features.exact import ExactRows, Precision, exact_rows
 from poisonproof.learners.closed_form.classifier import MAX_BYTES, UnweightedClassifier
 from poisonproof.learners.closed_form.neighbor_members import NeighborMembers
 from poisonproof.learners.closed_form.parts import MemberParts
@@ -71,15 +71,17 @@ class NeighborsClassifier(UnweightedClassifier):
     def _member_settings(self, n_features: int) -> dict[str, Any]:
         return {"lift": "none", "n_neighbors": int(self.n_neighbors), "metric": self.metric}
 
+    def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> ExactRows:
+        return exact_rows(X, settings["precision"])
+
     def _fit_rows(
         self,
-        X: NDArray[np.float64],
+        rows: ExactRows,
         y: NDArray[np.intp],
         weight: NDArray[np.float64],
         classes: NDArray[np.int16],
         settings: dict[str, Any],
     ) -> MemberParts:
-        rows = exact_rows(X, settings["precision"])
         return MemberParts(
             classes,
             {"values": rows.values, "exponents": rows.exponents, "labels": classes[y]},

@@ -69,23 +69,23 @@ class RidgeClassifier(WeightedClassifier):
 
     def _fit_rows(
         self,
-        X: NDArray[np.float64],
+        rows: NDArray[np.float64],
         y: NDArray[np.intp],
         weight: NDArray[np.float64],
         classes: NDArray[np.int16],
         settings: dict[str, Any],
     ) -> MemberParts:
         targets = 2.0 * np.eye(len(classes))[y] - 1.0
-        centre, level = np.zeros(X.shape[1]), np.zeros(len(classes))
+        centre, level = np.zeros(rows.shape[1]), np.zeros(len(classes))
         leverage = np.zeros(len(y))
         if self.fit_intercept:
             share = weight / weight.sum()
-            centre, level, leverage = share @ X, share @ targets, share
+            centre, level, leverage = share @ rows, share @ targets, share
         root = np.sqrt(weight)[:, np.newaxis]
-        rows, targets = root * (X - centre), root * (targets - level)
+        scaled, targets = root * (rows - centre), root * (targets - level)
         alpha = self.alpha
         if alpha == "loo":
-            alpha = best_alpha(rows @ rows.T, targets, self.alphas, leverage)
-        weights = ridge_weights(rows, targets, float(alpha))
+            alpha = best_alpha(scaled @ scaled.T, targets, self.alphas, leverage)
+        weights = ridge_weights(scaled, targets, float(alpha))
         bias = level - centre @ weights
         return linear_parts(classes, weights.T, bias, settings)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from poisonproof.features.exact import ExactRows, exact_rows
 from poisonproof.learners.base import ABSTAIN, Ensemble
 from poisonproof.learners.closed_form.lifts import lift, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.tiles import Tile, cut_tiles
 from poisonproof.progress import Progress
 
 __all__ = ["StackedMembers", "restore_members"]
@@ -32,7 +34,7 @@ _LANES = 64
 _WIDEST = 1024
 _KINDS: dict[str, type[StackedMembers]] = {}
 
-Visit = Callable[[int, NDArray[np.float64]], None]
+Visit = Callable[[Tile, NDArray[np.float64]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,7 @@ class StackedMembers(Ensemble):
 
     @abstractmethod
     def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
-        """Call ``visit(i, scores)`` with scores (p_i, width) for each member with rows."""
+        """Call ``visit(tile, scores)`` for each tile in which members end."""
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -130,8 +132,8 @@ class StackedMembers(Ensemble):
             answers = np.empty((len(self), _padded(stop - start)), dtype=np.int16)
             answers[:] = constant
 
-            def visit(index: int, scores: NDArray[np.float64]) -> None:
-                np.take(self.classes[index], scores.argmax(axis=0), out=answers[index])
+            def visit(tile: Tile, scores: NDArray[np.float64]) -> None:
+                answers[tile.members] = tile.votes(scores)
 
             self._score_chunk(self._chunk(samples, start, stop), visit)
             votes[start:stop] = answers[:, : stop - start].T
@@ -154,9 +156,11 @@ class StackedMembers(Ensemble):
             asked = self._chunk(samples, start, stop)
             worth = self._worth(asked)[: stop - start, np.newaxis]
 
-            def visit(index: int, block: NDArray[np.float64]) -> None:
-                unit = worth * self._unit(index)
-                scores[start:stop, index, self.classes[index]] = block[:, : stop - start].T * unit
+            def visit(tile: Tile, block: NDArray[np.float64]) -> None:
+                units = np.array([self._unit(index) for index in tile.members])
+                owners = np.repeat(tile.members, tile.counts)
+                found = block[:, : stop - start].T * (worth * np.repeat(units, tile.counts))
+                scores[start:stop, owners, tile.classes] = found
 
             self._score_chunk(asked, visit)
 
@@ -208,28 +212,9 @@ class StackedMembers(Ensemble):
     def _tile_rows(self) -> int:
         return 256
 
-    def _tiles(self) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
-        """Cut all rows into tiles: start, stop, and the (member, from, to) that lie inside.
-
-        A member longer than a tile is cut; all others lie in one tile. Products are exact, so how
-        rows are cut changes no bit.
-        """
-        limit = self._tile_rows()
-        start = int(self.offsets[0])
-        inside: list[tuple[int, int, int]] = []
-        for index in range(len(self)):
-            low, high = int(self.offsets[index]), int(self.offsets[index + 1])
-            if high == low:
-                continue
-            if inside and high - start > limit:
-                yield start, low, inside
-                start, inside = low, []
-            while high - start > limit:
-                yield start, start + limit, [(index, start, start + limit)]
-                start += limit
-            inside.append((index, start if low < start else low, high))
-        if inside:
-            yield start, int(self.offsets[-1]), inside
+    @cached_property
+    def _tiles(self) -> list[Tile]:
+        return cut_tiles(self.offsets, self.classes, self._tile_rows())
 
     def digests(self) -> list[str]:
         """Return one digest per member, over its arrays and the shared settings."""

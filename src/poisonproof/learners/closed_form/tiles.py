@@ -1,0 +1,124 @@
+"""How the rows of all members are cut into tiles, and how a tile's votes are found.
+
+Products are exact, so neither the cuts nor the order of the tiles can change a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Piece", "Tile", "cut_tiles"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows ``low:high`` of one member; most members are one piece."""
+
+    member: int
+    low: int
+    high: int
+    is_first: bool
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows ``start:stop`` of the stack, and the members whose last row is among them.
+
+    Attributes
+    ----------
+    start, stop : int
+        Rows of the tile.
+    pieces : tuple of Piece
+        The members in it, in order.
+    members : ndarray of shape (g,)
+        The members that end in this tile, whose scores are complete then.
+    counts : ndarray of shape (g,)
+        How many classes each of them knows. Its scores are as many rows of the tile's scores.
+    classes : ndarray of shape (sum of counts,)
+        Those classes, member after member.
+    """
+
+    start: int
+    stop: int
+    pieces: tuple[Piece, ...]
+    members: NDArray[np.intp]
+    counts: NDArray[np.intp]
+    classes: NDArray[np.int16]
+
+    @cached_property
+    def firsts(self) -> NDArray[np.intp]:
+        """The first row of each member's scores, shape (g,)."""
+        return np.cumsum(self.counts) - self.counts
+
+    def votes(self, scores: NDArray[np.float64]) -> NDArray[np.int16]:
+        """Return the class of each member's largest score, the smaller class on ties.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (sum of counts, width)
+            Scores of the members that end in this tile.
+
+        Returns
+        -------
+        ndarray of shape (g, width)
+            Votes.
+        """
+        # Class after class for all members at once. A member that knows fewer classes is shown
+        # its last one again, which is never larger than what it has already seen.
+        best = scores[self.firsts]
+        votes = np.empty(best.shape, dtype=np.int16)
+        votes[:] = self.classes[self.firsts, np.newaxis]
+        for rank in range(1, int(self.counts.max(initial=0))):
+            rows = self.firsts + np.minimum(rank, self.counts - 1)
+            challenger = scores[rows]
+            better = challenger > best
+            np.copyto(votes, self.classes[rows, np.newaxis], where=better)
+            np.maximum(best, challenger, out=best)
+        return votes
+
+
+def cut_tiles(
+    offsets: NDArray[np.intp], classes: Sequence[NDArray[np.int16]], limit: int
+) -> list[Tile]:
+    """Cut the rows of all members into tiles of at most `limit` rows.
+
+    A member longer than a tile is cut into pieces; all others lie in one tile.
+    """
+    return [_tile(start, stop, pieces, classes) for start, stop, pieces in _cuts(offsets, limit)]
+
+
+def _cuts(offsets: NDArray[np.intp], limit: int) -> Iterator[tuple[int, int, list[Piece]]]:
+    start, pieces = 0, list[Piece]()
+    for member, (low, high) in enumerate(pairwise(offsets.tolist())):
+        if high == low:
+            continue
+        if pieces and high - start > limit:
+            yield start, low, pieces
+            start, pieces = low, []
+        while high - start > limit:
+            yield start, start + limit, [Piece(member, start, start + limit, start == low, False)]
+            start += limit
+        begin = max(low, start)
+        pieces.append(Piece(member, begin, high, begin == low, True))
+    if pieces:
+        yield start, int(offsets[-1]), pieces
+
+
+def _tile(start: int, stop: int, pieces: list[Piece], classes: Sequence[NDArray[np.int16]]) -> Tile:
+    ended = [piece.member for piece in pieces if piece.is_last]
+    known = [classes[member] for member in ended]
+    return Tile(
+        start,
+        stop,
+        tuple(pieces),
+        np.array(ended, dtype=np.intp),
+        np.array([len(some) for some in known], dtype=np.intp),
+        np.concatenate(known) if known else np.empty(0, dtype=np.int16),
+    )
