@@ -8,12 +8,10 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import skops.io
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
-from skops.io.exceptions import UntrustedTypesFoundException
 
 from poisonproof.exceptions import StoreError
 from poisonproof.learners.base import Ensemble, Member
@@ -32,12 +30,17 @@ _BATCHED: dict[str, tuple[str, str]] = {}
 
 def encode_object(value: Any) -> bytes:
     """Encode a scikit-learn object, fitted or not, without pickle."""
+    import skops.io  # noqa: PLC0415 - slow to import, and needed only where a model is saved
+
     data: bytes = skops.io.dumps(value)
     return data
 
 
 def decode_object(data: bytes, name: str, trusted: Iterable[str] = ()) -> Any:
     """Decode what `encode_object` wrote; types outside scikit-learn and `trusted` are refused."""
+    import skops.io  # noqa: PLC0415
+    from skops.io.exceptions import UntrustedTypesFoundException  # noqa: PLC0415
+
     try:
         value = skops.io.loads(data, trusted=[*TRUSTED, *trusted])
     except UntrustedTypesFoundException as error:
