@@ -16,7 +16,7 @@ import typer
 import poisonproof
 from poisonproof.cli._errors import explain
 
-__all__ = ["build_app", "run"]
+__all__ = ["build_app", "command_names", "run"]
 
 SUMMARY = (
     "Classifiers with a proof: no attacker who poisons up to N training rows can change "
@@ -60,10 +60,14 @@ def build_app() -> typer.Typer:
     return app
 
 
+def command_names() -> list[str]:
+    """Return the names of the public modules of this package: each is a command."""
+    found = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return [module.name for module in found if not module.name.startswith("_")]
+
+
 def _commands() -> list[ModuleType]:
-    folder = str(Path(__file__).parent)
-    names = [found.name for found in pkgutil.iter_modules([folder]) if found.name[0] != "_"]
-    modules = [import_module(f"poisonproof.cli.{name}") for name in names]
+    modules = [import_module(f"poisonproof.cli.{name}") for name in command_names()]
     return sorted(modules, key=lambda module: (module.POSITION, module.__name__))
 
 

@@ -7,8 +7,9 @@ from importlib import import_module
 from typing import Any
 
 from poisonproof.cli._options import choose
+from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["MEMBER_KINDS", "make_member"]
+__all__ = ["MEMBER_KINDS", "check_weights", "make_member"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,10 @@ MEMBER_KINDS = {
         "sklearn.linear_model", "LogisticRegression", {"max_iter": 1000}, scaled=True
     ),
     "svc": _Kind("sklearn.svm", "SVC", scaled=True),
-    "neighbors": _Kind("sklearn.neighbors", "KNeighborsClassifier", {"n_neighbors": 1}),
+    # Brute force: a search tree could not be saved without pickle.
+    "neighbors": _Kind(
+        "sklearn.neighbors", "KNeighborsClassifier", {"n_neighbors": 1, "algorithm": "brute"}
+    ),
     "forest": _Kind("sklearn.ensemble", "RandomForestClassifier", {"n_estimators": 30}),
 }
 """Where scaling matters the scaler stands inside the member: each learns it from its own rows."""
@@ -40,3 +44,13 @@ def make_member(name: str) -> Any:
         return estimator
     scaler = import_module("sklearn.preprocessing").StandardScaler()
     return import_module("sklearn.pipeline").make_pipeline(scaler, estimator)
+
+
+def check_weights(name: str) -> None:
+    """Raise if members of this kind cannot use weights."""
+    takes = import_module("sklearn.utils.validation").has_fit_parameter
+    if not takes(make_member(name), "sample_weight"):
+        able = [kind for kind in MEMBER_KINDS if takes(make_member(kind), "sample_weight")]
+        raise InvalidInputError(
+            f"--model {name} takes no weights. Use one of {', '.join(able)}, or no --weights."
+        )

@@ -143,11 +143,11 @@ def _votes_classes(
             "--votes needs the number of classes: --n-classes C, or their names in the order of "
             "their indices: --classes A,B,..."
         )
-    count = len(names) if n_classes is None and names is not None else n_classes
-    if count is None or count < 1 or (names is not None and len(names) != count):
-        raise InvalidInputError(
-            f"--n-classes is {n_classes}, which does not fit --classes or is 0."
-        )
+    count = n_classes if n_classes is not None else len(names or ())
+    if count < 1:
+        raise InvalidInputError(f"--n-classes must be at least 1. Got {n_classes}.")
+    if names is not None and len(names) != count:
+        raise InvalidInputError(f"--classes lists {len(names)} names, but --n-classes is {count}.")
     if 0 <= abstain < count:
         raise InvalidInputError(
             f"--abstain {abstain} is a class index when there are {count} classes."

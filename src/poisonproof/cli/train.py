@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 import poisonproof
-from poisonproof.cli._members import MEMBER_KINDS, make_member
+from poisonproof.cli._members import MEMBER_KINDS, check_weights, make_member
 from poisonproof.cli._options import (
     ClassesFileOption,
     ClassesOption,
@@ -97,6 +97,8 @@ def train(
     choose("--invalid-rows", invalid_rows, ("raise", "drop"))
     names = declared_classes(classes, classes_file)
     classifier = _classifier(method, model, k, _partitioner(partitioner, method, groups), names)
+    if weights is not None:
+        check_weights(model)
     classifier.set_params(
         n_jobs=jobs, random_state=seed, invalid_rows=invalid_rows, verbose=verbosity()
     )

@@ -1,0 +1,64 @@
+"""The application: its help, its version, and how commands are found."""
+
+from __future__ import annotations
+
+import pytest
+
+import poisonproof
+from poisonproof.cli._app import build_app, command_names
+from poisonproof.cli._errors import explain
+from tests.cli.conftest import Cli
+
+
+def test_the_version_is_the_package_version(cli: Cli) -> None:
+    assert cli("--version") == (0, f"poisonproof {poisonproof.__version__}\n", "")
+
+
+def test_without_arguments_the_commands_are_listed(cli: Cli) -> None:
+    shown = cli("--help").out
+    positions = [shown.index(f" {name} ") for name in ("demo", "train", "predict", "certify")]
+    assert positions == sorted(positions)
+    assert "demo" in cli().out + cli().err
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
+    result = cli(name, "--help")
+    assert result.code == 0
+    assert f"poisonproof {name}" in result.out.partition("Example")[2]
+    assert max(len(line) for line in result.out.splitlines()) <= 80
+
+
+def test_a_command_is_a_file_with_a_function_of_the_same_name() -> None:
+    assert {command.name for command in build_app().registered_commands} == set(command_names())
+    assert {"demo", "train", "predict", "certify"} <= set(command_names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nope"], "No such command 'nope'"),
+        (["train", "--nope"], "No such option: --nope"),
+        (["train"], "Missing"),
+        (["train", "f.csv", "-k", "many", "--out", "m"], "Invalid value for '--partitions'"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_the_help(
+    cli: Cli, arguments: list[str], words: str
+) -> None:
+    result = cli(*arguments)
+    assert result.code == 2
+    assert words in result.err
+    assert "--help" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_bug_is_one_line_too_and_has_another_exit_code() -> None:
+    line, code = explain(KeyError("two\nlines"))
+    assert code == 1
+    assert "\n" not in line
+    assert "POISONPROOF_TRACEBACK" in line
+
+
+def test_an_interruption_is_no_error_message() -> None:
+    assert explain(KeyboardInterrupt()) == ("Interrupted.", 130)

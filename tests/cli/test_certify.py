@@ -1,0 +1,119 @@
+"""``certify``: certificates from a model and rows, and from a vote file alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+import poisonproof
+from poisonproof.evaluation import summarize
+from tests.cli.conftest import Cli, mails
+
+
+def test_certificates_are_those_of_the_library(
+    cli: Cli, model: Path, test_csv: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "c.npz"
+    assert cli("certify", model, test_csv, "--label", "kind", "--out", out).code == 0
+    X = np.array([[float(a), float(b)] for a, b, *_ in mails(100, 1)])
+    loaded = poisonproof.load(model)
+    del loaded.feature_names_in_
+    assert poisonproof.Certificates.load(out).equals(loaded.certify(X))
+
+
+def test_the_certified_accuracy_is_printed_in_words_and_written(
+    cli: Cli, model: Path, test_csv: Path, tmp_path: Path
+) -> None:
+    out, summary_out = tmp_path / "c.csv", tmp_path / "s.json"
+    result = cli(
+        *("certify", model, test_csv, "--label", "kind"),
+        *("--out", out, "--summary-out", summary_out),
+    )
+    truth = [kind for *_, kind in mails(100, 1)]
+    expected = summarize(poisonproof.Certificates.load(out), truth)
+    assert json.loads(summary_out.read_text()) == expected.to_dict()
+    text = " ".join(result.out.split())
+    for sentence in expected.sentences():
+        assert sentence in text
+    assert expected.median_radius is not None
+    assert expected.median_radius >= 5
+    assert max(len(line) for line in result.out.splitlines()) <= 80
+
+
+def test_without_labels_the_share_of_fixed_predictions_is_printed(
+    cli: Cli, model: Path, test_csv: Path
+) -> None:
+    result = cli("certify", model, test_csv, "--ignore", "kind")
+    assert "Predictions that cannot change" in result.out
+    assert "100 predictions by a vote of 20 members" in result.out
+
+
+def test_threat_and_target_are_passed_on(
+    cli: Cli, model: Path, test_csv: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "c.npz"
+    arguments = ("certify", model, test_csv, "--ignore", "kind", "--threat", "replace")
+    assert cli(*arguments, "--target", "spam", "--out", out).code == 0
+    certificates = poisonproof.Certificates.load(out)
+    assert certificates.threat.code == "replace"
+    assert certificates.target is not None
+    assert set(certificates.target.tolist()) == {"spam"}
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy", "csv", "parquet"])
+def test_a_vote_file_alone_is_enough(cli: Cli, tmp_path: Path, suffix: str) -> None:
+    votes = np.random.default_rng(0).integers(-1, 3, size=(40, 15)).astype(np.int16)
+    path = tmp_path / f"v.{suffix}"
+    if suffix == "npz":
+        np.savez(path, votes=votes)
+    elif suffix == "npy":
+        np.save(path, votes)
+    elif suffix == "csv":
+        np.savetxt(path, votes, fmt="%d", delimiter=",")
+    else:
+        pa = pytest.importorskip("pyarrow")
+        table = pa.table({f"m{i}": votes[:, i] for i in range(15)})
+        pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    out = tmp_path / "c.npz"
+    arguments = ("certify", "--votes", path, "--n-classes", 3, "--threat", "label_flip")
+    assert cli(*arguments, "--out", out).code == 0
+    expected = poisonproof.certify_votes(votes, 3, threat="label_flip")
+    assert poisonproof.Certificates.load(out).equals(expected)
+
+
+def test_the_votes_of_predict_certify_as_the_model_does(
+    cli: Cli, model: Path, test_csv: Path, tmp_path: Path
+) -> None:
+    votes, first, second = (tmp_path / name for name in ("v.npz", "a.csv", "b.csv"))
+    assert cli("predict", model, test_csv, "--label", "kind", "--votes-out", votes).code == 0
+    assert cli("certify", model, test_csv, "--label", "kind", "--out", first).code == 0
+    assert cli("certify", "--votes", votes, "--classes", "ham,spam", "--out", second).code == 0
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_abstentions_may_have_another_number(cli: Cli, tmp_path: Path) -> None:
+    votes = np.array([[0, 0, 255], [1, 255, 255]], dtype=np.uint8)
+    np.save(tmp_path / "v.npy", votes)
+    arguments = ("certify", "--votes", tmp_path / "v.npy", "--n-classes", 2)
+    assert cli(*arguments).code == 2
+    assert cli(*arguments, "--abstain", 255, "--out", tmp_path / "c.npz").code == 0
+    counts = poisonproof.Certificates.load(tmp_path / "c.npz").counts
+    assert counts.tolist() == [[2, 0], [0, 1]]
+
+
+def test_a_model_of_the_library_certifies_only_with_declared_classes(
+    cli: Cli, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
+    np.savez(tmp_path / "t.npz", X=X, y=y.astype(float))
+    for declared, code in ((None, 2), ([0, 1], 0)):
+        clf = poisonproof.DPAClassifier(DecisionTreeClassifier(), n_partitions=5, classes=declared)
+        clf.fit(X, y).save(tmp_path / "m")
+        result = cli("certify", tmp_path / "m", tmp_path / "t.npz", "--label", "y")
+        assert result.code == code
+        assert ("Declare it: classes=" in result.err) == (code == 2)

@@ -1,0 +1,176 @@
+"""``train`` and ``predict``: from files to a model and its labels."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.naive_bayes import GaussianNB
+
+import poisonproof
+from poisonproof.cli._members import MEMBER_KINDS
+from tests.cli.conftest import Cli, mails, write_csv
+
+DECLARED = ("--label", "kind", "--classes", "ham,spam")
+
+
+def labels_of(path: Path) -> list[str]:
+    with path.open(newline="") as file:
+        return [row["label"] for row in csv.DictReader(file)]
+
+
+def test_the_model_is_what_the_library_trains(cli: Cli, model: Path, test_csv: Path) -> None:
+    rows = mails(400, 0)
+    X = np.array([[float(a), float(b)] for a, b, *_ in rows])
+    y = np.array([kind for *_, kind in rows])
+    clf = poisonproof.DPAClassifier(GaussianNB(), n_partitions=20, classes=["ham", "spam"])
+    expected = clf.fit(X, y)
+    loaded = poisonproof.load(model)
+    assert loaded.ensemble_.digests() == expected.ensemble_.digests()
+    assert list(loaded.feature_names_in_) == ["length", "links"]
+    assert loaded.get_params()["n_jobs"] is None
+
+
+def test_rows_in_another_order_give_the_same_model(
+    cli: Cli, model: Path, train_csv: Path, tmp_path: Path
+) -> None:
+    header, *lines = train_csv.read_text().splitlines()
+    shuffled = tmp_path / "shuffled.csv"
+    shuffled.write_text("\n".join([header, *reversed(lines)]))
+    arguments = ("train", shuffled, *DECLARED, "-k", 20, "--model", "naive-bayes")
+    assert cli(*arguments, "-j", 2, "--out", tmp_path / "other").code == 0
+    first, second = (poisonproof.load(path) for path in (model, tmp_path / "other"))
+    assert first.ensemble_.digests() == second.ensemble_.digests()
+
+
+def test_the_report_says_what_was_trained_and_what_comes_next(
+    cli: Cli, train_csv: Path, tmp_path: Path
+) -> None:
+    result = cli("train", train_csv, *DECLARED, "--out", tmp_path / "m")
+    text = " ".join(result.out.split())
+    assert "Trained 50 members (tree) on 400 rows" in text
+    assert "2 features, 2 declared classes" in text
+    assert "Next: poisonproof certify" in text
+    assert result.err == ""
+
+
+@pytest.mark.parametrize("name", MEMBER_KINDS)
+def test_every_kind_of_member_trains_saves_and_predicts(
+    cli: Cli, train_csv: Path, test_csv: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / "m"
+    assert cli("train", train_csv, *DECLARED, "-k", 10, "--model", name, "--out", out).code == 0
+    result = cli("predict", out, test_csv, "--label", "kind", "--out", tmp_path / "p.csv")
+    assert result.code == 0, result.err
+    truth = [kind for *_, kind in mails(100, 1)]
+    right = np.mean(np.array(labels_of(tmp_path / "p.csv")) == truth)
+    assert right > 0.85
+
+
+def test_features_are_found_by_name_in_any_order(
+    cli: Cli, model: Path, tmp_path: Path, test_csv: Path
+) -> None:
+    rows = mails(100, 1)
+    other = write_csv(tmp_path / "o.csv", ["length", "links"], [[a, b] for a, b, *_ in rows])
+    assert cli("predict", model, other, "--out", tmp_path / "a.csv").code == 0
+    asked = ("predict", model, test_csv, "--label", "kind", "--out", tmp_path / "b.csv")
+    assert cli(*asked).code == 0
+    assert labels_of(tmp_path / "a.csv") == labels_of(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz", "parquet"])
+def test_labels_are_written_in_every_format(
+    cli: Cli, model: Path, test_csv: Path, tmp_path: Path, suffix: str
+) -> None:
+    out = tmp_path / f"p.{suffix}"
+    assert cli("predict", model, test_csv, "--label", "kind", "--out", out).code == 0
+    if suffix == "csv":
+        found = labels_of(out)
+    elif suffix == "npz":
+        found = np.load(out)["label"].tolist()
+    else:
+        found = pytest.importorskip("pyarrow.parquet").read_table(out)["label"].to_pylist()
+    assert len(found) == 100
+    assert set(found) == {"ham", "spam"}
+
+
+def test_parquet_and_npz_train_the_model_that_csv_trains(
+    cli: Cli, model: Path, tmp_path: Path
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    rows = mails(400, 0)
+    X = np.array([[float(a), float(b)] for a, b, *_ in rows])
+    y = [kind for *_, kind in rows]
+    pq.write_table(
+        pa.table({"length": X[:, 0], "links": X[:, 1], "kind": y}), tmp_path / "t.parquet"
+    )
+    np.savez(tmp_path / "t.npz", x_train=X.reshape(400, 2, 1), y_train=np.array(y))
+    shared = ("--classes", "ham,spam", "-k", 20, "--model", "naive-bayes")
+    files = {
+        "t.parquet": ("--label", "kind"),
+        "t.npz": ("--x-key", "x_train", "--y-key", "y_train"),
+    }
+    expected = poisonproof.load(model).ensemble_.digests()
+    for name, columns in files.items():
+        out = tmp_path / f"from-{name}"
+        assert cli("train", tmp_path / name, *columns, *shared, "--out", out).code == 0
+        assert poisonproof.load(out).ensemble_.digests() == expected
+
+
+def test_groups_weights_and_declared_features(cli: Cli, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", ["a", "b", "who", "w", "kind"], mails(300, 0))
+    result = cli(
+        *("train", path, *DECLARED, "--features", "a", "--groups", "who", "--weights", "w"),
+        *("-k", 10, "--out", tmp_path / "m"),
+    )
+    assert result.code == 0, result.err
+    loaded = poisonproof.load(tmp_path / "m")
+    assert type(loaded.partitioner_).__name__ == "GroupHash"
+    assert list(loaded.feature_names_in_) == ["a"]
+
+
+def test_ss_dpa_certifies_label_flips(
+    cli: Cli, train_csv: Path, test_csv: Path, tmp_path: Path
+) -> None:
+    arguments = ("train", train_csv, *DECLARED, "--method", "ss-dpa", "-k", 10)
+    assert cli(*arguments, "--out", tmp_path / "m").code == 0
+    result = cli("certify", tmp_path / "m", test_csv, "--label", "kind")
+    assert "Samples relabelled" in result.out
+
+
+def test_rows_that_do_not_fit_are_left_out_alone_when_asked(
+    cli: Cli, train_csv: Path, model: Path, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text(train_csv.read_text() + "1,oops,ham\n1,1e999,ham\n1,1,eggs\n1,,ham\n1,2\n")
+    result = cli(
+        *("train", bad, *DECLARED, "-k", 20, "--model", "naive-bayes", "--invalid-rows", "drop"),
+        *("--out", tmp_path / "m"),
+    )
+    assert result.code == 0, result.err
+    assert "Left out 5 rows" in result.out
+    first, second = (poisonproof.load(path) for path in (model, tmp_path / "m"))
+    assert first.ensemble_.digests() == second.ensemble_.digests()
+
+
+def test_more_members_than_rows_is_allowed_but_said(
+    cli: Cli, train_csv: Path, tmp_path: Path
+) -> None:
+    result = cli("train", train_csv, *DECLARED, "-k", 1000, "--out", tmp_path / "m")
+    assert result.code == 0
+    assert "n_partitions=1000 is larger than the 400 training rows" in result.err
+
+
+def test_classes_may_come_from_a_file(cli: Cli, train_csv: Path, tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("ham\nspam\neggs\n")
+    arguments = ("train", train_csv, "--label", "kind", "--classes-file", tmp_path / "classes.txt")
+    assert cli(*arguments, "--out", tmp_path / "m").code == 0
+    assert poisonproof.load(tmp_path / "m").classes_.tolist() == ["eggs", "ham", "spam"]
+
+
+def test_a_model_takes_the_place_of_an_earlier_one(cli: Cli, model: Path, train_csv: Path) -> None:
+    assert cli("train", train_csv, *DECLARED, "-k", 7, "--out", model).code == 0
+    assert poisonproof.load(model).n_partitions == 7
