@@ -6,6 +6,7 @@ from poisonproof.features.exact import ExactRows, exact_product, exact_rows
 from poisonproof.features.fourier import RandomFourier
 from poisonproof.features.ngrams import HashedNGrams
 from poisonproof.features.orientation import OrientationHistogram
+from poisonproof.features.pipeline import FrozenPipeline, make_frozen_pipeline
 from poisonproof.features.scale import FixedScale
 from poisonproof.features.scattering import Scattering
 
@@ -13,6 +14,7 @@ __all__ = [
     "Deskew",
     "ExactRows",
     "FixedScale",
+    "FrozenPipeline",
     "FrozenTransformer",
     "HashedNGrams",
     "OrientationHistogram",
@@ -21,5 +23,6 @@ __all__ = [
     "exact_product",
     "exact_rows",
     "learns_nothing",
+    "make_frozen_pipeline",
     "require_frozen",
 ]

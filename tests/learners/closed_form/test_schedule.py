@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from poisonproof.exceptions import StoreError
 from poisonproof.learners.closed_form import restore_members
 from poisonproof.progress import Silent
 
@@ -91,6 +92,24 @@ def test_restored_members_are_the_same(learner, data) -> None:
     assert restored.digests() == members.digests()
     assert restored.failures() == members.failures()
     np.testing.assert_array_equal(asked(restored, X_test), asked(members, X_test))
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut", "retyped"])
+def test_damaged_arrays_are_refused(learner, data, damage) -> None:
+    meta, arrays = trained(learner, data[0], which=range(1, 9)).export()
+    if damage == "lost":
+        del arrays["rows.values"]
+    elif damage == "cut":
+        arrays["rows.values"] = arrays["rows.values"][:-1]
+    else:
+        arrays["rows.values"] = arrays["rows.values"].astype(np.int64)
+    with pytest.raises(StoreError, match=r"rows\.values"):
+        restore_members(meta, arrays)
+
+
+def test_unknown_kinds_of_members_are_refused() -> None:
+    with pytest.raises(StoreError, match="Unknown kind"):
+        restore_members({"kind": "oracle"}, {})
 
 
 def test_one_fit_equals_the_member_of_that_partition(learner, data) -> None:

@@ -132,10 +132,8 @@ class StackedMembers(Ensemble):
             answers = np.empty((len(self), _padded(stop - start)), dtype=np.int16)
             answers[:] = constant
 
-            def visit(tile: Tile, scores: NDArray[np.float64]) -> None:
-                answers[tile.members] = tile.votes(scores)
-
-            self._score_chunk(self._chunk(samples, start, stop), visit)
+            asked = self._chunk(samples, start, stop)
+            self._score_chunk(asked, lambda tile, scores: tile.vote(scores, answers))
             votes[start:stop] = answers[:, : stop - start].T
 
         self._stream(ask, len(samples), n_jobs, progress)
@@ -257,6 +255,7 @@ class StackedMembers(Ensemble):
     @classmethod
     def restore(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Return the members that `export` described."""
+        _check_arrays(cls.like(meta["settings"]), arrays)
         cuts = arrays["class_offsets"]
         return cls(
             settings=dict(meta["settings"]),
@@ -279,6 +278,26 @@ def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
     if kind not in _KINDS:
         raise StoreError(f"Unknown kind of members {kind!r}; known are {sorted(_KINDS)}.")
     return _KINDS[kind].restore(meta, arrays)
+
+
+def _check_arrays(like: MemberParts, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise `StoreError` unless the arrays have the names, shapes and types of a stack."""
+    wanted = {f"rows.{name}": array for name, array in like.rows.items()}
+    wanted |= {f"single.{name}": array[np.newaxis] for name, array in like.single.items()}
+    missing = {"offsets", "class_offsets", "classes", *wanted} - set(arrays)
+    if missing:
+        raise StoreError(f"The saved members lack the arrays {sorted(missing)}.")
+    sizes = {"rows": int(arrays["offsets"][-1]), "single": len(arrays["offsets"]) - 1}
+    for name, array in wanted.items():
+        found = arrays[name]
+        shape = (sizes[name.split(".")[0]], *array.shape[1:])
+        if found.shape != shape or found.dtype != array.dtype:
+            raise StoreError(
+                f"The saved array {name} has shape {found.shape} and type {found.dtype}, but "
+                f"{shape} and {array.dtype} belong to these members."
+            )
+    if arrays["class_offsets"][-1] != len(arrays["classes"]):
+        raise StoreError("The saved members' classes are cut off.")
 
 
 def _padded(n: int) -> int:

@@ -53,35 +53,40 @@ class Tile:
     classes: NDArray[np.int16]
 
     @cached_property
-    def firsts(self) -> NDArray[np.intp]:
-        """The first row of each member's scores, shape (g,)."""
-        return np.cumsum(self.counts) - self.counts
+    def _by_knowledge(self) -> NDArray[np.intp]:
+        """Places in `members`, those that know most classes first."""
+        return np.argsort(-self.counts, kind="stable")
 
-    def votes(self, scores: NDArray[np.float64]) -> NDArray[np.int16]:
-        """Return the class of each member's largest score, the smaller class on ties.
+    @cached_property
+    def _rows_by_rank(self) -> list[NDArray[np.intp]]:
+        """Score rows of the first, second, ... class of all members that know so many."""
+        firsts = (np.cumsum(self.counts) - self.counts)[self._by_knowledge]
+        counts = self.counts[self._by_knowledge]
+        most = int(counts[0]) if len(counts) else 0
+        return [firsts[counts > rank] + rank for rank in range(most)]
+
+    def vote(self, scores: NDArray[np.float64], votes: NDArray[np.int16]) -> None:
+        """Write the class of each member's largest score, the smaller class on ties.
 
         Parameters
         ----------
         scores : ndarray of shape (sum of counts, width)
             Scores of the members that end in this tile.
-
-        Returns
-        -------
-        ndarray of shape (g, width)
-            Votes.
+        votes : ndarray of shape (k, width)
+            Votes of all members; those of this tile's members are written.
         """
-        # Class after class for all members at once. A member that knows fewer classes is shown
-        # its last one again, which is never larger than what it has already seen.
-        best = scores[self.firsts]
-        votes = np.empty(best.shape, dtype=np.int16)
-        votes[:] = self.classes[self.firsts, np.newaxis]
-        for rank in range(1, int(self.counts.max(initial=0))):
-            rows = self.firsts + np.minimum(rank, self.counts - 1)
+        # Rank after rank for all members at once: calls are few, and all loops run along rows.
+        first, *others = self._rows_by_rank
+        best = scores[first]
+        found = np.empty(best.shape, dtype=np.int16)
+        found[:] = self.classes[first, np.newaxis]
+        for rows in others:
+            active = slice(0, len(rows))
             challenger = scores[rows]
-            better = challenger > best
-            np.copyto(votes, self.classes[rows, np.newaxis], where=better)
-            np.maximum(best, challenger, out=best)
-        return votes
+            better = challenger > best[active]
+            np.copyto(found[active], self.classes[rows, np.newaxis], where=better)
+            np.maximum(best[active], challenger, out=best[active])
+        votes[self.members[self._by_knowledge]] = found
 
 
 def cut_tiles(

@@ -1,0 +1,51 @@
+"""Several maps in a row."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from poisonproof.features.base import require_frozen
+
+__all__ = ["FrozenPipeline", "make_frozen_pipeline"]
+
+
+class FrozenPipeline(Pipeline):
+    """A scikit-learn pipeline of transformers that all learn nothing.
+
+    A step that learns raises `GuaranteeError` in `fit`.
+
+    Parameters
+    ----------
+    steps : list of (str, transformer)
+        The maps, first to last.
+    memory, transform_input, verbose
+        As in `sklearn.pipeline.Pipeline`.
+
+    Guarantee
+    ---------
+    The features of a row are a function of that row alone, bit for bit.
+    """
+
+    learns_nothing: ClassVar[bool] = True
+
+    def fit(self, X: Any = None, y: Any = None, **params: Any) -> Self:
+        """Check that no step learns."""
+        for _, step in self.steps:
+            require_frozen(step)
+        super().fit(X, y, **params)
+        return self
+
+
+def make_frozen_pipeline(*steps: Any) -> FrozenPipeline:
+    """Return a `FrozenPipeline` of these maps, named as `sklearn.pipeline.make_pipeline` does.
+
+    Examples
+    --------
+    >>> from poisonproof.features import Deskew, OrientationHistogram
+    >>> digits = make_frozen_pipeline(Deskew(), OrientationHistogram())
+    >>> [name for name, _ in digits.steps]
+    ['deskew', 'orientationhistogram']
+    """
+    return FrozenPipeline(make_pipeline(*steps).steps)
