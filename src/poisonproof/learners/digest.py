@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import struct
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from sklearn.neighbors import BallTree, KDTree
+
+from poisonproof.partition.containers import is_sparse
 
 __all__ = ["state_digest"]
 
@@ -28,83 +30,99 @@ def state_digest(value: Any) -> str:
     >>> state_digest({"w": np.arange(3)}) == state_digest({"w": np.arange(3.0)})
     False
     """
-    walk = _Walk()
-    walk.visit(value)
-    return walk.hash.hexdigest()
+    return _Walk().digest(value).hex()
 
 
 class _Walk:
-    """One pass over an object graph; a second visit to the same object refers to the first."""
+    """One pass over an object graph.
+
+    Every object is hashed by its own content and the digests of its parts, so it does not matter
+    which equal parts are one object in memory: copies and loaded models share less.
+    """
 
     def __init__(self) -> None:
-        self.hash = hashlib.blake2b(digest_size=32, person=b"poisonproof-mem")
-        self.seen: dict[int, int] = {}
+        self.known: dict[int, bytes] = {}
+        self.path: list[int] = []
         # Objects are kept alive so that an id is not used twice during the walk.
         self.alive: list[Any] = []
 
-    def visit(self, value: Any) -> None:
+    def digest(self, value: Any) -> bytes:
         scalar = _scalar_bytes(value)
         if scalar is not None:
-            self.put(*scalar)
-            return
-        if id(value) in self.seen:
-            self.put("again", str(self.seen[id(value)]).encode())
-            return
-        self.seen[id(value)] = len(self.seen)
+            return _hash(scalar[0], [scalar[1]])
+        if id(value) in self.known:
+            return self.known[id(value)]
+        if id(value) in self.path:
+            return _hash("cycle", [str(self.path[::-1].index(id(value))).encode()])
         self.alive.append(value)
-        if isinstance(value, np.ndarray):
-            self.visit_array(value)
-        elif sparse.issparse(value):
-            self.visit_sparse(value)
-        elif isinstance(value, Mapping):
-            self.put("mapping", str(len(value)).encode())
-            for key, item in value.items():
-                self.visit(key)
-                self.visit(item)
-        elif isinstance(value, (list, tuple)):
-            self.put(type(value).__name__, str(len(value)).encode())
-            for item in value:
-                self.visit(item)
-        elif isinstance(value, (set, frozenset)):
-            self.put("set", b"".join(sorted(state_digest(item).encode() for item in value)))
-        else:
-            self.visit_object(value)
+        self.path.append(id(value))
+        self.known[id(value)] = result = self.digest_parts(value)
+        self.path.pop()
+        return result
 
-    def visit_array(self, array: np.ndarray[Any, Any]) -> None:
+    def digest_parts(self, value: Any) -> bytes:
+        if isinstance(value, np.ndarray):
+            return self.digest_array(value)
+        if is_sparse(value):
+            csr = value.tocsr()
+            parts = [self.digest_array(part) for part in (csr.indptr, csr.indices, csr.data)]
+            return _hash(f"sparse {value.format} {value.shape}", parts)
+        if isinstance(value, Mapping):
+            pairs = [self.digest(part) for item in value.items() for part in item]
+            return _hash("mapping", pairs)
+        if isinstance(value, (list, tuple)):
+            return _hash(type(value).__name__, [self.digest(item) for item in value])
+        if isinstance(value, (set, frozenset)):
+            return _hash("set", sorted(self.digest(item) for item in value))
+        if isinstance(value, types.FunctionType):
+            return self.digest_function(value)
+        if isinstance(value, types.CodeType):
+            parts = [self.digest(value.co_names), self.digest(value.co_consts)]
+            return _hash("code", [value.co_code, *parts])
+        if isinstance(value, (KDTree, BallTree)):
+            return self.digest_neighbour_tree(value)
+        return self.digest_object(value)
+
+    def digest_array(self, array: np.ndarray[Any, Any]) -> bytes:
         if array.dtype.names is not None:
             # Field by field: the padding between fields holds whatever was in memory.
-            self.put("fields", f"{array.shape}{array.dtype.names}".encode())
-            for name in array.dtype.names:
-                self.visit_array(array[name])
-        elif array.dtype.hasobject:
-            self.put("objects", str(array.shape).encode())
-            for item in array.ravel():
-                self.visit(item)
-        else:
-            self.put("array", f"{array.dtype.str}{array.shape}".encode())
-            self.put("", np.ascontiguousarray(array).tobytes())
+            parts = [self.digest_array(array[name]) for name in array.dtype.names]
+            return _hash(f"fields {array.shape} {array.dtype.names}", parts)
+        if array.dtype.hasobject:
+            return _hash(f"objects {array.shape}", [self.digest(item) for item in array.ravel()])
+        return _hash(f"array {array.dtype.str} {array.shape}", [array.tobytes()])
 
-    def visit_sparse(self, matrix: Any) -> None:
-        self.put("sparse", f"{matrix.format}{matrix.shape}".encode())
-        csr = matrix.tocsr()
-        for part in (csr.indptr, csr.indices, csr.data):
-            self.visit_array(part)
+    def digest_function(self, function: types.FunctionType) -> bytes:
+        name = f"{function.__module__}.{function.__qualname__}".encode()
+        if "<" not in function.__qualname__:
+            return _hash("global", [name])
+        # A lambda or an inner function has a place but no name: its code and its cells decide.
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        parts = [function.__code__, function.__defaults__, function.__kwdefaults__, cells]
+        return _hash("function", [name, *map(self.digest, parts)])
 
-    def visit_object(self, value: Any) -> None:
+    def digest_neighbour_tree(self, tree: Any) -> bytes:
+        """Leave out the counters by which these trees note how often they were asked."""
+        _, (kind,), state = tree.__reduce__()
+        parts = [part for part in state if not isinstance(part, int)]
+        return _hash("neighbours", [self.digest(kind), *map(self.digest, parts)])
+
+    def digest_object(self, value: Any) -> bytes:
         reduced = value.__reduce_ex__(4)
+        name = f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(reduced, str):
-            self.put("global", f"{type(value).__module__}.{reduced}".encode())
-            return
-        self.put("object", f"{type(value).__module__}.{type(value).__qualname__}".encode())
-        for part in reduced[1:3]:
-            self.visit(part)
-        for items in reduced[3:5]:
-            self.visit(None if items is None else list(items))
+            return _hash("global", [f"{type(value).__module__}.{reduced}".encode()])
+        parts = [self.digest(part) for part in reduced[1:3]]
+        parts += [self.digest(None if part is None else list(part)) for part in reduced[3:5]]
+        return _hash(f"object {name}", parts)
 
-    def put(self, tag: str, content: bytes) -> None:
-        self.hash.update(struct.pack("<B", len(tag)) + tag.encode())
-        self.hash.update(struct.pack("<Q", len(content)))
-        self.hash.update(content)
+
+def _hash(tag: str, parts: Iterable[bytes]) -> bytes:
+    state = hashlib.blake2b(digest_size=32, person=b"poisonproof-mem")
+    for part in (tag.encode("utf-8", "surrogatepass"), *parts):
+        state.update(struct.pack("<Q", len(part)))
+        state.update(part)
+    return state.digest()
 
 
 def _scalar_bytes(value: Any) -> tuple[str, bytes] | None:
@@ -123,7 +141,7 @@ def _scalar_bytes(value: Any) -> tuple[str, bytes] | None:
         return "bytes", bytes(value)
     if isinstance(value, np.dtype):
         return "dtype", str(value).encode()
-    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, np.ufunc)):
+    if isinstance(value, (type, types.BuiltinFunctionType, np.ufunc)):
         module = getattr(value, "__module__", "numpy")
         return "global", f"{module}.{getattr(value, '__qualname__', value.__name__)}".encode()
     return None

@@ -48,8 +48,8 @@ class ScikitMember(Member):
         return np.where(known, position, ABSTAIN).astype(np.int16)
 
     def digest(self) -> str:
-        """Return a digest of the fitted classifier."""
-        return state_digest(self.estimator)
+        """Return a digest of the fitted classifier and of what its votes mean."""
+        return state_digest((self.classes, self.estimator))
 
 
 class ScikitLearner(Learner):

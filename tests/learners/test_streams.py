@@ -1,0 +1,104 @@
+"""Random streams are keyed by (seed, partition index); none is shared."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import numpy as np
+import pytest
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.random_projection import GaussianRandomProjection
+from sklearn.tree import DecisionTreeClassifier
+
+from poisonproof.learners.streams import isolated_streams, seed_nested, stream_seed
+
+
+def test_seeds_of_different_streams_differ() -> None:
+    keys = [(seed, index, name) for seed in range(5) for index in range(400) for name in ("", "a")]
+    seeds = [stream_seed(*key) for key in keys]
+    assert len(set(seeds)) > len(keys) - 5  # 31 bits: two of 4,000 seeds meet now and then
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_seed_and_index_are_not_interchangeable() -> None:
+    assert stream_seed(1, 2) != stream_seed(2, 1)
+
+
+def test_large_seeds_are_taken() -> None:
+    assert stream_seed(2**70, 3) != stream_seed(2**70 + 1, 3)
+
+
+def test_every_nested_random_state_is_set() -> None:
+    estimator = make_pipeline(
+        GaussianRandomProjection(4),
+        BaggingClassifier(RandomForestClassifier(random_state=np.random.RandomState(3))),
+    )
+    seed_nested(estimator, 0, 7)
+    found = {
+        name: value
+        for name, value in estimator.get_params().items()
+        if name.endswith("random_state")
+    }
+    assert len(found) == 3
+    assert all(isinstance(value, int) for value in found.values())
+    assert len(set(found.values())) == 3
+
+
+def test_a_search_inside_the_member_is_seeded() -> None:
+    search = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [1, 2]}, cv=KFold(2))
+    seed_nested(search, 0, 1)
+    assert search.estimator.random_state == stream_seed(0, 1, "estimator__random_state")
+
+
+def test_an_estimator_without_randomness_is_left_alone() -> None:
+    before = GaussianNB().get_params()
+    estimator = GaussianNB()
+    seed_nested(estimator, 0, 1)
+    assert estimator.get_params() == before
+
+
+def draws() -> tuple[float, float]:
+    return np.random.uniform(), random.random()  # noqa: NPY002
+
+
+def test_inside_the_streams_depend_on_the_key_alone() -> None:
+    with isolated_streams(0, 5):
+        first = draws()
+    draws()
+    with isolated_streams(0, 5):
+        assert draws() == first
+    with isolated_streams(0, 6):
+        assert draws() != first
+
+
+def test_outside_the_streams_go_on_as_if_nothing_had_happened() -> None:
+    np.random.seed(1)  # noqa: NPY002
+    random.seed(1)
+    expected = [draws() for _ in range(3)]
+    np.random.seed(1)  # noqa: NPY002
+    random.seed(1)
+    found = [draws()]
+    with isolated_streams(3, 4):
+        draws()
+    found.append(draws())
+    with pytest.raises(ZeroDivisionError), isolated_streams(3, 4):
+        draws()[0] / 0
+    found.append(draws())
+    assert found == expected
+
+
+@pytest.mark.skipif("torch" not in sys.modules, reason="torch is not loaded")
+def test_torchs_global_stream_is_isolated_when_torch_is_loaded() -> None:
+    torch = sys.modules["torch"]
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    with isolated_streams(0, 1):
+        first = torch.rand(2)
+    assert torch.equal(torch.rand(2), expected)
+    with isolated_streams(0, 1):
+        assert torch.equal(torch.rand(2), first)
