@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import effective_n_jobs
+from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from poisonproof.learners.base import BatchedLearner, Ensemble, Learner, Member
@@ -75,7 +76,9 @@ def fit_one(learner: Learner, partition: Partition, n_classes: int, seed: int) -
     if np.all(partition.y == partition.y[0]):
         return ConstantMember(int(partition.y[0]))
     try:
-        return learner.fit_member(partition, n_classes, seed)
+        # NumPy's error settings belong to the caller's thread and do not travel to workers.
+        with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+            return learner.fit_member(partition, n_classes, seed)
     except (MemoryError, OSError):
         raise
     except Exception as error:
@@ -95,7 +98,8 @@ def _fit_stream(
         with threadpool_limits(limits=1):
             yield from (fit_one(learner, data[index], n_classes, seed) for index in which)
         return
-    # Processes, never threads: members may draw from global random streams.
+    # Processes, never threads: members may draw from global random streams. scikit-learn's own
+    # `Parallel` hands its configuration (metadata routing, output containers) to the workers.
     size = max(1, min(64, len(which) // (4 * workers)))
     blocks = [which[start : start + size] for start in range(0, len(which), size)]
     finished = Parallel(n_jobs=workers, backend="loky", return_as="generator")(

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import effective_n_jobs
 from numpy.typing import NDArray
+from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidRowsError, MemberWarning
 from poisonproof.learners.base import ABSTAIN, Ensemble, Member
+from poisonproof.partition.containers import is_sparse
 from poisonproof.partition.values import n_rows
 from poisonproof.progress import Progress
 
@@ -39,7 +41,7 @@ class ConstantMember(Member):
 class AbstainingMember(Member):
     """Gives no vote: its partition is empty, or its learner raised on it.
 
-    The reason is part of the member's digest: it, too, is a function of the partition alone.
+    The reason is not part of the digest: it decides no vote, and an error may quote an address.
     """
 
     reason: str | None = None
@@ -50,7 +52,7 @@ class AbstainingMember(Member):
 
     def digest(self) -> str:
         """Return a digest of the abstention."""
-        return f"abstain:{self.reason or 'empty'}"
+        return "abstain:empty" if self.reason is None else "abstain:failed"
 
     @property
     def failure(self) -> str | None:
@@ -142,9 +144,24 @@ def _ask(members: Sequence[Member], X: Any) -> tuple[NDArray[np.int16], dict[int
     with threadpool_limits(limits=1):
         for position, member in enumerate(members):
             try:
-                columns[:, position] = member.votes(X)
+                with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+                    columns[:, position] = member.votes(_guarded(X))
             except (MemoryError, OSError):
                 raise
             except Exception as error:
                 errors[position] = f"{type(error).__name__}: {error}"
     return columns, errors
+
+
+def _guarded(X: Any) -> Any:
+    """Return the rows in a form through which one member cannot change what the next one sees."""
+    if isinstance(X, np.ndarray):
+        view = X.view()
+        view.setflags(write=False)
+        return view
+    if is_sparse(X):  # canonical rows are CSR
+        arrays = tuple(_guarded(part) for part in (X.data, X.indices, X.indptr))
+        return type(X)(arrays, shape=X.shape)
+    if hasattr(X, "iloc"):
+        return X.copy(deep=False)  # pandas copies on write
+    return X
