@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import get_tags
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
@@ -41,6 +42,7 @@ from poisonproof.partition import (
     Partitioner,
     make_partitioner,
     partition_data,
+    sample_digests,
     take_canonical,
 )
 from poisonproof.progress import make_progress
@@ -81,8 +83,8 @@ class PartitionAggregation(ClassifierMixin, BaseEstimator):
         """Return the fitted feature map for samples in canonical order, or None."""
 
     @abstractmethod
-    def _member_data(self, data: PartitionedData) -> PartitionedData:
-        """Return the training set as the members see it: mapped to features, if there are any."""
+    def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
+        """Return the partitions `which` as members see them: mapped to features, if any."""
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:
         """Partition the rows and train one member per partition.
@@ -223,6 +225,7 @@ class PartitionAggregation(ClassifierMixin, BaseEstimator):
             )
             if before != after
         ]
+        _refuse_overwritten_rows(data, changed)
         features, ensemble = self.features_, self.ensemble_
         try:
             if self._features_depend_on(self.data_, data):
@@ -280,10 +283,9 @@ class PartitionAggregation(ClassifierMixin, BaseEstimator):
         return ScikitLearner(template, self.classes_)
 
     def _train(self, data: PartitionedData, which: Any) -> Any:
-        touched = data if len(which) == len(data) else data.only(which)
         return train(
             self._learner(),
-            self._member_data(touched),
+            self._member_data(data, which),
             list(which),
             len(self.classes_),
             check_random_state(self.random_state),
@@ -357,3 +359,15 @@ class PartitionAggregation(ClassifierMixin, BaseEstimator):
                 f"target must be one of the classes {self.classes_.tolist()}, got {target!r}."
             )
         return int(position[0])
+
+
+def _refuse_overwritten_rows(data: PartitionedData, which: Sequence[int]) -> None:
+    """Raise if rows that are about to be trained on are not the rows that were partitioned."""
+    if not which:
+        return
+    rows = np.concatenate([data.rows(index) for index in which])
+    if not np.array_equal(sample_digests(_safe_indexing(data.X, rows)), data.digests[rows]):
+        raise InvalidRowsError(
+            "the training rows were changed in place after they were fitted, or cannot be held in "
+            "one container with the added rows. Fit again."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -105,7 +106,8 @@ class DPAClassifier(PartitionAggregation):
             )
         return clone(self.features).fit(take_canonical(data.X, data.order[:1]))
 
-    def _member_data(self, data: PartitionedData) -> PartitionedData:
+    def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
+        data = data if len(which) == len(data) else data.only(which)
         if self.features_ is None:
             return data
         if getattr(self.features_, "learns_nothing", False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -82,9 +83,11 @@ class SSDPAClassifier(PartitionAggregation):
         with isolated_streams(self.random_state, len(data)), threadpool_limits(limits=1):
             return features.fit(take_canonical(data.X, _by_sample(data)))
 
-    def _member_data(self, data: PartitionedData) -> PartitionedData:
+    def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         if self.features_ is None:
             return data
+        # All samples, even if few partitions train again: the map of some rows alone may round
+        # differently, and an update must equal a fit.
         order = _by_sample(data)
         with threadpool_limits(limits=1):
             mapped = self.features_.transform(take_canonical(data.X, order))

@@ -11,14 +11,15 @@ import sys
 from typing import Any
 
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
 from poisonproof.exceptions import GuaranteeError
 
 __all__ = ["learns_nothing", "refuse_learned_steps"]
 
-_FRAMES = 12
-"""How far up a pipeline can be from the `fit` it calls: decorators and context managers between."""
+_FRAMES = 100
+"""How far up a pipeline can be from the `fit` it calls: searches, decorators, nested pipelines."""
 
 
 def learns_nothing(transformer: Any) -> bool:
@@ -40,21 +41,36 @@ def learns_nothing(transformer: Any) -> bool:
 def refuse_learned_steps(classifier: Any) -> None:
     """Raise `GuaranteeError` if a pipeline that fits `classifier` has learned a step before it.
 
-    scikit-learn does not tell an estimator which pipeline it ends, so the callers are looked at:
-    the pipeline whose `fit` is running holds the very object that is being fitted.
+    scikit-learn does not tell an estimator which pipeline it ends, so the callers are looked at: a
+    pipeline whose `fit` is running, and whose `_fit` is not, has come to its last step.
     """
     frame = sys._getframe(1)
+    learning: set[int] = set()
     for _ in range(_FRAMES):
         owner = frame.f_locals.get("self")
-        if isinstance(owner, Pipeline) and owner.steps and owner.steps[-1][1] is classifier:
-            for name, step in owner.steps[:-1]:
-                if not learns_nothing(step):
-                    raise GuaranteeError(
-                        f"Pipeline step {name!r} ({type(step).__name__}) learns from all training "
-                        f"rows before {type(classifier).__name__} partitions them, so one poisoned "
-                        "row could reach every member. Put the step inside the member: "
-                        f"{type(classifier).__name__}(make_pipeline({type(step).__name__}(), ...))."
-                    )
+        if isinstance(owner, Pipeline):
+            if frame.f_code.co_name == "_fit":
+                learning.add(id(owner))
+            elif frame.f_code.co_name.startswith("fit") and id(owner) not in learning:
+                _refuse_steps_of(owner, type(classifier).__name__)
         if frame.f_back is None:
             return
         frame = frame.f_back
+
+
+def _refuse_steps_of(pipeline: Pipeline, classifier: str) -> None:
+    for name, step in pipeline.steps[:-1]:
+        kind = type(step).__name__
+        advice = f"Put the step inside the member: {classifier}(make_pipeline({kind}(), ...))."
+        if isinstance(step, FunctionTransformer) and step.func is not None:
+            raise GuaranteeError(
+                f"Pipeline step {name!r} ({kind}) calls a function on all training rows together "
+                f"before {classifier} partitions them, and what it carries from row to row nobody "
+                f"knows. {advice}"
+            )
+        if not learns_nothing(step):
+            raise GuaranteeError(
+                f"Pipeline step {name!r} ({kind}) learns from all training rows before "
+                f"{classifier} partitions them, so one poisoned row could reach every member. "
+                f"{advice}"
+            )

@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import process_routing
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    has_fit_parameter,
-)
+from sklearn.utils.validation import check_consistent_length, has_fit_parameter
 
 from poisonproof.estimators.rows import Rows, concatenate_samples, find_rows
 from poisonproof.estimators.validation import (
@@ -24,7 +21,7 @@ from poisonproof.estimators.validation import (
     label_set,
     unknown_label_error,
 )
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
 from poisonproof.partition import PartitionedData, row_keys, sample_digests
 
@@ -62,18 +59,27 @@ def check_training_rows(
             f"invalid_rows must be 'raise' or 'drop', got {classifier.invalid_rows!r}."
         )
     X = check_samples(classifier, X, reset=classes is None)
-    labels = check_labels(y)
+    declared = classes is not None or classifier.classes is not None
+    labels = check_labels(y, declared=declared)
     check_consistent_length(X, labels, groups, sample_weight)
     known = label_set(classifier.classes, labels) if classes is None else classes
     codes = encode_labels(labels, known)
-    weight = _check_weight(classifier, X, sample_weight)
+    weight, weighty = _check_weight(classifier, sample_weight, len(codes))
     fitting = finite_rows(classifier, X)
-    good = (codes >= 0) & fitting
+    good = (codes >= 0) & fitting & weighty
     if good.all():
         return TrainingRows(X, codes, groups, weight, known, 0)
+    droppable = "insert_delete" in classifier.threats
     if classifier.invalid_rows == "raise":
         classifier._refuse_rows(~fitting)
-        raise unknown_label_error(labels, codes, known)
+        if weight is not None and not weighty.all():
+            row = int(np.argmin(weighty))
+            raise InvalidRowsError(
+                f"sample_weight is {weight[row]} in row {row}; every weight must be finite."
+            )
+        raise unknown_label_error(labels, codes, known, droppable=True)
+    if not droppable and (codes < 0).any():
+        raise unknown_label_error(labels, codes, known, droppable=False)
     keep = np.flatnonzero(good)
     return TrainingRows(
         _safe_indexing(X, keep),
@@ -91,10 +97,13 @@ def updated_data(classifier: Any, data: PartitionedData, add: Any, remove: Any) 
     digests, assignment = data.digests, data.assignment
     if remove is not None:
         gone = _check_update(classifier, data, remove, "remove")
-        position = find_rows(
-            row_keys(digests, y, weight),
-            row_keys(sample_digests(gone.X), gone.y, gone.sample_weight),
-        )
+        keys = row_keys(digests, y, weight)
+        wanted = row_keys(sample_digests(gone.X), gone.y, gone.sample_weight)
+        if classifier.partitioner_.rowwise:
+            # Under GroupHash the same sample and label of another contributor is another row.
+            places = classifier.partitioner_.assign(gone.X, groups=gone.groups)
+            keys, wanted = _placed(keys, assignment), _placed(wanted, places)
+        position = find_rows(keys, wanted)
         keep = np.delete(np.arange(len(y)), position)
         X, y, digests, assignment = (
             _safe_indexing(X, keep),
@@ -118,6 +127,17 @@ def updated_data(classifier: Any, data: PartitionedData, add: Any, remove: Any) 
     return PartitionedData.build(X, y, assignment, digests, len(data), sample_weight=weight)
 
 
+def _placed(keys: NDArray[np.void], partitions: NDArray[np.int64]) -> NDArray[np.void]:
+    """Add the partition to what identifies a row."""
+    table = np.column_stack(
+        [
+            np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1),
+            partitions.astype(">i8").view(np.uint8).reshape(len(keys), -1),
+        ]
+    )
+    return np.ascontiguousarray(table).view(f"V{table.shape[1]}").ravel()
+
+
 def _check_update(classifier: Any, data: PartitionedData, rows: Any, name: str) -> TrainingRows:
     parsed = Rows.parse(rows, name)
     if (parsed.sample_weight is None) != (data.sample_weight is None):
@@ -128,19 +148,30 @@ def _check_update(classifier: Any, data: PartitionedData, rows: Any, name: str) 
     return check_training_rows(classifier, *parsed, classes=classifier.classes_)
 
 
-def _check_weight(classifier: Any, X: Any, sample_weight: Any) -> NDArray[np.float64] | None:
+def _check_weight(
+    classifier: Any, sample_weight: Any, n_rows: int
+) -> tuple[NDArray[np.float64] | None, NDArray[np.bool_]]:
+    """Return the weights, and which rows have one that a learner can take."""
     if sample_weight is None:
-        return None
+        return None, np.ones(n_rows, dtype=np.bool_)
     template = classifier._template()
-    routed = process_routing(classifier, "fit", sample_weight=sample_weight)
-    takes = "sample_weight" in routed.estimator.fit or has_fit_parameter(template, "sample_weight")
+    if get_config()["enable_metadata_routing"]:
+        routed = process_routing(classifier, "fit", sample_weight=sample_weight)
+        takes = "sample_weight" in routed.estimator.fit
+    else:
+        takes = has_fit_parameter(template, "sample_weight")
     if not takes and not isinstance(template, BatchedLearner):
         raise InvalidInputError(
             f"{type(template).__name__} takes no sample_weight. For a pipeline, turn on metadata "
             "routing (sklearn.set_config(enable_metadata_routing=True)) and request it: "
             "step.set_fit_request(sample_weight=True)."
         )
-    weight: NDArray[np.float64] = _check_sample_weight(
-        sample_weight, np.empty((len(sample_weight), 1)), dtype=np.float64
-    )
-    return weight
+    try:
+        weight = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"sample_weight must hold one number per row: {error}.") from error
+    if weight.ndim != 1:
+        raise InvalidInputError(
+            f"Sample weights must be 1D array: one number per row. Got shape {weight.shape}."
+        )
+    return weight + 0.0, np.isfinite(weight)  # one zero: -0.0 would be another row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from numbers import Integral
 from typing import Any
 
@@ -12,7 +13,12 @@ from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError, UnknownLabelError
+from poisonproof.exceptions import (
+    GuaranteeError,
+    InvalidInputError,
+    InvalidRowsError,
+    UnknownLabelError,
+)
 
 __all__ = ["check_random_state", "check_samples", "encode_labels", "finite_rows", "label_set"]
 
@@ -99,32 +105,58 @@ def label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
     return declared
 
 
-def check_labels(y: Any) -> NDArray[Any]:
-    """Check that `y` is one label per row."""
+def check_labels(y: Any, *, declared: bool) -> NDArray[Any]:
+    """Return `y` as an array of one label per row, each of the type it came with.
+
+    With a declared label set a strange label is a matter of its row. Without one the labels must
+    look like classes, as scikit-learn demands.
+    """
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None.")
+    if isinstance(y, (list, tuple)) and len({isinstance(label, str) for label in y}) == 2:
+        # NumPy would turn the numbers of a mixed list into text, all of them.
+        y = np.fromiter(y, dtype=object, count=len(y))
     labels: NDArray[Any] = column_or_1d(y, warn=True)
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
         labels = labels.astype(str)
-    check_classification_targets(labels)
+    if not declared:
+        check_classification_targets(labels)
     return labels
 
 
 def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return class indices, -1 for a label outside `classes`."""
+    """Return class indices, -1 for a label outside `classes`.
+
+    >>> encode_labels(np.array([3, "ant", None, 5.0], dtype=object), np.array([3, 4, 5]))
+    array([ 0, -1, -1,  2])
+    """
+    if y.dtype.kind == "O":
+        index = {label: code for code, label in enumerate(classes.tolist())}
+        codes = (index.get(label, -1) if isinstance(label, Hashable) else -1 for label in y)
+        return np.fromiter(codes, dtype=np.int64, count=len(y))
     if (y.dtype.kind in "US") != (classes.dtype.kind in "US"):
         return np.full(len(y), -1, dtype=np.int64)
     position = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     return np.where(classes[position] == y, position, -1).astype(np.int64)
 
 
-def unknown_label_error(y: NDArray[Any], codes: NDArray[np.int64], classes: Any) -> Exception:
+def unknown_label_error(
+    y: NDArray[Any], codes: NDArray[np.int64], classes: Any, *, droppable: bool
+) -> Exception:
     """Build the error that names the first row whose label is outside the declared set."""
     row = int(np.argmin(codes >= 0))
-    return UnknownLabelError(
-        f"row {row} has the label {y[row].item()!r}, which is not one of the declared classes "
-        f"{[label.item() for label in classes]}. Correct the row, declare the label, or pass "
-        "invalid_rows='drop' to leave such rows out."
+    what = (
+        f"row {row} has the label {y[row : row + 1].tolist()[0]!r}, which is not one of the "
+        f"declared classes {classes.tolist()}."
+    )
+    if droppable:
+        return UnknownLabelError(
+            f"{what} Correct the row, declare the label, or pass invalid_rows='drop' to leave "
+            "such rows out."
+        )
+    return GuaranteeError(
+        f"{what} It cannot be dropped: its sample has its part in the features and the partitions, "
+        "and a flipped label must not decide that. Correct the row or declare the label."
     )
 
 
