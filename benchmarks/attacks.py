@@ -1,0 +1,91 @@
+"""Attack certified models with real refits and write down whether any certificate broke.
+
+    python benchmarks/attacks.py --attacks 2000 --out benchmarks/results/attacks.json
+
+Three data sets, four kinds of member, six kinds of attack, one and two workers. Two thirds of the
+sized attacks have exactly the radius of the prediction they are made for; rows are aimed at the
+largest partition, at empty ones, and at the members that vote for the attacked label. The exit
+status is 1 if a certified prediction changed or an untouched member changed a bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from poisonproof.attacks import Campaign, Trial, standard_scenarios
+from poisonproof.progress import make_progress
+from poisonproof.store import fingerprint
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the attacks and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--attacks", type=int, default=2000, help="how many (default: 2000)")
+    parser.add_argument("--seed", type=int, default=1, help="decides every attack (default: 1)")
+    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    options = parser.parse_args(arguments)
+    started = time.perf_counter()
+    trials = run(options.attacks, options.seed)
+    result = summary(trials, options.seed, time.perf_counter() - started)
+    text = json.dumps(result, indent=1)
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text + "\n")
+    print(text)
+    return int(bool(result["broken_trials"] or result["leaked_trials"]))
+
+
+def run(n_attacks: int, seed: int) -> list[Trial]:
+    """Run the campaign under a progress bar."""
+    progress = make_progress(int(sys.stderr.isatty()))
+    progress.start(n_attacks, "Attacking")
+    trials = []
+    try:
+        for trial in Campaign(standard_scenarios(), seed).run(n_attacks):
+            trials.append(trial)
+            progress.advance()
+    finally:
+        progress.stop()
+    return trials
+
+
+def summary(trials: list[Trial], seed: int, seconds: float) -> dict[str, Any]:
+    """Count what was tried and what it did."""
+    beyond = [trial for trial in trials if trial.attack.size > trial.radius]
+    return {
+        "seed": seed,
+        "attacks": len(trials),
+        "broken_trials": [trial.number for trial in trials if len(trial.damage.broken)],
+        "leaked_trials": [trial.number for trial in trials if len(trial.damage.leaked)],
+        "certified_predictions_checked": sum(trial.damage.certified for trial in trials),
+        "members_changed": sum(trial.damage.changed for trial in trials),
+        "size_equals_radius": sum(trial.attack.size == trial.radius > 0 for trial in trials),
+        "size_beyond_radius": len(beyond),
+        "beyond_radius_and_target_turned": sum(trial.target_turned for trial in beyond),
+        "by_data": dict(Counter(trial.scenario.data for trial in trials)),
+        "by_member": dict(Counter(trial.scenario.member for trial in trials)),
+        "by_data_member_kind": dict(
+            Counter(
+                f"{trial.scenario.data} / {trial.scenario.member} / {trial.attack.kind}"
+                for trial in trials
+            )
+        ),
+        "by_kind": dict(Counter(trial.attack.kind for trial in trials)),
+        "by_aim": dict(Counter(trial.aim for trial in trials)),
+        "by_workers": dict(Counter(str(trial.n_jobs) for trial in trials)),
+        "largest_size": max((trial.attack.size for trial in trials), default=0),
+        "seconds": round(seconds, 1),
+        "machine": platform.machine(),
+        "packages": fingerprint()["packages"],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
