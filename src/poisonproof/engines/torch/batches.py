@@ -84,7 +84,11 @@ def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator
             for t in range(steps):
                 share = None if block.shares is None else block.shares[e, :, t]
                 yield Step(
-                    block.rows[e, :, t], on_device[t], counts[t], rates[e, t], share,
+                    block.rows[e, :, t],
+                    on_device[t],
+                    counts[t],
+                    rates[e, t],
+                    share,
                     block.drawn(e, t),
                 )
 

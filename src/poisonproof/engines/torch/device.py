@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 
 import torch
 
@@ -41,14 +42,12 @@ def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
     if spec.device == "cuda" and torch.cuda.is_available():
         found["processor"] = torch.cuda.get_device_name()
         found["cuda"] = str(torch.version.cuda)
-        found["cudnn"] = str(torch.backends.cudnn.version())
+        found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
     else:
         found["processor"] = platform.machine()
         found["instructions"] = str(torch.backends.cpu.get_cpu_capability())
     if spec.execution == "fused":
-        import triton  # noqa: PLC0415 - an optional dependency of one execution
-
-        found["triton"] = triton.__version__
+        found["triton"] = version("triton")
     return found
 
 

@@ -44,8 +44,8 @@ class _OnePartition:
 class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ignore[misc]
     """Neural networks as members: many trained at once, each bit for bit alone.
 
-    Use it as ``DPAClassifier(TorchLearner("nin", ...), n_partitions=1200)``. Fitted on its own it is
-    one network, trained as the member of partition 0.
+    Use it as ``DPAClassifier(TorchLearner("nin", ...), n_partitions=1200)``. Fitted on its own it
+    is one network, trained as the member of partition 0.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
         warmup_epochs: int = 0,
         label_smoothing: float = 0.0,
         mixup: float = 0.0,
-        augmentation: None | str | Mapping[str, Any] | Augmentation = None,
+        augmentation: str | Mapping[str, Any] | Augmentation | None = None,
         normalize: str = "partition",
         mean: tuple[float, ...] = (),
         std: tuple[float, ...] = (),
@@ -282,7 +282,7 @@ def _usual_execution(network: str, device: str) -> str:
     return "fused" if network in ("nin", "nin4") and device == "cuda" else "single"
 
 
-def _augmentation(given: None | str | Mapping[str, Any] | Augmentation) -> Augmentation:
+def _augmentation(given: str | Mapping[str, Any] | Augmentation | None) -> Augmentation:
     if isinstance(given, Augmentation):
         return given
     if isinstance(given, Mapping):

@@ -8,6 +8,7 @@ import os
 import torch
 from torch import nn
 
+from poisonproof.engines.torch.fused.layout import Layout
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.torch.networks import build
 from poisonproof.learners.torch.specification import TorchSpec
@@ -42,6 +43,8 @@ def needed_bytes(spec: TorchSpec) -> int:
     >>> needed_bytes(spec) < 2**26
     True
     """
+    if spec.execution == "fused":
+        return spec.stack_width * Layout(spec).bytes_per_lane()
     parameters, activations = _sizes(spec)
     lanes = 1 if spec.execution == "single" else spec.stack_width
     per_value = 2 if spec.dtype == "bfloat16" else 4

@@ -116,14 +116,15 @@ def _normalisation(
     shape = spec.input_shape if per_feature or not image else (spec.input_shape[0], 1, 1)
     zeros, ones = np.zeros(shape, np.float32), np.ones(shape, np.float32)
     if spec.normalize == "fixed":
-        given = (np.asarray(v, np.float32).reshape(-1, *(1,) * (len(shape) - 1)) for v in
-                 (spec.mean, spec.std))
+        given = (
+            np.asarray(v, np.float32).reshape(-1, *(1,) * (len(shape) - 1))
+            for v in (spec.mean, spec.std)
+        )
         mean, std = given
         return np.broadcast_to(mean, shape).copy(), np.broadcast_to(std, shape).copy()
     if spec.normalize == "none" or not len(X):
         return zeros, ones
     axes = (0, 2, 3) if image and not per_feature else (0,)
-    keep = {"axis": axes, "keepdims": True}
-    mean = X.mean(dtype=np.float64, **keep)[0].astype(np.float32)
-    std = X.std(dtype=np.float64, **keep)[0].astype(np.float32)
+    mean = X.mean(axis=axes, dtype=np.float64, keepdims=True)[0].astype(np.float32)
+    std = X.std(axis=axes, dtype=np.float64, keepdims=True)[0].astype(np.float32)
     return mean, np.where(std > 0, std, np.float32(1.0))

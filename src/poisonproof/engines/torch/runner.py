@@ -49,9 +49,9 @@ def train_members(
     progress.start(len(which), "Training")
     try:
         with deterministic(spec):
-            train = _trainer(spec, seed, device)
             waiting = _waiting(spec, data, which, checkpoints, done, progress)
-            for group, states in _run(train, _groups(spec, waiting), _workers(spec, n_jobs)):
+            groups = _groups(spec, waiting)
+            for group, states in _trained(spec, seed, device, groups, n_jobs):
                 for rows, state in zip(group, states, strict=True):
                     done[state.index] = state
                     if checkpoints is not None:
@@ -95,6 +95,25 @@ def _workers(spec: TorchSpec, n_jobs: int | None) -> int:
     return 1 if alone else int(effective_n_jobs(n_jobs))
 
 
+def _trained(
+    spec: TorchSpec, seed: int, device: torch.device, groups: Iterator[_Group], n_jobs: int | None
+) -> Iterator[tuple[_Group, list[MemberState]]]:
+    if spec.execution != "fused":
+        yield from _run(_trainer(spec, seed, device), groups, _workers(spec, n_jobs))
+        return
+    from poisonproof.engines.torch.fused.trainer import FusedTrainer  # noqa: PLC0415 - Triton
+
+    trainer = FusedTrainer(spec, seed)
+    queued: tuple[_Group, Callable[[], list[MemberState]]] | None = None
+    for group in groups:
+        following = (group, trainer.submit(group))
+        if queued is not None:
+            yield queued[0], queued[1]()
+        queued = following
+    if queued is not None:
+        yield queued[0], queued[1]()
+
+
 def _run(
     train: _Train, groups: Iterator[_Group], workers: int
 ) -> Iterator[tuple[_Group, list[MemberState]]]:
@@ -108,10 +127,6 @@ def _run(
 
 
 def _trainer(spec: TorchSpec, seed: int, device: torch.device) -> _Train:
-    if spec.execution == "fused":
-        from poisonproof.engines.torch.fused.trainer import FusedTrainer  # noqa: PLC0415 - Triton
-
-        return FusedTrainer(spec, seed).train
     if spec.execution == "vmap":
         forward = module_forward(spec, device)
         return lambda group: train_stack(
@@ -132,9 +147,7 @@ def _pinned(spec: TorchSpec, train: _Train) -> _Train:
     return run
 
 
-def _train_alone(
-    spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device
-) -> MemberState:
+def _train_alone(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device) -> MemberState:
     """Train one member; what it raises becomes its abstention, not the ensemble's end."""
     try:
         if spec.network != "custom":

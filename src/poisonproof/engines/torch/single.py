@@ -9,9 +9,11 @@ member's data is in reach. Workers only schedule.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from poisonproof.engines.torch.batches import planned_steps
@@ -26,9 +28,7 @@ from poisonproof.learners.torch.streams import Stream
 __all__ = ["member_scores", "prepare_module", "train_member"]
 
 
-def train_member(
-    spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device
-) -> MemberState:
+def train_member(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device) -> MemberState:
     """Train one member from its own rows and its own stream."""
     lane = Lanes(spec, [rows], seed, device)
     module = _fresh_module(spec, lane.stream, device)
@@ -59,7 +59,7 @@ def _fresh_module(spec: TorchSpec, stream: Stream, device: torch.device) -> nn.M
 def prepare_module(module: nn.Module, spec: TorchSpec, device: torch.device) -> nn.Module:
     """Move a module to the device, in the memory order its convolutions like there."""
     if device.type == "cuda" and len(spec.input_shape) == 3:
-        return module.to(device, memory_format=torch.channels_last)
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.to(device)
 
 
@@ -114,7 +114,7 @@ def _ordered(x: Tensor) -> Tensor:
     return x
 
 
-def _host(state: dict[str, Tensor], rows: MemberRows) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def _host(state: dict[str, Tensor], rows: MemberRows) -> dict[str, NDArray[Any]]:
     host = {name: np.array(value.detach().cpu().contiguous()) for name, value in state.items()}
     return {**host, "normalise.mean": rows.mean.numpy(), "normalise.std": rows.std.numpy()}
 
@@ -133,5 +133,7 @@ def member_scores(
     module.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("normalise.")})
     module.eval()
     with _autocast(spec):
-        scores: Tensor = module(_ordered((X - tensors["normalise.mean"]) / tensors["normalise.std"]))
+        scores: Tensor = module(
+            _ordered((X - tensors["normalise.mean"]) / tensors["normalise.std"])
+        )
     return scores.float()

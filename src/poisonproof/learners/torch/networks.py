@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -47,7 +47,7 @@ def build(spec: TorchSpec) -> nn.Module:
 
 def _perceptron(widths: tuple[int, ...], n_classes: int) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Flatten()]
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], n_classes))
 

@@ -225,9 +225,9 @@ class TorchSpec:
                 "execution='fused' is for network='nin' or 'nin4' on device='cuda', got"
                 f" {self.network!r} on {self.device!r}; use execution='single'."
             )
-        if self.dtype != "bfloat16" or self.batch_size > 128:
+        if self.dtype != "bfloat16" or self.batch_size not in (16, 32, 64, 128):
             wrong.append(
-                "execution='fused' computes in bfloat16 with batches of at most 128 rows, got"
+                "execution='fused' computes in bfloat16 with batch_size 16, 32, 64 or 128, got"
                 f" dtype={self.dtype!r}, batch_size={self.batch_size}."
             )
         if self.optimizer != "sgd" or self.on_nan != "abstain" or self.n_classes > 64:
@@ -266,7 +266,9 @@ class TorchSpec:
                 f"A deep specification of this version has no field {', '.join(unknown)}."
                 " It was written by another version of poisonproof."
             )
-        read = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+        read: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
+        }
         read["augmentation"] = Augmentation(**values.get("augmentation", {}))
         return cls(**read)
 

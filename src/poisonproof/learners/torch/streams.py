@@ -47,7 +47,7 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
     >>> [f"{word:08x}" for word in philox((zero,) * 4, (zero,) * 2).tolist()]
     ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
     """
-    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)  # type: ignore[no-untyped-call]
     k0, k1 = key
     for _ in range(10):
         # The int64 product wraps modulo 2**64; masking after the shift drops the sign's copies.

@@ -20,7 +20,9 @@ def _names(layout: Layout) -> tuple[list[str], list[str], str]:
     return convolutions, norms, str(place + 2)
 
 
-def to_tables(layout: Layout, state: dict[str, Tensor]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+def to_tables(
+    layout: Layout, state: dict[str, Tensor]
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Return the flat parameters (S, P), and running means and variances per unit.
 
     Parameters

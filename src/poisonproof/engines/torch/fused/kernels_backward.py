@@ -1,51 +1,47 @@
 """Kernels of the backward pass and of the update. Every program belongs to one lane."""
 
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call"
+# mypy: allow-untyped-decorators
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-__all__ = ["conv_input_grad", "conv_weight_grad", "norm_backward", "norm_sums", "pool_backward"]
+from poisonproof.engines.torch.fused.kernels_forward import add_pairs, store_piece
 
-
-@triton.jit
-def _masked_sums(g, z, ok, mean, rstd, part_ptr, n, COUT: tl.constexpr):
-    """Store a tile's sums of the gradient and of gradient times normalised input."""
-    g = tl.where(ok[:, None], g.to(tl.float32), 0.0)
-    hat = (z.to(tl.float32) - mean[None, :]) * rstd[None, :]
-    tl.store(part_ptr + n, tl.sum(g, axis=0))
-    tl.store(part_ptr + COUT + n, tl.sum(g * tl.where(ok[:, None], hat, 0.0), axis=0))
-
-
-@triton.jit
-def _finish(acc, m, ok, g_ptr, z_ptr, scale_ptr, shift_ptr, mean_ptr, rstd_ptr, part_ptr, first,
-            CIN: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr):
-    """Store one piece of the input's gradient; before a unit, through its ReLU, with its sums."""
-    n = first + tl.arange(0, N)
-    place = m[:, None] * CIN + n[None, :]
-    if UNIT:
-        z = tl.load(z_ptr + place, mask=ok[:, None], other=0.0)
-        s = tl.load(scale_ptr + n)
-        h = tl.load(shift_ptr + n)
-        on = z.to(tl.float32) * s[None, :] + h[None, :] > 0.0
-        g = tl.where(on, acc, 0.0).to(g_ptr.dtype.element_ty)
-        tl.store(g_ptr + place, g, mask=ok[:, None])
-        mean = tl.load(mean_ptr + n)
-        rstd = tl.load(rstd_ptr + n)
-        _masked_sums(g, z, ok, mean, rstd, part_ptr, n, CIN)
-    else:
-        tl.store(g_ptr + place, acc.to(g_ptr.dtype.element_ty), mask=ok[:, None])
+__all__ = [
+    "conv_input_grad",
+    "conv_weight_grad",
+    "gradient_sums",
+    "norm_backward",
+    "norm_sums",
+]
 
 
 @triton.jit
 def conv_input_grad(
-    d_ptr, w_ptr, g_ptr, z_ptr, scale_ptr, shift_ptr, mean_ptr, rstd_ptr, part_ptr, counts_ptr,
-    D_LANE: tl.constexpr, W_LANE: tl.constexpr, G_LANE: tl.constexpr, Z_LANE: tl.constexpr,
-    S_LANE: tl.constexpr, P_LANE: tl.constexpr, PIXELS: tl.constexpr, WIDTH: tl.constexpr,
-    IMAGE: tl.constexpr, LINE: tl.constexpr, SIDE: tl.constexpr, CIN: tl.constexpr,
-    COUT: tl.constexpr, RUNP: tl.constexpr, N0: tl.constexpr, N1: tl.constexpr,
-    N2: tl.constexpr, FLAT: tl.constexpr, UNIT: tl.constexpr,
-    BM: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    d_ptr,
+    w_ptr,
+    g_ptr,
+    counts_ptr,
+    D_LANE: tl.constexpr,
+    W_LANE: tl.constexpr,
+    G_LANE: tl.constexpr,
+    PIXELS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IMAGE: tl.constexpr,
+    LINE: tl.constexpr,
+    SIDE: tl.constexpr,
+    CIN: tl.constexpr,
+    COUT: tl.constexpr,
+    RUNP: tl.constexpr,
+    N0: tl.constexpr,
+    N1: tl.constexpr,
+    N2: tl.constexpr,
+    FLAT: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Gradient of a convolution's input: the same product over windows, with W turned round."""
     lane = tl.program_id(1).to(tl.int64)
@@ -84,32 +80,47 @@ def conv_input_grad(
         if N2 > 0:
             acc2 = tl.dot(a, tl.load(b_ptr + (N0 + N1 + tl.arange(0, N2))[None, :] * COUT), acc2)
     g_ptr += lane * G_LANE
-    z_ptr += lane * Z_LANE
-    scale_ptr += lane * S_LANE
-    shift_ptr += lane * S_LANE
-    mean_ptr += lane * S_LANE
-    rstd_ptr += lane * S_LANE
-    part_ptr += lane * P_LANE + tile * (2 * CIN)
-    _finish(acc0, m, ok, g_ptr, z_ptr, scale_ptr, shift_ptr, mean_ptr, rstd_ptr, part_ptr, 0,
-            CIN, N0, UNIT)
+    store_piece(acc0, m, ok, g_ptr, 0, CIN, N0)
     if N1 > 0:
-        _finish(acc1, m, ok, g_ptr, z_ptr, scale_ptr, shift_ptr, mean_ptr, rstd_ptr, part_ptr,
-                N0, CIN, N1, UNIT)
+        store_piece(acc1, m, ok, g_ptr, N0, CIN, N1)
     if N2 > 0:
-        _finish(acc2, m, ok, g_ptr, z_ptr, scale_ptr, shift_ptr, mean_ptr, rstd_ptr, part_ptr,
-                N0 + N1, CIN, N2, UNIT)
+        store_piece(acc2, m, ok, g_ptr, N0 + N1, CIN, N2)
 
 
 @triton.jit
 def conv_weight_grad(
-    x_ptr, d_ptr, out_ptr, scale_ptr, shift_ptr, counts_ptr,
-    X_LANE: tl.constexpr, D_LANE: tl.constexpr, O_LANE: tl.constexpr, O_SPLIT: tl.constexpr,
-    S_LANE: tl.constexpr, PIXELS: tl.constexpr, WIDTH: tl.constexpr, IMAGE: tl.constexpr,
-    LINE: tl.constexpr, CIN: tl.constexpr, D_IMAGE: tl.constexpr, D_LINE: tl.constexpr,
-    D_CENTRE: tl.constexpr, RUNS: tl.constexpr, RUN: tl.constexpr, RUNP: tl.constexpr,
-    COUT: tl.constexpr, N0: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr,
-    FLAT: tl.constexpr, PRO: tl.constexpr, CHUNK: tl.constexpr,
-    BI: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
+    x_ptr,
+    d_ptr,
+    out_ptr,
+    scale_ptr,
+    shift_ptr,
+    counts_ptr,
+    X_LANE: tl.constexpr,
+    D_LANE: tl.constexpr,
+    O_LANE: tl.constexpr,
+    O_SPLIT: tl.constexpr,
+    S_LANE: tl.constexpr,
+    PIXELS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IMAGE: tl.constexpr,
+    LINE: tl.constexpr,
+    CIN: tl.constexpr,
+    D_IMAGE: tl.constexpr,
+    D_LINE: tl.constexpr,
+    D_CENTRE: tl.constexpr,
+    RUNS: tl.constexpr,
+    RUN: tl.constexpr,
+    RUNP: tl.constexpr,
+    COUT: tl.constexpr,
+    N0: tl.constexpr,
+    N1: tl.constexpr,
+    N2: tl.constexpr,
+    FLAT: tl.constexpr,
+    PRO: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BI: tl.constexpr,
+    BM: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Gradient of the weights over one chunk of rows; chunks are summed by the update."""
     lane = tl.program_id(1).to(tl.int64)
@@ -169,17 +180,30 @@ def conv_weight_grad(
 
 @triton.jit
 def norm_sums(
-    part_ptr, mean_ptr, rstd_ptr, scale_ptr, factor_ptr, gamma_grad_ptr, beta_grad_ptr, counts_ptr,
-    PIXELS: tl.constexpr, P_LANE: tl.constexpr, W_LANE: tl.constexpr, S_LANE: tl.constexpr,
-    COUT: tl.constexpr, BM: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
+    part_ptr,
+    mean_ptr,
+    rstd_ptr,
+    scale_ptr,
+    factor_ptr,
+    gamma_grad_ptr,
+    beta_grad_ptr,
+    counts_ptr,
+    PIXELS: tl.constexpr,
+    P_LANE: tl.constexpr,
+    W_LANE: tl.constexpr,
+    S_LANE: tl.constexpr,
+    COUT: tl.constexpr,
+    SPAN: tl.constexpr,
+    BT: tl.constexpr,
+    BC: tl.constexpr,
 ):
-    """Gradients of batch norm's own parameters, and three factors for `norm_backward`."""
+    """Gradients of batch norm's own parameters, and two factors for `norm_backward`."""
     lane = tl.program_id(1).to(tl.int64)
     rows = tl.load(counts_ptr + lane) * PIXELS
     if rows == 0:
         return
     c = tl.program_id(0) * BC + tl.arange(0, BC)
-    tiles = (rows + BM - 1) // BM
+    tiles = (rows + SPAN - 1) // SPAN
     part_ptr += lane * P_LANE
     first = tl.zeros([BC], dtype=tl.float64)
     second = tl.zeros([BC], dtype=tl.float64)
@@ -197,20 +221,85 @@ def norm_sums(
     slope = (second / size).to(tl.float32) * rstd
     tl.store(beta_grad_ptr + lane * W_LANE + c, first.to(tl.float32))
     tl.store(gamma_grad_ptr + lane * W_LANE + c, second.to(tl.float32))
-    factor_ptr += lane * (3 * S_LANE) + c
-    tl.store(factor_ptr, scale)
-    tl.store(factor_ptr + S_LANE, -scale * slope)
-    tl.store(factor_ptr + 2 * S_LANE, scale * (mean * slope - (first / size).to(tl.float32)))
+    factor_ptr += lane * (2 * S_LANE) + c
+    tl.store(factor_ptr, -scale * slope)
+    tl.store(factor_ptr + S_LANE, scale * (mean * slope - (first / size).to(tl.float32)))
+
+
+@triton.jit
+def gradient_sums(
+    g_ptr,
+    z_ptr,
+    scale_ptr,
+    shift_ptr,
+    mean_ptr,
+    rstd_ptr,
+    part_ptr,
+    counts_ptr,
+    Z_LANE: tl.constexpr,
+    S_LANE: tl.constexpr,
+    P_LANE: tl.constexpr,
+    PIXELS: tl.constexpr,
+    C: tl.constexpr,
+    SPAN: tl.constexpr,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Sums that batch norm's gradient needs, over spans of rows, through the ReLU."""
+    lane = tl.program_id(1).to(tl.int64)
+    rows = tl.load(counts_ptr + lane) * PIXELS
+    BLOCKS: tl.constexpr = C // BC
+    span = tl.program_id(0) // BLOCKS
+    if span * SPAN >= rows:
+        return
+    c = (tl.program_id(0) % BLOCKS) * BC + tl.arange(0, BC)
+    channel = lane * S_LANE + c
+    s = tl.load(scale_ptr + channel)[None, :]
+    h = tl.load(shift_ptr + channel)[None, :]
+    mean = tl.load(mean_ptr + channel)[None, :]
+    rstd = tl.load(rstd_ptr + channel)[None, :]
+    g_ptr += lane * Z_LANE
+    z_ptr += lane * Z_LANE
+    first = tl.zeros([BM, BC], dtype=tl.float32)
+    second = tl.zeros([BM, BC], dtype=tl.float32)
+    for start in tl.range(0, SPAN, BM, num_stages=1, loop_unroll_factor=4):
+        m = span * SPAN + start + tl.arange(0, BM)
+        live = (m < rows)[:, None]
+        place = m[:, None] * C + c[None, :]
+        g = tl.load(g_ptr + place, mask=live, other=0.0).to(tl.float32)
+        z = tl.load(z_ptr + place, mask=live, other=0.0).to(tl.float32)
+        g = tl.where(z * s + h > 0.0, g, 0.0)
+        first += g
+        second += g * ((z - mean) * rstd)
+    first_sum, second_sum = tl.reduce((first, second), 0, add_pairs)
+    part_ptr += lane * P_LANE + span * (2 * C) + c
+    tl.store(part_ptr, first_sum)
+    tl.store(part_ptr + C, second_sum)
 
 
 @triton.jit
 def norm_backward(
-    g_ptr, z_ptr, out_ptr, factor_ptr, counts_ptr,
-    Z_LANE: tl.constexpr, O_LANE: tl.constexpr, S_LANE: tl.constexpr, PIXELS: tl.constexpr,
-    WIDTH: tl.constexpr, O_IMAGE: tl.constexpr, O_LINE: tl.constexpr, CENTRE: tl.constexpr,
-    C: tl.constexpr, FLAT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+    g_ptr,
+    z_ptr,
+    out_ptr,
+    scale_ptr,
+    shift_ptr,
+    factor_ptr,
+    counts_ptr,
+    Z_LANE: tl.constexpr,
+    O_LANE: tl.constexpr,
+    S_LANE: tl.constexpr,
+    PIXELS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    O_IMAGE: tl.constexpr,
+    O_LINE: tl.constexpr,
+    CENTRE: tl.constexpr,
+    C: tl.constexpr,
+    FLAT: tl.constexpr,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
 ):
-    """Gradient before batch norm, in place or into a bordered buffer."""
+    """Gradient before batch norm and ReLU, in place or into a bordered buffer."""
     lane = tl.program_id(1).to(tl.int64)
     BLOCKS: tl.constexpr = C // BC
     rows = tl.load(counts_ptr + lane) * PIXELS
@@ -223,71 +312,15 @@ def norm_backward(
     place = m[:, None] * C + c[None, :]
     g = tl.load(g_ptr + lane * Z_LANE + place, mask=ok, other=0.0).to(tl.float32)
     z = tl.load(z_ptr + lane * Z_LANE + place, mask=ok, other=0.0).to(tl.float32)
-    factor_ptr += lane * (3 * S_LANE) + c
-    f0 = tl.load(factor_ptr)
-    f1 = tl.load(factor_ptr + S_LANE)
-    f2 = tl.load(factor_ptr + 2 * S_LANE)
-    d = g * f0[None, :] + z * f1[None, :] + f2[None, :]
+    s = tl.load(scale_ptr + lane * S_LANE + c)[None, :]
+    h = tl.load(shift_ptr + lane * S_LANE + c)[None, :]
+    g = tl.where(z * s + h > 0.0, g, 0.0)
+    factor_ptr += lane * (2 * S_LANE) + c
+    slope = tl.load(factor_ptr)[None, :]
+    level = tl.load(factor_ptr + S_LANE)[None, :]
+    d = g * s + z * slope + level
     if not FLAT:
         p = m % PIXELS
         base = (m // PIXELS) * O_IMAGE + (p // WIDTH) * O_LINE + (p % WIDTH) * C + CENTRE
         place = base[:, None] + c[None, :]
     tl.store(out_ptr + lane * O_LANE + place, d.to(out_ptr.dtype.element_ty), mask=ok)
-
-
-@triton.jit
-def pool_backward(
-    d_ptr, which_ptr, z_ptr, g_ptr, scale_ptr, shift_ptr, mean_ptr, rstd_ptr, part_ptr, counts_ptr,
-    D_LANE: tl.constexpr, I_LANE: tl.constexpr, Z_LANE: tl.constexpr, S_LANE: tl.constexpr,
-    P_LANE: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
-    C: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
-):
-    """Gradient behind a pool, through the ReLU before it, with batch norm's sums per tile."""
-    lane = tl.program_id(1).to(tl.int64)
-    BLOCKS: tl.constexpr = C // BC
-    rows = tl.load(counts_ptr + lane) * (H * W)
-    tile = tl.program_id(0) // BLOCKS
-    if tile * BM >= rows:
-        return
-    m = tile * BM + tl.arange(0, BM)
-    c = (tl.program_id(0) % BLOCKS) * BC + tl.arange(0, BC)
-    ok = m < rows
-    row = m // (H * W)
-    y = m % (H * W) // W
-    x = m % W
-    d_ptr += lane * D_LANE
-    which_ptr += lane * I_LANE
-    grad = tl.zeros([BM, BC], dtype=tl.float32)
-    if KIND == "mean":
-        d = tl.load(d_ptr + row[:, None] * C + c[None, :], mask=ok[:, None], other=0.0)
-        grad += d / (H * W)
-    elif KIND == "copy":
-        d = tl.load(d_ptr + m[:, None] * C + c[None, :], mask=ok[:, None], other=0.0)
-        grad += d.to(tl.float32)
-    else:
-        for step in tl.static_range(4):
-            oy = (y + step // 2) // 2
-            ox = (x + step % 2) // 2
-            # An even coordinate lies in one window only: its second candidate is the first.
-            live = ok & (oy < HO) & (ox < WO)
-            live = live & ((step // 2 == 0) | (y % 2 == 1)) & ((step % 2 == 0) | (x % 2 == 1))
-            place = (row * (HO * WO) + oy * WO + ox)[:, None] * C + c[None, :]
-            d = tl.load(d_ptr + place, mask=live[:, None], other=0.0).to(tl.float32)
-            if KIND == "max":
-                tap = (y - oy * 2 + 1) * 3 + (x - ox * 2 + 1)
-                which = tl.load(which_ptr + place, mask=live[:, None], other=-1)
-                grad += tl.where(which.to(tl.int32) == tap[:, None], d, 0.0)
-            else:
-                grad += d / 9.0
-    place = m[:, None] * C + c[None, :]
-    z = tl.load(z_ptr + lane * Z_LANE + place, mask=ok[:, None], other=0.0)
-    channel = lane * S_LANE + c
-    s = tl.load(scale_ptr + channel)
-    h = tl.load(shift_ptr + channel)
-    on = z.to(tl.float32) * s[None, :] + h[None, :] > 0.0
-    g = tl.where(on, grad, 0.0).to(g_ptr.dtype.element_ty)
-    tl.store(g_ptr + lane * Z_LANE + place, g, mask=ok[:, None])
-    mean = tl.load(mean_ptr + channel)
-    rstd = tl.load(rstd_ptr + channel)
-    part_ptr += lane * P_LANE + tile * (2 * C)
-    _masked_sums(g, z, ok, mean, rstd, part_ptr, c, C)

@@ -4,19 +4,39 @@ The grid's second axis is the lane. How many rows a lane holds is read from memo
 parameter depends on data, and programs without rows leave at once.
 """
 
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call"
+# mypy: allow-untyped-decorators
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-__all__ = ["columns", "conv_forward", "pool_forward", "statistics"]
+__all__ = [
+    "add_pairs",
+    "column_sums",
+    "columns",
+    "conv_forward",
+    "statistics",
+    "store_piece",
+]
 
 
 @triton.jit
 def columns(
-    x_ptr, mean_ptr, std_ptr, out_ptr, counts_ptr, x_lane,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, SIDE: tl.constexpr,
-    K: tl.constexpr, KP: tl.constexpr, OUT_LANE: tl.constexpr, BM: tl.constexpr,
+    x_ptr,
+    mean_ptr,
+    std_ptr,
+    out_ptr,
+    counts_ptr,
+    x_lane,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    SIDE: tl.constexpr,
+    K: tl.constexpr,
+    KP: tl.constexpr,
+    OUT_LANE: tl.constexpr,
+    BM: tl.constexpr,
 ):
     """Normalise images (rows, C, H, W) and lay the first convolution's windows out as rows."""
     lane = tl.program_id(1).to(tl.int64)
@@ -48,30 +68,49 @@ def columns(
 
 
 @triton.jit
-def _finish(acc, m, ok, z_ptr, part_ptr, first, COUT: tl.constexpr, N: tl.constexpr,
-            STATS: tl.constexpr):
-    """Store one piece of the output, and its sums over the tile's rows."""
+def add_pairs(a0, b0, a1, b1):
+    """Add two sums at once: one pass through shared memory instead of two."""
+    return a0 + a1, b0 + b1
+
+
+@triton.jit
+def store_piece(acc, m, ok, out_ptr, first, WIDTH: tl.constexpr, N: tl.constexpr):
+    """Store columns `first` to ``first + N`` of some rows of a product."""
     n = first + tl.arange(0, N)
-    z = acc.to(z_ptr.dtype.element_ty)
-    tl.store(z_ptr + m[:, None] * COUT + n[None, :], z, mask=ok[:, None])
-    if STATS:
-        # Sums of what was stored, not of what was computed: the backward pass sees the former.
-        value = tl.where(ok[:, None], z.to(tl.float32), 0.0)
-        tl.store(part_ptr + n, tl.sum(value, axis=0))
-        tl.store(part_ptr + COUT + n, tl.sum(value * value, axis=0))
+    place = m[:, None] * WIDTH + n[None, :]
+    tl.store(out_ptr + place, acc.to(out_ptr.dtype.element_ty), mask=ok[:, None])
 
 
 @triton.jit
 def conv_forward(
-    x_ptr, w_ptr, z_ptr, scale_ptr, shift_ptr, part_ptr, counts_ptr,
-    X_LANE: tl.constexpr, W_LANE: tl.constexpr, Z_LANE: tl.constexpr, S_LANE: tl.constexpr,
-    P_LANE: tl.constexpr, PIXELS: tl.constexpr, WIDTH: tl.constexpr, IMAGE: tl.constexpr,
-    LINE: tl.constexpr, CIN: tl.constexpr, RUNS: tl.constexpr, RUNP: tl.constexpr,
-    COUT: tl.constexpr, N0: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr,
-    FLAT: tl.constexpr, PRO: tl.constexpr, STATS: tl.constexpr,
-    BM: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    x_ptr,
+    w_ptr,
+    z_ptr,
+    scale_ptr,
+    shift_ptr,
+    counts_ptr,
+    X_LANE: tl.constexpr,
+    W_LANE: tl.constexpr,
+    Z_LANE: tl.constexpr,
+    S_LANE: tl.constexpr,
+    PIXELS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IMAGE: tl.constexpr,
+    LINE: tl.constexpr,
+    CIN: tl.constexpr,
+    RUNS: tl.constexpr,
+    RUNP: tl.constexpr,
+    COUT: tl.constexpr,
+    N0: tl.constexpr,
+    N1: tl.constexpr,
+    N2: tl.constexpr,
+    FLAT: tl.constexpr,
+    PRO: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
-    """z = W * input, with the batch norm and ReLU of the unit before applied on the way in."""
+    """Z = W * input, with the batch norm and ReLU of the unit before applied on the way in."""
     lane = tl.program_id(1).to(tl.int64)
     tile = tl.program_id(0)
     rows = tl.load(counts_ptr + lane) * PIXELS
@@ -111,27 +150,80 @@ def conv_forward(
         if N2 > 0:
             acc2 = tl.dot(a, tl.load(b_ptr + (N0 + N1 + tl.arange(0, N2))[None, :]), acc2)
     z_ptr += lane * Z_LANE
-    part_ptr += lane * P_LANE + tile * (2 * COUT)
-    _finish(acc0, m, ok, z_ptr, part_ptr, 0, COUT, N0, STATS)
+    store_piece(acc0, m, ok, z_ptr, 0, COUT, N0)
     if N1 > 0:
-        _finish(acc1, m, ok, z_ptr, part_ptr, N0, COUT, N1, STATS)
+        store_piece(acc1, m, ok, z_ptr, N0, COUT, N1)
     if N2 > 0:
-        _finish(acc2, m, ok, z_ptr, part_ptr, N0 + N1, COUT, N2, STATS)
+        store_piece(acc2, m, ok, z_ptr, N0 + N1, COUT, N2)
+
+
+@triton.jit
+def column_sums(
+    z_ptr,
+    part_ptr,
+    counts_ptr,
+    Z_LANE: tl.constexpr,
+    P_LANE: tl.constexpr,
+    PIXELS: tl.constexpr,
+    C: tl.constexpr,
+    SPAN: tl.constexpr,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Sums and sums of squares of a unit's output over spans of rows.
+
+    A pass of its own: as an epilogue of the product, its barriers cost more than reading again.
+    """
+    lane = tl.program_id(1).to(tl.int64)
+    rows = tl.load(counts_ptr + lane) * PIXELS
+    BLOCKS: tl.constexpr = C // BC
+    span = tl.program_id(0) // BLOCKS
+    if span * SPAN >= rows:
+        return
+    c = (tl.program_id(0) % BLOCKS) * BC + tl.arange(0, BC)
+    z_ptr += lane * Z_LANE
+    first = tl.zeros([BM, BC], dtype=tl.float32)
+    second = tl.zeros([BM, BC], dtype=tl.float32)
+    for start in tl.range(0, SPAN, BM, num_stages=1, loop_unroll_factor=4):
+        m = span * SPAN + start + tl.arange(0, BM)
+        place = m[:, None] * C + c[None, :]
+        z = tl.load(z_ptr + place, mask=(m < rows)[:, None], other=0.0).to(tl.float32)
+        first += z
+        second += z * z
+    first_sum, second_sum = tl.reduce((first, second), 0, add_pairs)
+    part_ptr += lane * P_LANE + span * (2 * C) + c
+    tl.store(part_ptr, first_sum)
+    tl.store(part_ptr + C, second_sum)
 
 
 @triton.jit
 def statistics(
-    part_ptr, gamma_ptr, beta_ptr, mean_ptr, rstd_ptr, scale_ptr, shift_ptr, run_mean_ptr,
-    run_var_ptr, counts_ptr, PIXELS: tl.constexpr, P_LANE: tl.constexpr, W_LANE: tl.constexpr,
-    S_LANE: tl.constexpr, COUT: tl.constexpr, BM: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
+    part_ptr,
+    gamma_ptr,
+    beta_ptr,
+    mean_ptr,
+    rstd_ptr,
+    scale_ptr,
+    shift_ptr,
+    run_mean_ptr,
+    run_var_ptr,
+    counts_ptr,
+    PIXELS: tl.constexpr,
+    P_LANE: tl.constexpr,
+    W_LANE: tl.constexpr,
+    S_LANE: tl.constexpr,
+    COUT: tl.constexpr,
+    SPAN: tl.constexpr,
+    BT: tl.constexpr,
+    BC: tl.constexpr,
 ):
-    """Batch statistics of one lane from its tiles' sums, in a fixed order; running ones follow."""
+    """Batch statistics of one lane from its spans' sums, in a fixed order; running ones follow."""
     lane = tl.program_id(1).to(tl.int64)
     rows = tl.load(counts_ptr + lane) * PIXELS
     if rows == 0:
         return
     c = tl.program_id(0) * BC + tl.arange(0, BC)
-    tiles = (rows + BM - 1) // BM
+    tiles = (rows + SPAN - 1) // SPAN
     part_ptr += lane * P_LANE
     first = tl.zeros([BC], dtype=tl.float64)
     second = tl.zeros([BC], dtype=tl.float64)
@@ -157,56 +249,3 @@ def statistics(
     old_var = tl.load(run_var_ptr + place)
     tl.store(run_mean_ptr + place, old_mean * 0.9 + mean * 0.1)
     tl.store(run_var_ptr + place, old_var * 0.9 + unbiased * 0.1)
-
-
-@triton.jit
-def pool_forward(
-    z_ptr, scale_ptr, shift_ptr, out_ptr, which_ptr, counts_ptr,
-    Z_LANE: tl.constexpr, S_LANE: tl.constexpr, O_LANE: tl.constexpr, I_LANE: tl.constexpr,
-    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr, C: tl.constexpr,
-    O_IMAGE: tl.constexpr, O_LINE: tl.constexpr, BORDER: tl.constexpr, KIND: tl.constexpr,
-    BP: tl.constexpr, BC: tl.constexpr,
-):
-    """Batch norm, ReLU and 3/2/1 pooling (or a plain copy) into a bordered buffer."""
-    lane = tl.program_id(1).to(tl.int64)
-    BLOCKS: tl.constexpr = C // BC
-    total = tl.load(counts_ptr + lane) * (HO * WO)
-    start = (tl.program_id(0) // BLOCKS) * BP
-    if start >= total:
-        return
-    m = start + tl.arange(0, BP)
-    c = (tl.program_id(0) % BLOCKS) * BC + tl.arange(0, BC)
-    ok = m < total
-    row = m // (HO * WO)
-    oy = m % (HO * WO) // WO
-    ox = m % WO
-    s = tl.load(scale_ptr + lane * S_LANE + c)[None, :]
-    h = tl.load(shift_ptr + lane * S_LANE + c)[None, :]
-    z_ptr += lane * Z_LANE
-    if KIND == "copy":
-        z = tl.load(z_ptr + m[:, None] * C + c[None, :], mask=ok[:, None], other=0.0)
-        best = tl.maximum(z.to(tl.float32) * s + h, 0.0)
-    else:
-        best = tl.full([BP, BC], -1.0 if KIND == "max" else 0.0, dtype=tl.float32)
-        which = tl.zeros([BP, BC], dtype=tl.int32)
-        for tap in tl.static_range(9):
-            iy = oy * 2 + tap // 3 - 1
-            ix = ox * 2 + tap % 3 - 1
-            live = (ok & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W))[:, None]
-            place = (row * (H * W) + iy * W + ix)[:, None] * C + c[None, :]
-            z = tl.load(z_ptr + place, mask=live, other=0.0)
-            value = tl.maximum(z.to(tl.float32) * s + h, 0.0)
-            if KIND == "max":
-                better = live & (value > best)
-                best = tl.where(better, value, best)
-                which = tl.where(better, tap, which)
-            else:
-                best += tl.where(live, value, 0.0)
-        if KIND == "max":
-            target = which_ptr + lane * I_LANE + m[:, None] * C + c[None, :]
-            tl.store(target, which.to(tl.int8), mask=ok[:, None])
-        else:
-            best = best / 9.0
-    target = row * O_IMAGE + (oy + BORDER) * O_LINE + (ox + BORDER) * C
-    place = out_ptr + lane * O_LANE + target[:, None] + c[None, :]
-    tl.store(place, best.to(out_ptr.dtype.element_ty), mask=ok[:, None])

@@ -1,5 +1,7 @@
 """Kernels of the last layer and of the update. Every program belongs to one lane."""
 
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call"
+# mypy: allow-untyped-decorators
 from __future__ import annotations
 
 import triton
@@ -10,8 +12,18 @@ __all__ = ["head", "pooled_features", "update"]
 
 @triton.jit
 def pooled_features(
-    z_ptr, scale_ptr, shift_ptr, out_ptr, counts_ptr, Z_LANE: tl.constexpr, S_LANE: tl.constexpr,
-    ROWS: tl.constexpr, PIXELS: tl.constexpr, C: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    z_ptr,
+    scale_ptr,
+    shift_ptr,
+    out_ptr,
+    counts_ptr,
+    Z_LANE: tl.constexpr,
+    S_LANE: tl.constexpr,
+    ROWS: tl.constexpr,
+    PIXELS: tl.constexpr,
+    C: tl.constexpr,
+    BP: tl.constexpr,
+    BC: tl.constexpr,
 ):
     """Batch norm, ReLU and the mean over pixels: one feature vector per row."""
     lane = tl.program_id(1).to(tl.int64)
@@ -35,9 +47,24 @@ def pooled_features(
 
 @triton.jit
 def head(
-    f_ptr, w_ptr, b_ptr, target_ptr, score_ptr, gw_ptr, gb_ptr, gf_ptr, loss_ptr, healthy_ptr,
-    counts_ptr, W_LANE: tl.constexpr, ROWS: tl.constexpr, C: tl.constexpr, BC: tl.constexpr,
-    CLASSES: tl.constexpr, CP: tl.constexpr, TRAIN: tl.constexpr,
+    f_ptr,
+    w_ptr,
+    b_ptr,
+    target_ptr,
+    score_ptr,
+    gw_ptr,
+    gb_ptr,
+    gf_ptr,
+    loss_ptr,
+    healthy_ptr,
+    counts_ptr,
+    W_LANE: tl.constexpr,
+    ROWS: tl.constexpr,
+    C: tl.constexpr,
+    BC: tl.constexpr,
+    CLASSES: tl.constexpr,
+    CP: tl.constexpr,
+    TRAIN: tl.constexpr,
 ):
     """Scores of a lane's rows; in training also the loss, and the gradients up to the features."""
     lane = tl.program_id(0).to(tl.int64)
@@ -86,10 +113,25 @@ def head(
 
 @triton.jit
 def update(
-    p_ptr, v_ptr, low_ptr, grad_ptr, rate_ptr, healthy_ptr, counts_ptr,
-    W_LANE: tl.constexpr, G_LANE: tl.constexpr, G_SPLIT: tl.constexpr, LOW_LANE: tl.constexpr,
-    SIZE: tl.constexpr, PIXELS: tl.constexpr, CHUNK: tl.constexpr, DECAY: tl.constexpr,
-    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
+    p_ptr,
+    v_ptr,
+    low_ptr,
+    grad_ptr,
+    rate_ptr,
+    healthy_ptr,
+    counts_ptr,
+    W_LANE: tl.constexpr,
+    G_LANE: tl.constexpr,
+    G_SPLIT: tl.constexpr,
+    LOW_LANE: tl.constexpr,
+    SIZE: tl.constexpr,
+    PIXELS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    DECAY: tl.constexpr,
+    MOMENTUM: tl.constexpr,
+    NESTEROV: tl.constexpr,
+    LOW: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """SGD on one stretch of a lane's table; sums the chunks of the gradient in their order."""
     lane = tl.program_id(1).to(tl.int64)

@@ -14,7 +14,7 @@ __all__ = ["Layout", "Pool", "Unit"]
 def _chunks(channels: int) -> tuple[int, int, int]:
     """Cut channels into at most three powers of two, the widths of matrix instructions."""
     cuts = {96: (64, 32, 0), 160: (64, 64, 32), 192: (64, 64, 64)}
-    return cuts[channels] if channels in cuts else (channels, 0, 0)
+    return cuts.get(channels, (channels, 0, 0))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Unit:
     @property
     def block_k(self) -> int:
         """Values per step of the inner loop."""
-        return 64 if self.run % 64 == 0 else 32
+        return 64 if self.run % 64 == 0 or self.run > 256 else 32
 
     @property
     def in_channels(self) -> int:
@@ -205,3 +205,16 @@ class Layout:
     def convolution_parameters(self) -> int:
         """Length of the part of the table that holds convolutions; it comes first."""
         return self.offsets["gamma0"][0]
+
+    def bytes_per_lane(self) -> int:
+        """Return the device memory of one lane in training."""
+        activations = sum(
+            2 * unit.pixels * unit.cout
+            + (unit.image if unit.first or unit.spatial else 0)
+            + (unit.grad_image if unit.spatial else 0)
+            for unit in self.units
+        )
+        pooled = sum(2 * pool.pixels * pool.after.cout for pool in self.pools.values())
+        tables = 4 * self.parameters * 4
+        largest = max(unit.weights for unit in self.units) * 4
+        return self.rows * 2 * (activations + pooled) + tables + largest

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from poisonproof.engines.torch.batches import planned_steps
+from poisonproof.engines.torch.fused.backward import Backward
 from poisonproof.engines.torch.fused.convert import from_tables, to_tables
+from poisonproof.engines.torch.fused.forward import Forward
 from poisonproof.engines.torch.fused.layout import Layout
-from poisonproof.engines.torch.fused.passes import Passes
 from poisonproof.engines.torch.fused.workspace import Workspace
 from poisonproof.engines.torch.lanes import Lanes
 from poisonproof.engines.torch.rows import MemberRows
@@ -25,7 +26,7 @@ __all__ = ["FusedTrainer", "fused_scores"]
 
 def _captured(work: Callable[[], None]) -> Callable[[], None]:
     """Compile by running once, then record the launches, so that a step costs one call."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         work()
@@ -51,17 +52,20 @@ class FusedTrainer:
         self.spec, self.seed = spec, seed
         self.device = torch.device("cuda")
         self.work = Workspace(Layout(spec), self.device)
-        passes = Passes(self.work)
+        forward, backward = Forward(self.work), Backward(self.work)
         self.work.counts.fill_(1)
 
         def step() -> None:
-            passes.forward(self.work.images, train=True)
-            passes.backward()
+            forward.run(self.work.images, train=True)
+            backward.run()
 
         self._step = _captured(step)
 
-    def train(self, group: Sequence[MemberRows]) -> list[MemberState]:
-        """Train one group; lanes without a member hold no rows and are never stepped."""
+    def submit(self, group: Sequence[MemberRows]) -> Callable[[], list[MemberState]]:
+        """Queue the training of one group; the result waits for it and returns its members.
+
+        Lanes without a member hold no rows and are never stepped.
+        """
         work, spec = self.work, self.spec
         lanes = Lanes(spec, group, self.seed, self.device)
         _load(work, initialise(build(spec), lanes.stream))
@@ -74,30 +78,44 @@ class FusedTrainer:
             work.counts.copy_(step.counts)
             work.rates.copy_(step.rates)
             self._step()
-        return self._states(group)
+        return self._result(group)
 
-    def _states(self, group: Sequence[MemberRows]) -> list[MemberState]:
-        work = self.work
-        norm = work.norm
+    def _result(self, group: Sequence[MemberRows]) -> Callable[[], list[MemberState]]:
+        """Queue the way home. The host unpacks it while the device trains the next group."""
+        work, norm = self.work, self.work.norm
         fine = (work.healthy == 1) & torch.isfinite(work.parameters).all(dim=1)
         for value in (*norm["run_mean"], *norm["run_var"]):
             fine &= torch.isfinite(value).all(dim=1)
-        healthy = fine.tolist()
         state = from_tables(work.layout, work.parameters, norm["run_mean"], norm["run_var"])
-        host = {name: value.cpu().numpy() for name, value in state.items()}
-        return [
-            finished(
-                rows.index,
-                {
-                    **{name: np.array(array[lane]) for name, array in host.items()},
-                    "normalise.mean": rows.mean.numpy(),
-                    "normalise.std": rows.std.numpy(),
-                },
-                diverged=not healthy[lane],
-                checked=True,
+        state["healthy"] = fine
+        home = {
+            name: torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(
+                value, non_blocking=True
             )
-            for lane, rows in enumerate(group)
-        ]
+            for name, value in state.items()
+        }
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+
+        def collect() -> list[MemberState]:
+            arrived.synchronize()
+            host = {name: value.numpy() for name, value in home.items()}
+            healthy = host.pop("healthy")
+            return [
+                finished(
+                    rows.index,
+                    {
+                        **{name: np.array(array[lane]) for name, array in host.items()},
+                        "normalise.mean": rows.mean.numpy(),
+                        "normalise.std": rows.std.numpy(),
+                    },
+                    diverged=not healthy[lane],
+                    checked=True,
+                )
+                for lane, rows in enumerate(group)
+            ]
+
+        return collect
 
 
 def _load(work: Workspace, state: dict[str, Tensor]) -> None:
@@ -135,11 +153,11 @@ def fused_scores(
     device = torch.device("cuda")
     layout = Layout(spec)
     work = Workspace(layout, device, train=False)
-    passes = Passes(work)
+    passes = Forward(work)
     samples = torch.from_numpy(X).to(device)
     block = torch.zeros(1, layout.rows, *spec.input_shape, device=device)
     work.counts.fill_(1)
-    forward = _captured(lambda: passes.forward(block, train=False))
+    forward = _captured(lambda: passes.run(block, train=False))
     for start in range(0, len(voters), spec.stack_width):
         group = voters[start : start + spec.stack_width]
         lanes = group + [group[0]] * (spec.stack_width - len(group))

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from poisonproof.engines.torch.fused.layout import Layout
 
-__all__ = ["CHUNK", "TILE", "Workspace"]
+__all__ = ["CHUNK", "SPAN", "Workspace"]
 
-TILE = 128
-"""Rows of a product per program; the sums of batch norm are kept per tile."""
+SPAN = 512
+"""Rows per partial sum of batch norm."""
 
 CHUNK = 4096
 """Rows of a weight gradient per program, where a lane has many."""
@@ -68,9 +68,9 @@ class Workspace:
         self.velocity = self._zeros((layout.parameters,), single)
         self.gradients = self._zeros((layout.parameters,), single)
         self.feature_grad = self._zeros((rows, units[-1].cout), single)
-        self.factors = self._zeros((3 * widest,), single)
-        tiles = -(-rows * units[0].pixels // TILE)
-        self.partial = self._zeros((tiles * 2 * widest,), single)
+        self.factors = self._zeros((2 * widest,), single)
+        spans = -(-rows * units[0].pixels // SPAN)
+        self.partial = self._zeros((spans * 2 * widest,), single)
         if train:
             self._allocate_gradients(layout, (rows, channels, height, width))
 
@@ -79,8 +79,7 @@ class Workspace:
         self.images = self._zeros(images, torch.float32)
         self.g = [self._zeros((rows * unit.pixels * unit.cout,), half) for unit in units]
         self.bordered = [
-            self._zeros((rows * unit.grad_image,), half) if unit.spatial else None
-            for unit in units
+            self._zeros((rows * unit.grad_image,), half) if unit.spatial else None for unit in units
         ]
         self.pooled_grad = {
             i: self._zeros((rows * pool.pixels * pool.after.cout,), half)
