@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = [
     "Cell",
@@ -29,6 +30,7 @@ __all__ = [
     "encode_cell",
     "is_exact_float",
     "is_number",
+    "time_cells",
 ]
 
 
@@ -56,6 +58,7 @@ LARGEST_EXPONENT = 400  # no float64 goes further; the digits of an exact 1e1000
 LARGEST_CALENDAR_COUNT = 10**12  # years or months that NumPy converts to days without wrapping
 SECONDS_PER = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
+NOT_A_TIME = -(2**63)  # the count with which NumPy says NaT
 EPOCH = datetime.datetime(1970, 1, 1)
 FIRST_DAY = datetime.date(1970, 1, 1)
 
@@ -135,28 +138,41 @@ def _timedelta(value: datetime.timedelta) -> Duration:
     return Duration(value.days * 86_400 + value.seconds, value.microseconds * 10**12)
 
 
-def _numpy_time(value: np.datetime64 | np.timedelta64) -> Cell:
-    """Split a count of any unit exactly; no unit overflows, for the integers are Python's."""
-    if np.isnat(value):
-        return MISSING
-    kind = Instant if isinstance(value, np.datetime64) else Duration
-    unit, multiple = np.datetime_data(value.dtype)
-    count = int(value.astype(np.int64)) * multiple
+def time_cells(values: NDArray[Any]) -> list[Cell]:
+    """Return dates or durations of NumPy as cells, exactly: the integers are Python's.
+
+    Examples
+    --------
+    >>> time_cells(np.array(["1970-01-02", "NaT"], dtype="M8[D]"))
+    [Instant(seconds=86400, attoseconds=0), nan]
+    """
+    kind = Instant if values.dtype.kind == "M" else Duration
+    unit, multiple = np.datetime_data(values.dtype)
+    counts = values.astype(np.int64).tolist()
     if unit in {"Y", "M"} and kind is Instant:
-        if abs(count) > LARGEST_CALENDAR_COUNT:
-            raise NoCanonicalFormError(f"the date {count} [{unit}] is too far from 1970")
-        unit, count = "D", int(value.astype("M8[D]").astype(np.int64))
+        far = next((c for c in counts if LARGEST_CALENDAR_COUNT < abs(c) < 2**63), None)
+        if far is not None:
+            raise NoCanonicalFormError(f"the date {far} [{unit}] is too far from 1970")
+        unit, multiple = "D", 1
+        counts = values.astype("M8[D]").astype(np.int64).tolist()
     if unit in SECONDS_PER:
-        return kind(count * SECONDS_PER[unit], 0)
-    if unit in PER_SECOND:
-        seconds, rest = divmod(count, PER_SECOND[unit])
-        return kind(seconds, rest * (ATTOSECONDS // PER_SECOND[unit]))
-    raise NoCanonicalFormError(f"a duration in units of [{unit}] has no fixed length")
+        scale = multiple * SECONDS_PER[unit]
+        return [MISSING if c == NOT_A_TIME else kind(c * scale, 0) for c in counts]
+    if unit not in PER_SECOND:
+        if all(c == NOT_A_TIME for c in counts):
+            return [MISSING] * len(counts)
+        raise NoCanonicalFormError(f"a duration in units of [{unit}] has no fixed length")
+    per_second, rest = PER_SECOND[unit], ATTOSECONDS // PER_SECOND[unit]
+    parts = (divmod(c * multiple, per_second) for c in counts)
+    return [
+        MISSING if c == NOT_A_TIME else kind(whole, broken * rest)
+        for c, (whole, broken) in zip(counts, parts, strict=True)
+    ]
 
 
 def _numpy_scalar(value: np.generic) -> Cell:
     if isinstance(value, (np.datetime64, np.timedelta64)):  # the second is an np.integer, too
-        return _numpy_time(value)
+        return time_cells(np.asarray(value)[None])[0]
     if isinstance(value, (np.bool_, np.integer)):
         return int(value)
     if isinstance(value, np.floating):
@@ -176,9 +192,9 @@ def _pandas_scalar(value: Any) -> Cell | None:
     if isinstance(value, pandas.Timestamp):
         if value.tzinfo is not None:
             value = value.tz_convert("UTC").tz_localize(None)
-        return _numpy_time(value.to_datetime64())
+        return canonical_cell(value.to_datetime64())
     if isinstance(value, pandas.Timedelta):
-        return _numpy_time(value.to_timedelta64())
+        return canonical_cell(value.to_timedelta64())
     return None
 
 
@@ -210,6 +226,8 @@ _RULES: dict[type, Callable[[Any], Cell]] = {
     datetime.datetime: _datetime,
     datetime.date: lambda day: Instant((day - FIRST_DAY).days * 86_400, 0),
     datetime.timedelta: _timedelta,
+    Instant: lambda instant: instant,
+    Duration: lambda duration: duration,
 }
 
 

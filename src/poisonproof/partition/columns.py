@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from poisonproof.partition.cells import (
     NoCanonicalFormError,
     canonical_cell,
     is_exact_float,
+    time_cells,
 )
 from poisonproof.partition.frames import Column
 
@@ -123,19 +125,19 @@ def _numbers(values: NDArray[Any], rows: NDArray[np.intp], position: int) -> Can
 
 
 def _times(values: NDArray[Any], rows: NDArray[np.intp], position: int) -> CanonicalColumn:
-    distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
-    found = _objects(distinct, rows[first], position)
-    cells = None if found.cells is None else found.cells[which]
-    return CanonicalColumn(found.floats[which], found.odd[which], cells)
+    cells: Iterable[Any]
+    try:
+        cells = time_cells(values)
+    except NoCanonicalFormError:
+        cells = values  # one by one, to name the row
+    return _objects(np.fromiter(cells, dtype=object, count=len(values)), rows, position)
 
 
 def _objects(values: NDArray[Any], rows: NDArray[np.intp], position: int) -> CanonicalColumn:
     floats = np.full(len(values), np.nan)
     odd = np.zeros(len(values), dtype=bool)
     cells = np.empty(len(values), dtype=object)
-    # Iterating over dates, unlike tolist(), keeps their unit.
-    items = values if values.dtype.kind in "Mm" else values.tolist()
-    for i, item in enumerate(items):
+    for i, item in enumerate(values.tolist()):
         try:
             cell = canonical_cell(item)
         except NoCanonicalFormError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -47,14 +47,17 @@ def encode_cells(block: CellBlock) -> Iterator[Encoded]:
     if odd.any():
         texts = _rows_with_text(columns, odd)
         yield from _encode_texts(columns, np.flatnonzero(texts), block.rows, prefix)
-        for row in np.flatnonzero(odd & ~texts):
-            cells = [column.cell(row) for column in columns]
-            header, piece = encode_numbers(cells)
+        numbers = np.flatnonzero(odd & ~texts)
+        integers, whole = _int64_rows(columns, numbers)
+        if whole.any():
+            yield from encode_dense(integers[whole], block.rows[numbers[whole]], prefix)
+        for row in numbers[~whole]:
+            header, piece = encode_numbers([column.cell(row) for column in columns])
             yield Encoded(block.rows[row : row + 1], prefix + header, [piece])
 
 
-def encode_numbers(cells: list[Any]) -> tuple[bytes, bytes]:
-    r"""Encode one row of exact Python numbers that float64 cannot hold, as header and payload.
+def encode_numbers(cells: Sequence[Any]) -> tuple[bytes, bytes]:
+    r"""Encode one row of exact Python numbers that no array holds, as header and payload.
 
     Examples
     --------
@@ -63,18 +66,34 @@ def encode_numbers(cells: list[Any]) -> tuple[bytes, bytes]:
     """
     width = len(cells)
     kept = [(i, cell) for i, cell in enumerate(cells) if cell != 0]
-    whole = all(isinstance(c, int) or (isinstance(c, float) and c.is_integer()) for c in cells)
-    integers = whole and all(-(2**63) <= c < 2**63 for c in cells)
-    tag = b"I" if integers else b"O"
-
-    def value(cell: Any) -> bytes:
-        return int(cell).to_bytes(8, "little", signed=True) if integers else encode_cell(cell)
-
     if not is_mostly_zero(len(kept), width):
-        return row_header(b"D", tag, width), b"".join(map(value, cells))
+        return row_header(b"D", b"O", width), b"".join(map(encode_cell, cells))
     size = index_dtype(width).itemsize
-    pairs = (i.to_bytes(size, "little") + value(cell) for i, cell in kept)
-    return row_header(b"S", tag, width), b"".join(pairs)
+    pairs = (i.to_bytes(size, "little") + encode_cell(cell) for i, cell in kept)
+    return row_header(b"S", b"O", width), b"".join(pairs)
+
+
+def _int64_rows(
+    columns: list[CanonicalColumn], rows: NDArray[np.intp]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return `rows` as int64, and which of them that holds exactly."""
+    values = np.zeros((len(rows), len(columns)), dtype=np.int64)
+    fits = np.ones(len(rows), dtype=bool)
+    for j, column in enumerate(columns):
+        floats = column.floats[rows]
+        whole = _fits_int64(floats)
+        values[whole, j] = floats[whole]
+        if column.cells is not None:
+            for i in np.flatnonzero(column.odd[rows]):
+                cell = column.cells[rows[i]]
+                whole[i] = isinstance(cell, int) and -(2**63) <= cell < 2**63
+                values[i, j] = cell if whole[i] else 0
+        fits &= whole
+    return values, fits
+
+
+def _fits_int64(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.asarray((np.trunc(values) == values) & (values >= -(2.0**63)) & (values < 2.0**63))
 
 
 def _rows_with_text(columns: list[CanonicalColumn], odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -107,7 +126,7 @@ def _encode_texts(
 
 def _encode_floats(values: NDArray[np.float64]) -> list[bytes]:
     """Return what `encode_cell` returns for each float."""
-    whole = (np.trunc(values) == values) & (values >= -(2.0**63)) & (values < 2.0**63)
+    whole = _fits_int64(values)
     cells = np.empty(len(values), dtype=[("tag", "S1"), ("value", "<i8")])
     cells["tag"] = np.where(whole, b"i", b"f")
     cells["value"] = np.where(whole, np.where(whole, values, 0).astype("<i8"), values.view("<i8"))

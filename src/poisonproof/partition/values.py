@@ -102,7 +102,7 @@ def _frame(X: Any, rows: NDArray[np.intp] | None) -> Any:
         return _float_frame(np.column_stack([_floats(column) for column in columns]), X.columns)
     pd = _pandas()
     frame = pd.DataFrame(
-        {j: pd.Series(_frame_column(column)) for j, column in enumerate(columns)},
+        {j: _frame_column(column) for j, column in enumerate(columns)},
         index=pd.RangeIndex(len(X)),
     )
     frame.columns = X.columns
@@ -171,8 +171,10 @@ def _objects(column: CanonicalColumn) -> NDArray[np.object_]:
     """Return cells as Python objects: floats, text, bytes, NumPy dates; NaN where missing."""
     result = normal_floats(column.floats).astype(object)
     if column.cells is not None:
+        result[column.odd] = column.cells[column.odd]
         for i in np.flatnonzero(column.odd):
-            result[i] = _plain(column.cells[i])
+            if not isinstance(result[i], (str, bytes)):
+                result[i] = _plain(result[i])
     return result
 
 
