@@ -1,6 +1,6 @@
 """Classifiers with a proof that no attacker who poisons up to N training rows changes a prediction.
 
-The public names are imported on first use, so ``import poisonproof.certificates`` needs NumPy alone.
+The public names are imported on first use, so that ``poisonproof.certificates`` needs NumPy alone.
 """
 
 from __future__ import annotations
@@ -14,14 +14,22 @@ _HOMES = {
     "Certificates": "poisonproof.certificates",
     "DPAClassifier": "poisonproof.estimators",
     "SSDPAClassifier": "poisonproof.estimators",
+    "certify_scores": "poisonproof.certificates",
     "certify_votes": "poisonproof.certificates",
     "load": "poisonproof.estimators",
 }
 
-__all__ = ["Certificates", "DPAClassifier", "SSDPAClassifier", "certify_votes", "load"]
+__all__ = [
+    "Certificates",
+    "DPAClassifier",
+    "SSDPAClassifier",
+    "certify_scores",
+    "certify_votes",
+    "load",
+]
 
 if TYPE_CHECKING:
-    from poisonproof.certificates import Certificates, certify_votes
+    from poisonproof.certificates import Certificates, certify_scores, certify_votes
     from poisonproof.estimators import DPAClassifier, SSDPAClassifier, load
 
 

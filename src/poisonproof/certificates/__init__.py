@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poisonproof.certificates.counting import ABSTAIN, count_votes
+from poisonproof.certificates.finite_aggregation import certify_finite_aggregation
 from poisonproof.certificates.plurality import (
     certify_votes,
     plurality,
@@ -10,6 +11,8 @@ from poisonproof.certificates.plurality import (
     targeted_radius,
 )
 from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.scores import certify_scores
+from poisonproof.certificates.spread import Spread, make_spread
 from poisonproof.certificates.threats import (
     OBSERVED_LABELS,
     THREAT_NAMES,
@@ -30,9 +33,13 @@ __all__ = [
     "UNFORGEABLE_GROUPS",
     "UNITS",
     "Certificates",
+    "Spread",
     "Threat",
+    "certify_finite_aggregation",
+    "certify_scores",
     "certify_votes",
     "count_votes",
+    "make_spread",
     "make_threat",
     "parse_threat",
     "plurality",

@@ -124,6 +124,7 @@ def _describe(certificates: Certificates) -> dict[str, Any]:
         "n_rows": len(certificates),
         "n_members": certificates.n_members,
         "n_classes": certificates.n_classes,
+        "method": certificates.method,
         "classes": listed,
         "dtypes": {name: array.dtype.str for name, array in arrays.items() if array is not None},
     }
@@ -164,6 +165,7 @@ def _assemble(columns: Columns, description: dict[str, Any]) -> Certificates:
         n_members=int(description["n_members"]),
         classes=classes,
         target=labels("target", "target") if "target" in dtypes else None,
+        method=description.get("method", "plurality"),  # the only one before there were others
     )
 
 

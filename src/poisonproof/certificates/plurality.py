@@ -16,7 +16,7 @@ from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat, parse_threat
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["certify_votes", "plurality", "plurality_radius", "targeted_radius"]
+__all__ = ["certify_votes", "check_target", "plurality", "plurality_radius", "targeted_radius"]
 
 _BLOCK = 1 << 18  # counts looked at together; bounds the temporary arrays
 
@@ -72,7 +72,7 @@ def certify_votes(
     n_classes = check_n_classes(n_classes)
     votes = check_votes(votes)
     n, k = votes.shape
-    targets = None if target is None else _check_target(target, n, n_classes)
+    targets = None if target is None else check_target(target, n, n_classes)
     counts = count_votes(votes, n_classes)
     labels, runner_up = plurality(counts)
     if targets is None:
@@ -204,7 +204,8 @@ def _row_blocks(counts: NDArray[Any]) -> Iterator[slice]:
     return (slice(top, top + height) for top in range(0, len(counts), height))
 
 
-def _check_target(target: ArrayLike, n: int, n_classes: int) -> NDArray[np.int64]:
+def check_target(target: ArrayLike, n: int, n_classes: int) -> NDArray[np.int64]:
+    """Return one class index per row from one index or n of them, or raise."""
     array = np.asarray(target)
     if array.dtype.kind not in "iu":
         raise InvalidInputError(f"target is a class index. Got {target!r} of dtype {array.dtype}.")

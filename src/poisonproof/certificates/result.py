@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Certificates"]
 
+_ACTS = {
+    "plurality": "a vote",
+    "finite_aggregation": "a vote, with shared buckets of rows,",
+    "runoff": "a run-off election",
+    "runoff_finite_aggregation": "a run-off election, with shared buckets of rows,",
+}
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificates:
@@ -46,6 +53,10 @@ class Certificates:
     target : ndarray of shape (n,) or None
         For targeted certificates the label aimed at, in the form of `labels`. The radius then
         says that this label does not win; other labels may.
+    method : str
+        How the members were aggregated: ``"plurality"``, ``"finite_aggregation"``, ``"runoff"`` or
+        ``"runoff_finite_aggregation"``. In a run-off `counts` are first choices and `runner_up`
+        is the other finalist.
 
     Guarantee
     ---------
@@ -71,8 +82,11 @@ class Certificates:
     n_members: int
     classes: NDArray[Any] | None = None
     target: NDArray[Any] | None = None
+    method: str = "plurality"
 
     def __post_init__(self) -> None:
+        if self.method not in _ACTS:
+            raise InvalidInputError(f"method is one of {', '.join(_ACTS)}. Got {self.method!r}.")
         for name in ("labels", "radius", "runner_up", "counts", "classes", "target"):
             value = getattr(self, name)
             if value is not None:
@@ -199,8 +213,8 @@ class Certificates:
     def __str__(self) -> str:
         n, threat = len(self), self.threat
         lines = [
-            f"{n:,} prediction{'' if n == 1 else 's'} by a vote of {self.n_members:,} "
-            f"member{'' if self.n_members == 1 else 's'} over {self.n_classes} "
+            f"{n:,} prediction{'' if n == 1 else 's'} by {_ACTS[self.method]} of "
+            f"{self.n_members:,} member{'' if self.n_members == 1 else 's'} over {self.n_classes} "
             f"class{'' if self.n_classes == 1 else 'es'}, certified against {threat.plural}."
         ]
         if n:

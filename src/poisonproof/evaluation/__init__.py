@@ -10,6 +10,7 @@ from poisonproof.evaluation.accuracy import (
     protected_share,
     published_median,
 )
+from poisonproof.evaluation.collective import CollectiveCertificate, collective_certificate
 from poisonproof.evaluation.display import CertifiedAccuracyDisplay
 from poisonproof.evaluation.summary import Summary, default_sizes, summarize
 from poisonproof.evaluation.tables import ClassRow, ClassTable, per_class_table
@@ -18,10 +19,12 @@ __all__ = [
     "CertifiedAccuracyDisplay",
     "ClassRow",
     "ClassTable",
+    "CollectiveCertificate",
     "Summary",
     "base_accuracy",
     "certified_accuracy",
     "clean_accuracy",
+    "collective_certificate",
     "default_sizes",
     "median_radius",
     "per_class_table",

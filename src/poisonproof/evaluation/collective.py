@@ -1,0 +1,266 @@
+"""How many of a test set's predictions one attack can change at once, exactly or bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poisonproof.certificates import Threat, parse_threat
+from poisonproof.certificates.classes import class_indices
+from poisonproof.certificates.collective import (
+    CollectiveProblem,
+    collective_bound,
+    make_problem,
+    row_shares,
+)
+from poisonproof.certificates.counting import check_n_classes, check_votes
+from poisonproof.certificates.plurality import check_target
+from poisonproof.evaluation.accuracy import check_sizes
+from poisonproof.exceptions import InvalidInputError
+
+__all__ = ["COLLECTIVE_METHODS", "CollectiveCertificate", "collective_certificate"]
+
+COLLECTIVE_METHODS = ("exact", "bound")
+
+Ints = NDArray[np.int64]
+
+_TOLERANCE = 1e-6  # the solver's own
+
+
+@dataclass(frozen=True)
+class CollectiveCertificate:
+    """What one attack of each size can do to a whole test set.
+
+    Attributes
+    ----------
+    threat : Threat
+        The unit of the sizes.
+    n_rows : int
+        Rows of the test set.
+    n_counted : int
+        Rows that count: all; or those predicted correctly, where true labels were given; less
+        those that already have the target's label, where there is a target.
+    sizes : ndarray of int, shape (m,)
+        Attack sizes.
+    changed : ndarray of int, shape (m,)
+        No attack of that size changes more of the counted rows.
+    attained : ndarray of int, shape (m,)
+        Some change of the votes within reach changes that many: found and recounted.
+    separately : ndarray of int, shape (m,)
+        Rows whose own certificate is smaller than the attack: what one knows without looking at
+        the rows together.
+
+    Guarantee
+    ---------
+    ``attained <= truth <= changed <= separately`` at every size.
+    """
+
+    threat: Threat
+    n_rows: int
+    n_counted: int
+    sizes: Ints
+    changed: Ints
+    attained: Ints
+    separately: Ints
+
+    @property
+    def kept(self) -> Ints:
+        """Counted rows that stay as they are under every attack of each size, at least."""
+        return self.n_counted - self.changed
+
+    @property
+    def exact(self) -> NDArray[np.bool_]:
+        """Where bound and attack meet, so that `changed` is the truth."""
+        return np.asarray(self.changed == self.attained)
+
+    @property
+    def share(self) -> NDArray[np.float64]:
+        """`kept` as a share of all rows: with true labels, the certified accuracy."""
+        return self.kept / self.n_rows
+
+
+def collective_certificate(
+    votes: ArrayLike,
+    n_classes: int,
+    sizes: ArrayLike,
+    *,
+    threat: str | Threat = "insert_delete",
+    target: ArrayLike | None = None,
+    y_true: ArrayLike | None = None,
+    method: str = "exact",
+    time_limit: float = 60.0,
+) -> CollectiveCertificate:
+    """Bound how many plurality predictions one attack can change together.
+
+    Parameters
+    ----------
+    votes : array-like of int, shape (n, k)
+        Class indices of k members with disjoint partitions, -1 for an abstention.
+    n_classes : int
+        Number of classes, C.
+    sizes : int or array-like of int, shape (m,)
+        Attack sizes in units of `threat`.
+    threat : str or Threat
+        As in `certify_votes`: one unit reaches ``threat.touches`` members, on all rows alike.
+    target : int or array-like of int, shape (n,), optional
+        Count the rows that can be turned into this label, instead of those that can be changed.
+    y_true : array-like of int, shape (n,), optional
+        True class indices: only rows predicted correctly count.
+    method : {"exact", "bound"}
+        ``"exact"`` solves a mixed-integer program with HiGHS; ``"bound"`` uses
+        `poisonproof.certificates.collective.collective_bound` alone, which takes seconds for
+        10,000 rows and 1,000 members.
+    time_limit : float
+        Seconds for the solver, per size. What it has proved by then is a sound bound, and is used;
+        `CollectiveCertificate.exact` says whether it is the truth.
+
+    Returns
+    -------
+    CollectiveCertificate
+
+    Guarantee
+    ---------
+    No attack of a size changes more of the counted rows than ``changed``. With ``"exact"`` this
+    rests on the solver's bound, rounded against us by its tolerance; with ``"bound"`` on sums in
+    double precision, rounded likewise.
+
+    Examples
+    --------
+    Each of these rows falls to one changed member, but not to the same one:
+
+    >>> votes = [[0, 0, 1, 1], [1, 1, 0, 0]]
+    >>> certificate = collective_certificate(votes, n_classes=2, sizes=[1, 2])
+    >>> certificate.separately, certificate.changed, certificate.exact
+    (array([2, 2]), array([1, 2]), array([ True,  True]))
+    """
+    if method not in COLLECTIVE_METHODS:
+        raise InvalidInputError(
+            f"method is one of {', '.join(COLLECTIVE_METHODS)}. Got {method!r}."
+        )
+    if not time_limit > 0:
+        raise InvalidInputError(f"time_limit is a number of seconds above 0. Got {time_limit!r}.")
+    threat = parse_threat(threat)
+    attacks = np.atleast_1d(check_sizes(sizes))
+    if attacks.ndim > 1:
+        raise InvalidInputError(f"sizes has one dimension. Got shape {attacks.shape}.")
+    array = check_votes(votes)
+    problem = _counted(array, check_n_classes(n_classes), target, y_true)
+    changed, attained, separately = (np.zeros(len(attacks), dtype=np.int64) for _ in range(3))
+    for i, size in enumerate(attacks.tolist()):
+        reach = min(size * threat.touches, array.shape[1])
+        separately[i] = (problem.attack <= reach).sum()
+        changed[i], members = collective_bound(problem, reach)
+        attained[i] = problem.fallen(members).sum()
+        if method == "exact" and attained[i] < changed[i]:
+            proved, found = _solve(problem, reach, time_limit)
+            changed[i] = min(changed[i], proved)
+            attained[i] = max(attained[i], problem.fallen(found).sum())
+    certificate = CollectiveCertificate(
+        threat, len(array), len(problem.votes), attacks, changed, attained, separately
+    )
+    return _monotone(certificate)
+
+
+def _counted(
+    votes: NDArray[Any], n_classes: int, target: ArrayLike | None, y_true: ArrayLike | None
+) -> CollectiveProblem:
+    """Return the problem on the rows that count."""
+    targets = None if target is None else check_target(target, len(votes), n_classes)
+    problem = make_problem(votes, n_classes, targets)
+    counts = np.ones(len(votes), dtype=np.bool_)
+    if y_true is not None:
+        truth = class_indices(y_true, None, n_classes)
+        if len(truth) != len(votes):
+            raise InvalidInputError(
+                f"y_true must have one label per row of votes ({len(votes)}). Got {len(truth)}."
+            )
+        counts &= truth == problem.labels
+    if targets is not None:
+        counts &= targets != problem.labels
+    return replace(
+        problem,
+        votes=problem.votes[counts],
+        counts=problem.counts[counts],
+        labels=problem.labels[counts],
+        target=None if targets is None else targets[counts],
+        attack=problem.attack[counts],
+    )
+
+
+def _solve(problem: CollectiveProblem, reach: int, time_limit: float) -> tuple[int, Ints]:
+    """Solve the mixed-integer program: which members to own, and which rows fall to which rival.
+
+    Returns
+    -------
+    proved : int
+        The solver's upper bound on fallen rows, however far it came.
+    members : ndarray of int
+        The members of the best attack that it found; none if it found none.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
+
+    matrix, lower, n_columns, n_members = _program(problem, reach)
+    weights = np.zeros(n_columns)
+    weights[n_members:] = -1  # the solver minimises
+    solved = milp(
+        weights,
+        integrality=np.ones(n_columns, dtype=np.int64),
+        bounds=Bounds(0, 1),
+        constraints=LinearConstraint(matrix, lb=lower),
+        options={"time_limit": float(time_limit), "mip_rel_gap": 0.0},
+    )
+    dual = solved.get("mip_dual_bound")
+    rows = int((problem.attack <= reach).sum())
+    proved = rows
+    if dual is not None and np.isfinite(dual):
+        proved = min(rows, int(np.floor(-dual + _TOLERANCE)))
+    if solved.x is None:
+        return proved, np.arange(0)
+    # Rounding may own a member too many; the strongest `reach` are an attack in any case.
+    owned = np.argsort(-solved.x[:n_members], kind="stable")[:reach]
+    return proved, np.sort(owned[solved.x[owned] > 0.5])
+
+
+def _program(problem: CollectiveProblem, reach: int) -> tuple[Any, NDArray[Any], int, int]:
+    """Return the constraints ``matrix @ (s, y) >= lower``, all variables being 0 or 1.
+
+    s_j owns member j. Without a target there is a y for every row and rival, with one a y for every
+    row; y may be 1 only if the owned members weigh at least the gap: sum_j w_j s_j >= gap y.
+    """
+    from scipy.sparse import coo_array, csr_array, hstack, vstack  # noqa: PLC0415
+
+    n_members = problem.votes.shape[1]
+    vulnerable = np.flatnonzero(problem.attack <= reach)
+    conditions = [c for c in problem.rivalries(reach) if len(c.rows)]
+    rows = np.concatenate([c.rows for c in conditions])
+    gaps = np.concatenate([c.gap for c in conditions])
+    weights = np.concatenate([c.weights(problem.votes) for c in conditions])
+    row_index = np.searchsorted(vulnerable, rows)
+    n_events = len(rows) if problem.target is None else len(vulnerable)
+    event = np.arange(len(rows)) if problem.target is None else row_index
+    of_event = coo_array(
+        (-gaps.astype(float), (np.arange(len(rows)), event)), (len(rows), n_events)
+    )
+    budget = csr_array(np.r_[-np.ones(n_members), np.zeros(n_events)][None])
+    blocks = [hstack([csr_array(weights.astype(float)), of_event]), budget]
+    lower = [np.zeros(len(rows)), np.array([-float(reach)])]
+    if problem.target is None:
+        # A row falls once, and only if the largest shares over the rivals sum to 1.
+        once = coo_array((-np.ones(len(rows)), (row_index, event)), (len(vulnerable), n_events))
+        nobody = csr_array((len(vulnerable), n_members))
+        shares = csr_array(row_shares(problem, reach) * (1 + 1e-12))
+        blocks += [hstack([nobody, once]), hstack([shares, once])]
+        lower += [np.full(len(vulnerable), -1.0), np.zeros(len(vulnerable))]
+    return csr_array(vstack(blocks)), np.concatenate(lower), n_members + n_events, n_members
+
+
+def _monotone(certificate: CollectiveCertificate) -> CollectiveCertificate:
+    """Use that a larger attack can do all that a smaller one can."""
+    order = np.argsort(certificate.sizes, kind="stable")
+    changed, attained = certificate.changed.copy(), certificate.attained.copy()
+    changed[order] = np.minimum.accumulate(changed[order][::-1])[::-1]
+    attained[order] = np.maximum.accumulate(attained[order])
+    return replace(certificate, changed=changed, attained=attained)

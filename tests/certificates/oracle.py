@@ -1,0 +1,111 @@
+"""Exhaustive attack, free of every formula that it is used to check.
+
+What a member says is its *type*: a label, or an order of the labels, or nothing. A row is a type
+per member. An attacker who owns some members may give each of them any type; what can then win is
+read off a list of all ways to spread all members over all types.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations, pairwise, permutations
+
+import numpy as np
+
+Types = tuple[tuple[int, ...], ...]
+Counts = tuple[int, ...]
+
+
+def plurality_types(n_classes: int) -> Types:
+    """Return what a voter can say: one label, or nothing."""
+    return ((), *((label,) for label in range(n_classes)))
+
+
+def order_types(n_classes: int) -> Types:
+    """Return what an elector can say: an order of all labels, or nothing."""
+    return ((), *permutations(range(n_classes)))
+
+
+def winner(types: Types, counts: Counts, n_classes: int) -> int:
+    """Count by hand: plurality if types name one label, a run-off if they order all of them."""
+
+    def smallest_of_most(votes):
+        return min(votes, key=lambda label: (-votes[label], label))
+
+    said = [(types[i], n) for i, n in enumerate(counts) if n and types[i]]
+    firsts = {label: sum(n for order, n in said if order[0] == label) for label in range(n_classes)}
+    one = smallest_of_most(firsts)
+    if n_classes == 1 or max(len(order) for order in types) == 1:
+        return one
+    two = smallest_of_most({label: n for label, n in firsts.items() if label != one})
+    duel = {
+        label: sum(n for order, n in said if order.index(label) < order.index(one + two - label))
+        for label in (one, two)
+    }
+    return smallest_of_most(duel)
+
+
+@cache
+def elections(types: Types, n_members: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return all ways to spread the members over the types, and who wins each."""
+    places = n_members + len(types) - 1
+    bars = np.array(list(combinations(range(places), len(types) - 1)), dtype=np.int64)
+    walls = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, places)))
+    states = (np.diff(walls, axis=1) - 1).astype(np.int8)
+    return states, np.array([winner(types, tuple(s), n_classes) for s in states.tolist()])
+
+
+@cache
+def reachable(types: Types, kept: Counts, n_members: int, n_classes: int) -> frozenset[int]:
+    """Return who can win while the untouched members keep their types."""
+    states, winners = elections(types, n_members, n_classes)
+    possible = (states >= np.array(kept, dtype=np.int8)).all(axis=1)
+    return frozenset(np.unique(winners[possible]).tolist())
+
+
+def winners_by_size(types: Types, row: np.ndarray, membership: np.ndarray, n_classes: int):
+    """Yield, for attacks on 0, 1, 2, ... buckets, who can win.
+
+    Parameters
+    ----------
+    row : ndarray of int, shape (k,)
+        Index of every member's type.
+    membership : ndarray of int, shape (B, d)
+        The members that each bucket serves.
+    """
+    for size in range(len(membership) + 1):
+        possible: set[int] = set()
+        for buckets in combinations(range(len(membership)), size):
+            possible |= outcomes(types, row, membership[list(buckets)], n_classes)
+        yield possible
+
+
+def outcomes(types: Types, row: np.ndarray, touched: np.ndarray, n_classes: int) -> frozenset[int]:
+    """Return who can win a row when the listed members say what the attacker likes."""
+    untouched = np.delete(row, np.unique(touched).astype(int))
+    kept = tuple(np.bincount(untouched, minlength=len(types)).tolist())
+    return reachable(types, kept, len(row), n_classes)
+
+
+def true_radius(types: Types, row: np.ndarray, membership: np.ndarray, n_classes: int, target=None):
+    """Return the largest attack that cannot change the winner (make the target win)."""
+    label = None
+    for size, possible in enumerate(winners_by_size(types, row, membership, n_classes)):
+        if size == 0:
+            (label,) = possible
+        if possible - {label} if target is None else target in possible:
+            return size - 1
+    return len(membership)
+
+
+def scores_of(types: Types, rows: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return scores whose orders are the given types; ties stand for the natural order."""
+    table = np.full((len(types), n_classes), np.nan)
+    for i, order in enumerate(types):
+        if order:
+            value = 0.0
+            for better, worse in pairwise(order):
+                table[i, better] = value
+                value -= float(better > worse)  # equal scores where the index decides already
+            table[i, order[-1]] = value
+    return table[rows]

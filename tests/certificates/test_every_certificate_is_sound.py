@@ -1,0 +1,28 @@
+"""No certificate claims more than exhaustive attack allows, and the exact ones claim no less."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .random_cases import CASES, EXACT
+
+
+def check(name: str, n_cases: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    outcomes = [CASES[name](rng) for _ in range(n_cases)]
+    assert not any(outcome.unsound for outcome in outcomes)
+    tight = sum(outcome.claimed == outcome.truth for outcome in outcomes)
+    assert tight == n_cases if name in EXACT else tight >= 0.9 * n_cases
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_random_small_cases(name):
+    check(name, 500, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", CASES)
+def test_ten_thousand_random_small_cases(name):
+    check(name, 10_000, seed=1)
