@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from poisonproof.certificates.counting import ABSTAIN
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress
 
-__all__ = ["ABSTAIN", "BatchedLearner", "Ensemble", "Learner", "Member"]
+__all__ = ["ABSTAIN", "ArrayEnsemble", "BatchedLearner", "Ensemble", "Learner", "Member"]
 
 
 class Member(ABC):
@@ -60,6 +60,17 @@ class Ensemble(ABC):
     @abstractmethod
     def replaced(self, which: Sequence[int], members: Ensemble) -> Ensemble:
         """Return a copy in which member ``which[j]`` is member j of `members`."""
+
+
+class ArrayEnsemble(Ensemble):
+    """Members that are nothing but arrays, so that the store need not know what they do."""
+
+    family: ClassVar[str]
+    """What rebuilds them, by the name the store knows it."""
+
+    @abstractmethod
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return JSON values and named arrays from which the same members can be rebuilt."""
 
 
 class Learner(ABC):

@@ -13,19 +13,35 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from poisonproof import features
 from poisonproof.exceptions import StoreError
-from poisonproof.learners.base import Ensemble, Member
+from poisonproof.learners import closed_form
+from poisonproof.learners.base import ArrayEnsemble, Ensemble, Member
 from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
 from poisonproof.learners.scikit import ScikitMember
 from poisonproof.store.trees import check_trees
 
 __all__ = ["decode_ensemble", "decode_object", "encode_ensemble", "encode_object"]
 
-TRUSTED = ("sklearn.tree._tree.Tree",)
+TRUSTED = ("sklearn.tree._tree.Tree", "poisonproof.engines.torch.learner.TorchLearner")
 """Types that skops does not trust and that are checked here after loading (see `check_trees`)."""
 
-_BATCHED: dict[str, tuple[str, str]] = {}
-"""Kinds of ensemble that export arrays: name to (module, class)."""
+_RESTORERS = {
+    "closed_form": ("poisonproof.learners.closed_form.stacked", "restore_members"),
+    "torch": ("poisonproof.engines.torch.ensemble", "restore_members"),
+}
+"""Families of ensembles kept as arrays: where the function that rebuilds them lives."""
+
+
+def own_types() -> set[str]:
+    """Return the full names of this library's learners and feature maps.
+
+    Their state is parameters; building one from a file runs nothing but their own code.
+    """
+    public = [
+        getattr(module, name) for module in (closed_form, features) for name in module.__all__
+    ]
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in public if isinstance(kind, type)}
 
 
 def encode_object(value: Any) -> bytes:
@@ -41,11 +57,13 @@ def decode_object(data: bytes, name: str, trusted: Iterable[str] = ()) -> Any:
     import skops.io  # noqa: PLC0415
     from skops.io.exceptions import UntrustedTypesFoundException  # noqa: PLC0415
 
+    known = {*TRUSTED, *own_types(), *trusted}
     try:
-        value = skops.io.loads(data, trusted=[*TRUSTED, *trusted])
+        value = skops.io.loads(data, trusted=sorted(known))
     except UntrustedTypesFoundException as error:
+        strange = sorted(set(skops.io.get_untrusted_types(data=data)) - known)
         raise StoreError(
-            f"{name} holds types that poisonproof does not load by itself: {error.unsafe}. If you "
+            f"{name} holds types that poisonproof does not load by itself: {strange}. If you "
             "trust where the model comes from, name them: load(path, trusted=[...])."
         ) from error
     except Exception as error:
@@ -64,11 +82,11 @@ def encode_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, bytes
             if isinstance(member, ScikitMember)
         }
         return {"kind": "list", "members": entries}, {"members.skops": encode_object(fitted)}
-    for kind, (module, name) in _BATCHED.items():
-        if type(ensemble).__name__ == name and type(ensemble).__module__ == module:
-            meta, arrays = ensemble.export()  # type: ignore[attr-defined]
-            contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-            return {"kind": kind, "meta": meta}, {"members.safetensors": save_arrays(contiguous)}
+    if isinstance(ensemble, ArrayEnsemble):
+        meta, arrays = ensemble.export()
+        contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+        files = {"members.safetensors": save_arrays(contiguous)}
+        return {"kind": ensemble.family, "meta": meta}, files
     raise StoreError(f"ensembles of type {type(ensemble).__name__} cannot be saved.")
 
 
@@ -89,14 +107,14 @@ def decode_ensemble(
                 for index, item in enumerate(entry["members"])
             ]
         )
-    if kind not in _BATCHED:
+    if kind not in _RESTORERS:
         raise StoreError(f"unknown kind of ensemble {kind!r}; a newer poisonproof may know it.")
-    module, name = _BATCHED[kind]
+    module, name = _RESTORERS[kind]
     try:
         arrays = load_arrays(files["members.safetensors"])
     except SafetensorError as error:
         raise StoreError(f"members.safetensors cannot be decoded: {error}.") from error
-    restored: Ensemble = getattr(import_module(module), name).restore(entry["meta"], arrays)
+    restored: Ensemble = getattr(import_module(module), name)(entry["meta"], arrays)
     return restored
 
 

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.features.exact import ExactRows, exact_rows
-from poisonproof.learners.base import ABSTAIN, Ensemble
+from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.closed_form.lifts import lift, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
 from poisonproof.learners.closed_form.tiles import Tile, cut_tiles
@@ -38,7 +38,7 @@ Visit = Callable[[Tile, NDArray[np.float64]], None]
 
 
 @dataclass(frozen=True, eq=False)
-class StackedMembers(Ensemble):
+class StackedMembers(ArrayEnsemble):
     """The members of one closed-form learner.
 
     Attributes
@@ -71,6 +71,7 @@ class StackedMembers(Ensemble):
     reasons: Mapping[int, str]
     max_bytes: int
 
+    family: ClassVar[str] = "closed_form"
     kind: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
