@@ -30,6 +30,7 @@ def test_declared_features_keep_the_declared_order() -> None:
         (Schema(features=("a", "kind"), label="kind"), "'kind' is declared twice"),
         (Schema(features=("a", "b"), others="raise"), "columns 'id', 'kind', 'who', 'w', which"),
         (Schema(features=("a",), n_features=2), "1 features per row, but the model was trained"),
+        (Schema(label="kind", groups="kind"), "must be different columns. Got 'kind', 'kind'"),
         (Schema(ignore=tuple(HEADER)), "no feature columns"),
     ],
 )

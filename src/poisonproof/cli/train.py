@@ -180,4 +180,7 @@ def _report(classifier: Any, rows: CheckedRows, model: str, out: Path) -> None:
             f"Left out {counted(len(rows.problems), 'row')} that did not fit; the first: "
             f"{rows.unit} {rows.problems[0].place}: {rows.problems[0].reason}."
         )
-    say(f"Model written to {out}.", f"Next: poisonproof certify {out} TEST.csv --label COLUMN")
+    say(
+        f"Model written to {out}.",
+        f"Next: poisonproof certify {out} TEST{rows.path.suffix} --label NAME",
+    )

@@ -78,6 +78,11 @@ class Schema:
             raise InvalidInputError(f"{file} has more than one column named {listed(repeated)}.")
         position = {name: index for index, name in enumerate(header)}
         special = [name for name in (self.label, self.groups, self.weights) if name is not None]
+        if len({*special, *self.ignore}) < len(special) + len(self.ignore):
+            raise InvalidInputError(
+                "Label, groups, weights and ignored columns must be different columns. Got "
+                f"{listed([*special, *self.ignore])}."
+            )
         named = [*special, *self.ignore, *(self.features or ())]
         missing = [name for name in named if name not in position]
         if missing:
