@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,14 +13,14 @@ from poisonproof.engines.torch.rows import as_samples
 from poisonproof.engines.torch.state import MemberState
 from poisonproof.engines.torch.voting import score_blocks, votes_of
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.learners.base import ABSTAIN, Ensemble
+from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.progress import Progress, Silent
 
-__all__ = ["TorchEnsemble"]
+__all__ = ["TorchEnsemble", "restore_members"]
 
 
-class TorchEnsemble(Ensemble):
+class TorchEnsemble(ArrayEnsemble):
     """Deep members of one specification, in the order of their partitions.
 
     Parameters
@@ -30,6 +30,8 @@ class TorchEnsemble(Ensemble):
     members : sequence of MemberState
         One per partition.
     """
+
+    family: ClassVar[str] = "torch"
 
     def __init__(self, spec: TorchSpec, members: Sequence[MemberState]) -> None:
         self.spec = spec
@@ -87,3 +89,34 @@ class TorchEnsemble(Ensemble):
         for index, member in zip(which, members.members, strict=True):
             copy[index] = member
         return TorchEnsemble(self.spec, copy)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything as JSON values and arrays named ``member/tensor``."""
+        meta = {
+            "spec": self.spec.to_json(),
+            "members": [{"index": m.index, "failure": m.failure} for m in self.members],
+        }
+        arrays = {
+            f"{place}/{name}": np.asarray(array)
+            for place, member in enumerate(self.members)
+            for name, array in member.tensors.items()
+        }
+        return meta, arrays
+
+    @classmethod
+    def restore(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TorchEnsemble:
+        """Rebuild what `export` returned."""
+        tensors: list[dict[str, NDArray[Any]]] = [{} for _ in meta["members"]]
+        for key, array in arrays.items():
+            place, _, name = key.partition("/")
+            tensors[int(place)][name] = np.array(array)
+        members = [
+            MemberState(entry["index"], own, entry["failure"])
+            for entry, own in zip(meta["members"], tensors, strict=True)
+        ]
+        return cls(TorchSpec.from_json(meta["spec"]), members)
+
+
+def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TorchEnsemble:
+    """Return the ensemble that `TorchEnsemble.export` described."""
+    return TorchEnsemble.restore(meta, arrays)

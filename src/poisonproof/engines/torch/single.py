@@ -115,7 +115,7 @@ def _ordered(x: Tensor) -> Tensor:
 
 
 def _host(state: dict[str, Tensor], rows: MemberRows) -> dict[str, NDArray[Any]]:
-    host = {name: np.array(value.detach().cpu().contiguous()) for name, value in state.items()}
+    host = {name: value.detach().cpu().contiguous().numpy().copy() for name, value in state.items()}
     return {**host, "normalise.mean": rows.mean.numpy(), "normalise.std": rows.std.numpy()}
 
 
