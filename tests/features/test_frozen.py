@@ -158,5 +158,7 @@ def test_a_frozen_pipeline_maps_as_its_steps_do_and_says_that_it_learns_nothing(
 
 
 def test_a_frozen_pipeline_refuses_steps_that_learn() -> None:
-    with pytest.raises(GuaranteeError, match="StandardScaler learns"):
-        make_frozen_pipeline(Deskew(), StandardScaler()).fit(images(3))
+    pipeline = make_frozen_pipeline(Deskew(), StandardScaler())
+    for fit in (pipeline.fit, pipeline.fit_transform):
+        with pytest.raises(GuaranteeError, match="StandardScaler learns"):
+            fit(images(3))

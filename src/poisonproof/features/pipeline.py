@@ -37,6 +37,10 @@ class FrozenPipeline(Pipeline):
         super().fit(X, y, **params)
         return self
 
+    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Check that no step learns, and map `X`."""
+        return self.fit(X, y, **params).transform(X)
+
 
 def make_frozen_pipeline(*steps: Any) -> FrozenPipeline:
     """Return a `FrozenPipeline` of these maps, named as `sklearn.pipeline.make_pipeline` does.

@@ -132,7 +132,7 @@ class KernelMembers(StackedMembers):
         unit = support.values.dtype.type(2.0 ** _KERNEL_BITS[self.settings["precision"]])
         products = np.empty((self._tile_rows(), len(asked)), dtype=support.values.dtype)
         integers = np.empty(products.shape)
-        turned = asked.values.T
+        turned = np.ascontiguousarray(asked.values.T)
         sums = _Sums(self._readouts, len(asked))
         for tile in self._tiles:
             here, size = slice(tile.start, tile.stop), tile.stop - tile.start

@@ -59,7 +59,7 @@ class LinearMembers(StackedMembers):
         asked_scales = asked.scales
         products = np.empty((self._tile_rows(), len(asked)), dtype=weights.values.dtype)
         scores = np.empty(products.shape)
-        turned = asked.values.T
+        turned = np.ascontiguousarray(asked.values.T)
         for tile in self._tiles:
             here, size = slice(tile.start, tile.stop), tile.stop - tile.start
             np.matmul(weights.values[here], turned, out=products[:size])

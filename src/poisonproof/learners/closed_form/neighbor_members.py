@@ -55,7 +55,7 @@ class NeighborMembers(StackedMembers):
         scales = asked.scales if self.settings["metric"] == "euclidean" else np.ones(len(asked))
         products = np.empty((self._tile_rows(), len(asked)), dtype=values.dtype)
         closeness = np.empty(products.shape)
-        turned = asked.values.T
+        turned = np.ascontiguousarray(asked.values.T)
         nearest = _Nearest(self.settings["n_neighbors"], len(asked))
         for tile in self._tiles:
             here, size = slice(tile.start, tile.stop), tile.stop - tile.start
