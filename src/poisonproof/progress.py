@@ -41,6 +41,7 @@ class RichProgress:
     def __init__(self) -> None:
         try:
             from rich import progress as bars  # noqa: PLC0415 - an extra
+            from rich.console import Console  # noqa: PLC0415
         except ImportError as error:
             raise MissingExtraError("rich", "cli") from error
         self._bars = bars.Progress(
@@ -50,6 +51,7 @@ class RichProgress:
             bars.TextColumn("{task.fields[rate]}"),
             bars.TimeElapsedColumn(),
             bars.TimeRemainingColumn(),
+            console=Console(stderr=True),
             transient=True,
         )
 
