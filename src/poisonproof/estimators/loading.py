@@ -13,9 +13,10 @@ from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.dpa import DPAClassifier
 from poisonproof.estimators.saving import PLAIN_PARAMETERS
 from poisonproof.estimators.ssdpa import SSDPAClassifier
+from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import StoreError
 from poisonproof.partition import partitioner_from_specification
-from poisonproof.store import decode_ensemble, decode_object, read_model
+from poisonproof.store import decode_ensemble, decode_object, fingerprint, read_model
 
 __all__ = ["load"]
 
@@ -81,7 +82,30 @@ def _rebuild(manifest: dict[str, Any], files: dict[str, bytes], trusted: tuple[s
         manifest["ensemble"], files, classes, classifier.random_state, trusted
     )
     classifier.failures_ = classifier.ensemble_.failures()
+    _check_agreement(manifest, classifier)
     return classifier
+
+
+def _check_agreement(manifest: dict[str, Any], classifier: PartitionAggregation) -> None:
+    """Raise `StoreError` if the parts of a model are not parts of one model."""
+    check_random_state(classifier.random_state)
+    sizes = {
+        "n_partitions": classifier.n_partitions,
+        "the partitioner": classifier.partitioner_.n_partitions,
+        "partition_sizes": len(classifier.partition_sizes_),
+        "partition_digests": len(classifier.partition_digests_),
+        "member_digests": len(manifest["member_digests"]),
+        "the ensemble": len(classifier.ensemble_),
+    }
+    if len(set(sizes.values())) != 1:
+        raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
+    if type(manifest["n_features_in"]) not in (int, type(None)):
+        raise StoreError(f"n_features_in must be a number, got {manifest['n_features_in']!r}.")
+    if manifest["fingerprint"]["packages"] != fingerprint()["packages"]:
+        return  # digests cover the state as the library that made it wrote it
+    for index, digest in enumerate(classifier.ensemble_.digests()):
+        if digest != manifest["member_digests"][index]:
+            raise StoreError(f"member {index} is not the member that was saved.")
 
 
 def decode_classes(entry: dict[str, Any]) -> NDArray[Any]:
@@ -89,4 +113,7 @@ def decode_classes(entry: dict[str, Any]) -> NDArray[Any]:
     dtype = np.dtype(entry["dtype"])
     if dtype.kind not in "biufU":
         raise StoreError(f"labels of type {dtype} are not allowed in a model.")
-    return np.asarray(entry["values"], dtype=dtype)
+    classes = np.asarray(entry["values"], dtype=dtype)
+    if classes.ndim != 1 or not np.array_equal(classes, np.unique(classes)):
+        raise StoreError(f"the manifest's classes are not a sorted label set: {entry['values']!r}.")
+    return classes

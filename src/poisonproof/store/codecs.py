@@ -23,7 +23,15 @@ from poisonproof.store.trees import check_trees
 
 __all__ = ["decode_ensemble", "decode_object", "encode_ensemble", "encode_object"]
 
-TRUSTED = ("sklearn.tree._tree.Tree", "poisonproof.engines.torch.learner.TorchLearner")
+TRUSTED = (
+    "sklearn.tree._tree.Tree",
+    "sklearn.neighbors._kd_tree.KDTree",
+    "sklearn.neighbors._ball_tree.BallTree",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.metrics._dist_metrics.ManhattanDistance64",
+    "sklearn.metrics._dist_metrics.ChebyshevDistance64",
+    "poisonproof.engines.torch.learner.TorchLearner",
+)
 """Types that skops does not trust and that are checked here after loading (see `check_trees`)."""
 
 _RESTORERS = {
@@ -132,7 +140,7 @@ def _decode_member(
     item: Any, estimator: Any, classes: NDArray[Any], seed: int, index: int
 ) -> Member:
     if isinstance(item, dict):
-        if isinstance(item.get("constant"), int) and 0 <= item["constant"] < len(classes):
+        if type(item.get("constant")) is int and 0 <= item["constant"] < len(classes):
             return ConstantMember(item["constant"])
         if "abstains" in item and isinstance(item["abstains"], str | None):
             return AbstainingMember(item["abstains"])

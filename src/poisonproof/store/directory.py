@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ __all__ = ["read_model", "write_model"]
 FORMAT = "poisonproof-model"
 VERSION = 1
 MANIFEST = "manifest.json"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def write_model(
@@ -79,8 +81,10 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 
 
 def _read_checked(folder: Path, name: str, entry: Any) -> bytes:
-    if name != Path(name).name or name in {"", ".", "..", MANIFEST}:
+    if not _PLAIN_NAME.fullmatch(name) or name == MANIFEST:
         raise StoreError(f"{folder / MANIFEST} names {name!r}, which is not a plain file name.")
+    if (folder / name).is_symlink():
+        raise StoreError(f"{folder / name} is a link; a model holds its files itself.")
     try:
         data = (folder / name).read_bytes()
     except OSError as error:
