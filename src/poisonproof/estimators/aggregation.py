@@ -27,6 +27,7 @@ from poisonproof.certificates.threats import (
 from poisonproof.engines.local import train
 from poisonproof.estimators.saving import save
 from poisonproof.estimators.surroundings import refuse_learned_steps
+from poisonproof.estimators.tags import input_tags
 from poisonproof.estimators.training_rows import check_training_rows, updated_data
 from poisonproof.estimators.validation import check_random_state, check_samples, finite_rows
 from poisonproof.exceptions import (
@@ -262,8 +263,7 @@ class PartitionAggregation(ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        first = get_tags(self._template() if self.features is None else self.features)
-        tags.input_tags = first.input_tags
+        tags.input_tags = input_tags(self._template() if self.features is None else self.features)
         tags.input_tags.pairwise = False
         return tags
 

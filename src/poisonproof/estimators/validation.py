@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import get_tags
+from sklearn.utils import assert_all_finite, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
@@ -120,6 +120,7 @@ def check_labels(y: Any, *, declared: bool) -> NDArray[Any]:
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
         labels = labels.astype(str)
     if not declared:
+        assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
     return labels
 

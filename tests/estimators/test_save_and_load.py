@@ -1,0 +1,195 @@
+"""A saved classifier votes, certifies and describes itself as before."""
+
+from __future__ import annotations
+
+import json
+import pickletools
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+
+from poisonproof import DPAClassifier, SSDPAClassifier, load
+from poisonproof.exceptions import InvalidInputError, StoreError
+
+X, y = load_digits(return_X_y=True)
+X, y, X_test = X[:600], y[:600], X[1300:1400]
+
+
+def ensemble(estimator: Any, **parameters: Any) -> DPAClassifier:
+    return DPAClassifier(estimator, 8, classes=range(10), **parameters)
+
+
+MODELS = {
+    "tree": ensemble(DecisionTreeClassifier(max_depth=6)),
+    "forest": ensemble(RandomForestClassifier(3)),
+    "naive-bayes": ensemble(GaussianNB(), random_state=7),
+    "neighbours": ensemble(KNeighborsClassifier(1)),
+    "ball-tree": ensemble(KNeighborsClassifier(1, algorithm="ball_tree")),
+    "svc": ensemble(SVC()),
+    "pipeline": ensemble(make_pipeline(StandardScaler(), LogisticRegression(max_iter=9))),
+    "pixel-sum": ensemble(GaussianNB(), partitioner="pixel_sum", n_jobs=2),
+    "semi-supervised": SSDPAClassifier(KNeighborsClassifier(1), PCA(9), 8, classes=range(10)),
+    "undeclared": DPAClassifier(GaussianNB(), 8),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_loaded_model_is_the_saved_one(name: str, tmp_path: Path) -> None:
+    saved = MODELS[name].fit(X, y)
+    saved.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert type(loaded) is type(saved)
+    assert np.array_equal(loaded.votes(X_test), saved.votes(X_test))
+    assert loaded.certify(X_test).equals(saved.certify(X_test))
+    assert loaded.ensemble_.digests() == saved.ensemble_.digests()
+    assert np.array_equal(loaded.partition_sizes_, saved.partition_sizes_)
+    assert loaded.classes_.dtype == saved.classes_.dtype
+    assert repr(loaded.get_params()["estimator"]) == repr(saved.get_params()["estimator"])
+    assert loaded.random_state == saved.random_state
+
+
+def test_text_labels_feature_names_and_failures_survive(tmp_path: Path) -> None:
+    names = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay"])
+    frame = pd.DataFrame(X, columns=[f"pixel {i}" for i in range(64)])
+    saved = DPAClassifier(GaussianNB(), 8, classes=names.tolist()).fit(frame, names[y])
+    saved.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.feature_names_in_.tolist() == frame.columns.tolist()
+    assert loaded.predict(frame[:5]).tolist() == saved.predict(frame[:5]).tolist()
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(frame.rename(columns={"pixel 3": "price"}))
+
+
+def test_empty_one_class_and_failed_members_survive(tmp_path: Path) -> None:
+    few = DPAClassifier(SVC(), 30, classes=range(10))
+    with pytest.warns(UserWarning, match="larger than"):
+        few.fit(X[:20], y[:20])
+    few.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert np.array_equal(loaded.votes(X_test), few.votes(X_test))
+    assert loaded.ensemble_.digests() == few.ensemble_.digests()
+
+
+def test_a_loaded_model_has_no_rows_to_update(tmp_path: Path) -> None:
+    ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
+    with pytest.raises(InvalidInputError, match="without its training rows"):
+        load(tmp_path / "model").update(add=(X[:1], y[:1]))
+
+
+def test_an_unfitted_model_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="not fitted"):
+        ensemble(GaussianNB()).save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_file_of_a_model_is_a_pickle(tmp_path: Path) -> None:
+    ensemble(RandomForestClassifier(2)).fit(X, y).save(tmp_path / "model")
+    contents = {}
+    for path in (tmp_path / "model").iterdir():
+        contents[path.name] = path.read_bytes()
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                contents |= {name: archive.read(name) for name in archive.namelist()}
+    assert len(contents) > 5
+    for name, content in contents.items():
+        assert not _is_pickle(content), name
+
+
+def _is_pickle(content: bytes) -> bool:
+    try:
+        operations = [operation.name for operation, _, _ in pickletools.genops(content)]
+    except Exception:
+        return False
+    return bool(operations) and operations[-1] == "STOP"
+
+
+class Bystander(ClassifierMixin, BaseEstimator):
+    """A classifier from outside scikit-learn."""
+
+    def fit(self, X: Any, y: Any) -> Bystander:
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return np.full(len(X), self.classes_[0])
+
+
+def test_foreign_types_are_loaded_only_when_named(tmp_path: Path) -> None:
+    saved = ensemble(Bystander()).fit(X, y)
+    saved.save(tmp_path / "model")
+    name = f"{Bystander.__module__}.{Bystander.__qualname__}"
+    with pytest.raises(StoreError, match=name):
+        load(tmp_path / "model")
+    loaded = load(tmp_path / "model", trusted=[name])
+    assert np.array_equal(loaded.votes(X_test), saved.votes(X_test))
+
+
+def test_the_manifest_describes_what_decides_the_bits(tmp_path: Path) -> None:
+    ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
+    manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
+    assert manifest["fingerprint"]["packages"]["scikit-learn"]
+    assert manifest["partitioner"]
+    assert len(manifest["member_digests"]) == 8
+    assert manifest["classes"]["values"] == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["classifier"], "Popen"),
+        (["classes"], {"dtype": "|O", "values": [0]}),
+        (["classes"], {"dtype": "<i8", "values": [[0]]}),
+        (["classes", "values"], [0, 1]),
+        (["ensemble", "kind"], "os.system"),
+        (["ensemble", "members"], []),
+        (["ensemble", "members"], [{"constant": 99}] * 8),
+        (["ensemble", "members"], [{"constant": -5}] * 8),
+        (["ensemble", "members"], "abc"),
+        (["partition_sizes"], [1]),
+        (["parameters", "n_partitions"], 9),
+        (["parameters", "random_state"], None),
+        (["partitioner"], {"name": "os.system"}),
+        (["n_features_in"], "64"),
+        (["parameters"], {}),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(path: list[str], value: Any, tmp_path: Path) -> None:
+    ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
+    file = tmp_path / "model" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    entry = manifest
+    for key in path[:-1]:
+        entry = entry[key]
+    entry[path[-1]] = value
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(StoreError):
+        load(tmp_path / "model")
+
+
+def test_members_that_are_not_the_ones_that_were_saved_are_refused(tmp_path: Path) -> None:
+    """Files of one model with the manifest of another, digests adjusted."""
+    ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
+    ensemble(GaussianNB()).fit(X, np.roll(y, 1)).save(tmp_path / "other")
+    manifests = [tmp_path / name / "manifest.json" for name in ("model", "other")]
+    mine, other = (json.loads(file.read_text()) for file in manifests)
+    (tmp_path / "other" / "members.skops").replace(tmp_path / "model" / "members.skops")
+    mine["files"]["members.skops"] = other["files"]["members.skops"]
+    manifests[0].write_text(json.dumps(mine))
+    with pytest.raises(StoreError, match="member"):
+        load(tmp_path / "model")
