@@ -1,0 +1,51 @@
+"""Training sets of realistic shapes for the guarantee tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows to train on and rows to ask about."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    classes: list[Any]
+
+
+@cache
+def data(name: str) -> Data:
+    return {"digits": _digits, "integers": _integers, "cancer": _cancer, "images": _images}[name]()
+
+
+def _digits() -> Data:
+    X, y = load_digits(return_X_y=True)
+    return Data(X[:1300], y[:1300], X[1300:1400], list(range(10)))
+
+
+def _integers() -> Data:
+    """The same rows in a container that holds integers only."""
+    digits = _digits()
+    return Data(digits.X.astype(np.int64), digits.y, digits.X_test, digits.classes)
+
+
+def _cancer() -> Data:
+    """Real-valued columns of very different scales."""
+    X, y = load_breast_cancer(return_X_y=True)
+    return Data(X[:480], y[:480], X[480:], [0, 1])
+
+
+def _images() -> Data:
+    """Images of 28 x 28 bytes, flat, as MNIST has them."""
+    X, y = load_digits(return_X_y=True)
+    coarse = (X * 15).astype(np.uint8).reshape(-1, 8, 8)
+    fine = np.pad(coarse.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
+    flat = fine.reshape(len(y), -1)
+    return Data(flat[:1500], y[:1500], flat[1500:1600], list(range(10)))

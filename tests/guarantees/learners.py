@@ -1,0 +1,64 @@
+"""Learners that misbehave in ways a member must survive."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+
+class GlobalStreamClassifier(ClassifierMixin, BaseEstimator):
+    """Draws from NumPy's and Python's global streams, when fitted and when asked."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        X = validate_data(self, X)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        means = [X[codes == index].mean(axis=0) for index in range(len(self.classes_))]
+        noise = np.random.normal(size=(len(means), X.shape[1]))  # noqa: NPY002
+        self.centres_ = np.array(means) + noise * random.random()
+        return self
+
+    def predict(self, X: Any) -> Any:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False)
+        distances = ((X[:, None] - self.centres_) ** 2).sum(axis=2)
+        noise = np.random.uniform(0.5, 1, size=distances.shape)  # noqa: NPY002
+        return self.classes_[np.argmin(distances * noise, axis=1)]
+
+
+class FussyClassifier(ClassifierMixin, BaseEstimator):
+    """Raises on a partition that holds a value above `limit`; else votes the largest label."""
+
+    def __init__(self, limit: float = 100.0) -> None:
+        self.limit = limit
+
+    def fit(self, X: Any, y: Any) -> Self:
+        X = validate_data(self, X)
+        if X.max() > self.limit:
+            raise ValueError(f"{X.max()} is too large for the learner at {id(self):#x}")
+        self.classes_ = np.unique(y)
+        self.rows_ = np.array(X)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False)
+        return np.full(len(X), self.classes_[-1])
+
+
+class OverwritingClassifier(ClassifierMixin, BaseEstimator):
+    """Centres rows in place, as a careless learner does, when fitted and when asked."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.mean_ = X.mean(axis=0)
+        X -= self.mean_
+        self.centres_ = np.array([X[codes == i].mean(axis=0) for i in range(len(self.classes_))])
+        return self
+
+    def predict(self, X: Any) -> Any:
+        X -= self.mean_
+        return self.classes_[((X[:, None] - self.centres_) ** 2).sum(axis=2).argmin(axis=1)]

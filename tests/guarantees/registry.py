@@ -1,0 +1,82 @@
+"""Every learner and engine that owes the guarantee: one line each.
+
+To put a new one under all tests of this folder, add a `Case`. There is no tolerance to choose:
+members keep their bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+
+from poisonproof import DPAClassifier, SSDPAClassifier
+
+from .data import Data, data
+from .learners import GlobalStreamClassifier
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of classifier on one training set.
+
+    Attributes
+    ----------
+    name : str
+        Shown in the test's id.
+    classifier : estimator
+        Unfitted; `classes` is filled in.
+    dataset : str
+        A name of `data`.
+    whole : bool
+        Whether rows must hold whole numbers.
+    """
+
+    name: str
+    classifier: Any
+    dataset: str = "digits"
+    whole: bool = False
+
+    @property
+    def data(self) -> Data:
+        return data(self.dataset)
+
+    def make(self, **parameters: Any) -> Any:
+        """Return a fresh classifier with declared classes."""
+        declared = {"classes": self.data.classes, **parameters}
+        return clone(self.classifier).set_params(**declared)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
+
+CASES = [
+    Case("tree", DPAClassifier(DecisionTreeClassifier(), 20)),
+    Case("tree-on-integers", DPAClassifier(DecisionTreeClassifier(), 20), "integers"),
+    Case("naive-bayes", DPAClassifier(GaussianNB(), 20), "integers"),
+    Case("neighbours", DPAClassifier(KNeighborsClassifier(1), 20), "integers"),
+    Case("logistic-regression", DPAClassifier(_SCALED_LR, 8), "cancer"),
+    Case("svc", DPAClassifier(SVC(), 20)),
+    Case("random-forest", DPAClassifier(RandomForestClassifier(5), 10), "cancer"),
+    Case("sgd", DPAClassifier(SGDClassifier(max_iter=5, tol=None), 10), "images"),
+    Case("mlp", DPAClassifier(MLPClassifier((16,), max_iter=5), 8)),
+    Case("global-streams", DPAClassifier(GlobalStreamClassifier(), 20)),
+    Case("pixel-sum", DPAClassifier(GaussianNB(), 20, partitioner="pixel_sum"), whole=True),
+    Case("ss-neighbours", SSDPAClassifier(KNeighborsClassifier(1), PCA(20), 20), "images"),
+    Case("ss-tree", SSDPAClassifier(DecisionTreeClassifier(), None, 20)),
+]
+
+INSERT_DELETE_CASES = [case for case in CASES if "insert_delete" in case.classifier.threats]

@@ -1,0 +1,26 @@
+"""The public names: adding one is a decision, losing one breaks users."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import poisonproof
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(poisonproof.__all__) == [
+        "Certificates", "DPAClassifier", "SSDPAClassifier", "certify_scores", "certify_votes",
+        "load",
+    ]  # fmt: skip
+    assert all(hasattr(poisonproof, name) for name in poisonproof.__all__)
+    assert set(poisonproof.__all__) <= set(dir(poisonproof))
+
+
+def test_certificates_need_numpy_alone() -> None:
+    code = (
+        "import sys, poisonproof; poisonproof.certify_votes([[0, 1, 1]], 2);"
+        "print([m for m in ('sklearn', 'scipy', 'torch', 'joblib', 'pandas') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
