@@ -154,8 +154,8 @@ def main() -> int:
         results[case] = found
         print(
             f"{case:8} {found['rows']:9,} {found['cpu_seconds']:8.3f} "
-            f"{found['rows_per_second']:9,} {found['megabytes_per_second']:7.0f} {found['time_over_naive']:8.2f} "
-            f"{found['peak_mib']:9,}"
+            f"{found['rows_per_second']:9,} {found['megabytes_per_second']:7.0f} "
+            f"{found['time_over_naive']:8.2f} {found['peak_mib']:9,}"
         )
     broken = broken_promises(results)
     for promise in broken:
