@@ -81,7 +81,7 @@ def nin32():
 @pytest.fixture(scope="module")
 def stack():
     """Partitions of several batches each: lanes freeze at different steps."""
-    learner = TorchLearner("mlp", hidden=(256,), epochs=2, input_scale=1 / 255, normalize="none")
+    learner = TorchLearner("mlp", hidden=(256,), epochs=1, input_scale=1 / 255, normalize="none")
     return Setting(learner, (400, 520, 700, 610, 480, 0, 3), (784,))
 
 
@@ -168,5 +168,5 @@ def test_the_check_finds_nin_padded_to_the_longest_partition(nin28, monkeypatch)
         monkeypatch.setattr(Lanes, "batch", padded)
         return fitted(nin28.learner, parts, nin28.shape, n_jobs=2)
 
-    parts, touched = attacked(nin28.parts, insert)
-    assert changed(leaky(nin28.parts), leaky(parts), nin28.X) > {touched}
+    parts, touched = attacked(nin28.parts[:2], insert)
+    assert changed(leaky(nin28.parts[:2]), leaky(parts), nin28.X) > {touched}

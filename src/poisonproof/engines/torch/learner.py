@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.engines.torch.checkpoint import Checkpoints
@@ -71,7 +71,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
         ``"crop"``, ``"crop-flip"``, ``"strong"``, or its own rule.
     normalize : {"partition", "none", "fixed"}
         Mean and standard deviation of the member's own rows (per channel of images, per feature
-        of vectors), or the numbers `mean` and `std`.
+        of vectors), or the numbers `mean` and `std`. A feature that hardly varies within a small
+        partition is blown up elsewhere: features of one scale do better with ``"none"``.
     input_scale : float
         Multiplies every value first, whatever its dtype.
     seed_rule : {"partition", "shared"}
@@ -104,7 +105,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
     --------
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> alone = TorchLearner("linear", epochs=5, learning_rate=0.1).fit(X[:500], y[:500])
+    >>> alone = TorchLearner("mlp", epochs=10, input_scale=1 / 16, normalize="none")
+    >>> alone = alone.fit(X[:500], y[:500])
     >>> bool(alone.score(X[500:700], y[500:700]) > 0.8)
     True
     """
@@ -254,12 +256,13 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
         return TorchEnsemble(spec, states)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> TorchLearner:
-        """Train one network on all rows, in the order given."""
+        """Train one network on all rows, in the order given, in a stack of one."""
         array = np.asarray(X)
         self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
         self.n_features_in_ = int(np.prod(array.shape[1:]))
         one: Any = _OnePartition(array, codes.astype(np.int64))
-        self.ensemble_ = self.fit_members(one, [0], max(2, len(self.classes_)), self.random_state)
+        alone: TorchLearner = clone(self).set_params(stack_width=1)
+        self.ensemble_ = alone.fit_members(one, [0], max(2, len(self.classes_)), self.random_state)
         if failures := self.ensemble_.failures():
             raise InvalidInputError(f"Training failed: {failures[0]}.")
         return self

@@ -11,7 +11,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
