@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def run(images: Any, mapped: tuple[Any, Any], k: int, n_jobs: int, peak: float) 
     times: dict[str, float] = {}
     with timed(times, "partition"):
         data = partition_data(images.x_train, images.y_train, PixelSum(n_partitions=k))
-    data = type(data)(train, data.y, data.order, data.offsets)
+    data = replace(data, X=train)
     with timed(times, "fit"):
         members = kernel_ridge().fit_members(
             data, range(k), 10, 0, n_jobs=n_jobs, progress=Silent()

@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ def main() -> None:
     frozen = features(options.n_jobs)
     train, test = frozen.transform(images.x_train), frozen.transform(images.x_test)
     data = partition_data(images.x_train, images.y_train, PixelSum(n_partitions=options.k))
-    data = type(data)(train, data.y, data.order, data.offsets)
-    doubled = type(data)(train.astype(np.float64), data.y, data.order, data.offsets)
+    data = replace(data, X=train)
+    doubled = replace(data, X=train.astype(np.float64))
     report: dict[str, Any] = {
         "command": f"python benchmarks/closed_form_vs_scikit.py --k {options.k} "
         f"--n-jobs {options.n_jobs}",

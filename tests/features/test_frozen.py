@@ -82,6 +82,19 @@ def test_one_row_alone_has_the_same_features(name) -> None:
         assert alone.tobytes() == together[row : row + 1].tobytes()
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", [n for n in MAPS if n != "ngrams"])
+def test_a_row_that_is_not_finite_spoils_itself_only(name, value) -> None:
+    transformer, rows, _ = MAPS[name]
+    X = rows(300).astype(np.float64)
+    clean = transformer.transform(X)
+    X[7].flat[400 % X[7].size] = value
+    features = transformer.transform(X)
+    others = np.arange(300) != 7
+    assert features[others].tobytes() == clean[others].tobytes()
+    assert not np.isfinite(features[7]).all()
+
+
 @pytest.mark.parametrize("name", [n for n in MAPS if n != "ngrams"])
 def test_workers_change_nothing(name) -> None:
     transformer, rows, _ = MAPS[name]

@@ -69,17 +69,22 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
         starts = range(0, max(len(rows), 1), _CHUNK)
         workers = min(effective_n_jobs(getattr(self, "n_jobs", None)), len(starts))
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-            first = self._map_chunk(_filled_up(rows, 0))
+            first = self._mapped_chunk(rows, 0)
             mapped = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
             mapped[:_CHUNK] = first[: len(rows)]
 
             def fill(start: int) -> None:
-                chunk = self._map_chunk(_filled_up(rows, start))
+                chunk = self._mapped_chunk(rows, start)
                 mapped[start : start + _CHUNK] = chunk[: len(rows) - start]
 
             for _ in pool.map(fill, starts[1:]):
                 pass
         return mapped
+
+    def _mapped_chunk(self, rows: NDArray[Any], start: int) -> NDArray[np.float32]:
+        # NaN and infinity stay within their row; the member that trains on it says so.
+        with np.errstate(all="ignore"):
+            return self._map_chunk(_filled_up(rows, start))
 
     def _check_parameters(self) -> None:
         """Raise InvalidInputError for parameters that make no sense."""

@@ -34,7 +34,7 @@ class RandomFourier(FrozenTransformer):
     Guarantee
     ---------
     The result for a row is a function of that row alone, bit for bit: products of rows and
-    directions are exact (see `exact_rows`).
+    directions are exact (see `exact_rows`). A row that is not finite becomes NaN.
 
     Examples
     --------
@@ -84,13 +84,15 @@ class RandomFourier(FrozenTransformer):
         directions, phases = _directions(
             int(self.seed), int(self.n_components), rows.shape[1], float(self.gamma)
         )
-        exact = exact_rows(rows)
+        finite = np.isfinite(rows).all(axis=1)
+        exact = exact_rows(np.where(finite[:, np.newaxis], rows, 0))
         angles = exact_product(exact, directions)
         angles *= exact.scales[:, np.newaxis]
         angles *= directions.scales
         angles += phases
         waves: NDArray[np.float32] = np.cos(angles).astype(np.float32)
         waves *= np.float32(np.sqrt(2.0 / self.n_components))
+        waves[~finite] = np.nan
         return waves
 
 

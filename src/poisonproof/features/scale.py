@@ -72,5 +72,4 @@ class FixedScale(FrozenTransformer):
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         scaled = rows.astype(np.float64) - np.asarray(self.shift, dtype=np.float64)
         scaled /= np.asarray(self.scale, dtype=np.float64)
-        with np.errstate(over="ignore"):
-            return scaled.astype(np.float32)
+        return scaled.astype(np.float32)

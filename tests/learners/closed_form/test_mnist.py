@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from poisonproof.datasets.images import import_images, load_images
 from poisonproof.evaluation import clean_accuracy, median_radius
 from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
 from poisonproof.learners.closed_form import KernelRidgeClassifier
-from poisonproof.partition import PartitionedData, PixelSum, partition_data
+from poisonproof.partition import PixelSum, partition_data
 
 from .partitions import asked, trained
 
@@ -38,7 +39,7 @@ def mnist(tmp_path_factory):
 def test_median_radius_and_clean_accuracy_on_all_test_images(mnist, k, median, clean) -> None:
     images, train, test = mnist
     cut = partition_data(images.x_train, images.y_train, PixelSum(n_partitions=k))
-    data = PartitionedData(train, cut.y, cut.order, cut.offsets)
+    data = replace(cut, X=train)
     learner = KernelRidgeClassifier(gamma=2.0, alpha=0.01, precision="single")
     certificates = certify_votes(asked(trained(learner, data, n_jobs=2), test, n_jobs=2), 10)
     assert median_radius(certificates, images.y_test) >= median

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -38,6 +40,18 @@ def test_memory_changes_nothing(learner, data) -> None:
     small = trained(learner.set_params(max_bytes=1), train)
     large = small.with_memory(2**32)
     np.testing.assert_array_equal(asked(small, X_test), asked(large, X_test))
+
+
+def test_votes_need_no_more_than_the_working_memory(learner, data) -> None:
+    train, X_test = data
+    members = trained(learner.set_params(max_bytes=2**24), train)
+    many = np.tile(X_test, (5, 1))
+    asked(members, many[:64])
+    tracemalloc.start()
+    votes = asked(members, many)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - votes.nbytes <= 2**24
 
 
 def test_votes_on_a_row_do_not_depend_on_the_rows_asked_with_it(learner, data) -> None:

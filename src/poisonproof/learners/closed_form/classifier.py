@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -21,6 +21,7 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
 from poisonproof.learners.closed_form.lifts import lifted_columns, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.rows import blocks, canonical_order, n_features, problems
 from poisonproof.learners.closed_form.stacked import StackedMembers
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.values import take_canonical
@@ -31,7 +32,6 @@ __all__ = ["MAX_BYTES", "ClosedFormClassifier"]
 MAX_BYTES = 2**28
 """Working memory for votes unless told otherwise, in bytes."""
 
-_BLOCK_ROWS = 4096
 # Raise whenever the same partition and parameters would give other bits than before.
 _ARITHMETIC = 1
 
@@ -110,8 +110,8 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         is random.
         """
         self._check_weights_allowed(data.sample_weight)
-        settings = self._settings(_n_features(data.X), n_classes)
-        blocks = list(_blocks(data, which))
+        settings = self._settings(n_features(data.X), n_classes)
+        parts_of_data = list(blocks(data, which))
         parts: list[MemberParts] = []
         progress.start(len(which), "Training")
         try:
@@ -120,7 +120,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
                 ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool,
             ):
                 fit = partial(self._fit_block, data, settings)
-                for fitted in pool.map(fit, blocks):
+                for fitted in pool.map(fit, parts_of_data):
                     parts.extend(fitted)
                     progress.advance(len(fitted))
         finally:
@@ -159,17 +159,17 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         """
         X = np.array(samples, dtype=np.float64, order="C") + 0.0
         weights = np.ones(len(y)) if weight is None else np.array(weight, dtype=np.float64)
-        problems = _problems(X, weights, owner)
-        order = _canonical_order(X, y, weights, owner)
-        order = order[(weights[order] > 0) & ~np.isin(owner[order], list(problems))]
+        failed = problems(X, weights, owner)
+        order = canonical_order(X, y, weights, owner)
+        order = order[(weights[order] > 0) & ~np.isin(owner[order], list(failed))]
         X, y, weights, owner = X[order], y[order], weights[order], owner[order]
         ends = np.cumsum(np.bincount(owner, minlength=n_members)).tolist()
         with np.errstate(all="ignore"):
             prepared = self._prepared_or_none(X, settings)
             results: list[MemberParts | Exception] = []
             for member, (start, stop) in enumerate(pairwise([0, *ends])):
-                if member in problems:
-                    results.append(problems[member])
+                if member in failed:
+                    results.append(failed[member])
                     continue
                 here = slice(start, stop)
                 try:
@@ -308,53 +308,3 @@ class UnweightedClassifier(ClosedFormClassifier):
 def _abstaining(error: Exception) -> MemberParts:
     reason = f"{type(error).__name__}: {error}"
     return MemberParts(np.empty(0, dtype=np.int16), failure=reason)
-
-
-def _problems(
-    X: NDArray[np.float64], weights: NDArray[np.float64], owner: NDArray[np.intp]
-) -> dict[int, Exception]:
-    """Return why members cannot be fitted whose rows or weights are no numbers."""
-    problems: dict[int, Exception] = {}
-    good = np.isfinite(weights) & (weights >= 0)
-    for member in np.unique(owner[~good]).tolist():
-        problems[member] = InvalidInputError("sample_weight must be finite and not negative")
-    for member in np.unique(owner[~np.isfinite(X).all(axis=1)]).tolist():
-        problems[member] = InvalidRowsError("the partition holds NaN or infinity")
-    return problems
-
-
-def _canonical_order(
-    X: NDArray[np.float64],
-    y: NDArray[Any],
-    weights: NDArray[np.float64],
-    owner: NDArray[np.intp],
-) -> NDArray[np.intp]:
-    """Return the rows member after member, in an order that depends on their values only.
-
-    Rows of a member that tie are equal in every bit, so their order cannot matter.
-    """
-    record = np.concatenate(
-        [X, y.astype(np.float64)[:, np.newaxis], weights[:, np.newaxis]], axis=1
-    )
-    as_bytes = record.view(np.dtype((np.void, record.shape[1] * record.itemsize)))
-    by_value = np.argsort(as_bytes[:, 0], kind="stable")
-    return by_value[np.argsort(owner[by_value], kind="stable")]
-
-
-def _n_features(X: Any) -> int:
-    return int(np.prod(np.shape(X)[1:]))
-
-
-def _blocks(data: PartitionedData, which: Sequence[int]) -> Iterator[list[int]]:
-    """Group partitions so that a few thousand rows are gathered at once."""
-    block: list[int] = []
-    rows = 0
-    sizes = data.sizes
-    for index in which:
-        block.append(int(index))
-        rows += int(sizes[index])
-        if rows >= _BLOCK_ROWS:
-            yield block
-            block, rows = [], 0
-    if block:
-        yield block

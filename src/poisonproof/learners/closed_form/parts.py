@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MemberParts"]
+from poisonproof.exceptions import StoreError
+
+__all__ = ["MemberParts", "check_arrays"]
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,23 @@ class MemberParts:
                 sha.update(f"{name}{array.dtype.str}{array.shape}".encode())
                 sha.update(np.ascontiguousarray(array).tobytes())
         return sha.hexdigest()
+
+
+def check_arrays(like: MemberParts, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise `StoreError` unless the arrays have the names, shapes and types of a stack."""
+    wanted = {f"rows.{name}": array for name, array in like.rows.items()}
+    wanted |= {f"single.{name}": array[np.newaxis] for name, array in like.single.items()}
+    missing = {"offsets", "class_offsets", "classes", *wanted} - set(arrays)
+    if missing:
+        raise StoreError(f"The saved members lack the arrays {sorted(missing)}.")
+    sizes = {"rows": int(arrays["offsets"][-1]), "single": len(arrays["offsets"]) - 1}
+    for name, array in wanted.items():
+        found = arrays[name]
+        shape = (sizes[name.split(".")[0]], *array.shape[1:])
+        if found.shape != shape or found.dtype != array.dtype:
+            raise StoreError(
+                f"The saved array {name} has shape {found.shape} and type {found.dtype}, but "
+                f"{shape} and {array.dtype} belong to these members."
+            )
+    if arrays["class_offsets"][-1] != len(arrays["classes"]):
+        raise StoreError("The saved members' classes are cut off.")

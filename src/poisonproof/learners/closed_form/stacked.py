@@ -24,7 +24,7 @@ from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.features.exact import ExactRows, exact_rows
 from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.closed_form.lifts import lift, sample_matrix
-from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.parts import MemberParts, check_arrays
 from poisonproof.learners.closed_form.tiles import Tile, cut_tiles
 from poisonproof.progress import Progress
 
@@ -194,7 +194,8 @@ class StackedMembers(ArrayEnsemble):
     ) -> None:
         """Call `ask` on stretches of rows that fit into the working memory."""
         workers = effective_n_jobs(n_jobs)
-        per_row = 2 * len(self) + 16 * self.settings["n_columns"] + 16 * self._tile_rows()
+        # Bytes per test row: its votes, copies of the row, and columns of the tiles' arrays.
+        per_row = 2 * len(self) + 40 * self.settings["n_columns"] + 48 * self._tile_rows()
         lanes = self.max_bytes // (workers * per_row * _LANES)
         width = int(np.clip(lanes, 1, _WIDEST // _LANES)) * _LANES
         spans = [(start, min(start + width, n)) for start in range(0, n, width)]
@@ -256,7 +257,7 @@ class StackedMembers(ArrayEnsemble):
     @classmethod
     def restore(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Return the members that `export` described."""
-        _check_arrays(cls.like(meta["settings"]), arrays)
+        check_arrays(cls.like(meta["settings"]), arrays)
         cuts = arrays["class_offsets"]
         return cls(
             settings=dict(meta["settings"]),
@@ -279,26 +280,6 @@ def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
     if kind not in _KINDS:
         raise StoreError(f"Unknown kind of members {kind!r}; known are {sorted(_KINDS)}.")
     return _KINDS[kind].restore(meta, arrays)
-
-
-def _check_arrays(like: MemberParts, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise `StoreError` unless the arrays have the names, shapes and types of a stack."""
-    wanted = {f"rows.{name}": array for name, array in like.rows.items()}
-    wanted |= {f"single.{name}": array[np.newaxis] for name, array in like.single.items()}
-    missing = {"offsets", "class_offsets", "classes", *wanted} - set(arrays)
-    if missing:
-        raise StoreError(f"The saved members lack the arrays {sorted(missing)}.")
-    sizes = {"rows": int(arrays["offsets"][-1]), "single": len(arrays["offsets"]) - 1}
-    for name, array in wanted.items():
-        found = arrays[name]
-        shape = (sizes[name.split(".")[0]], *array.shape[1:])
-        if found.shape != shape or found.dtype != array.dtype:
-            raise StoreError(
-                f"The saved array {name} has shape {found.shape} and type {found.dtype}, but "
-                f"{shape} and {array.dtype} belong to these members."
-            )
-    if arrays["class_offsets"][-1] != len(arrays["classes"]):
-        raise StoreError("The saved members' classes are cut off.")
 
 
 def _padded(n: int) -> int:

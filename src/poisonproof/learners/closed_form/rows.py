@@ -1,0 +1,67 @@
+"""Training rows before they are fitted: checked, put in order and cut into blocks, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.partition.partitioned import PartitionedData
+
+__all__ = ["blocks", "canonical_order", "n_features", "problems"]
+
+_BLOCK_ROWS = 4096
+
+
+def problems(
+    X: NDArray[np.float64], weights: NDArray[np.float64], owner: NDArray[np.intp]
+) -> dict[int, Exception]:
+    """Return why members cannot be fitted whose rows or weights are no numbers."""
+    found: dict[int, Exception] = {}
+    good = np.isfinite(weights) & (weights >= 0)
+    for member in np.unique(owner[~good]).tolist():
+        found[member] = InvalidInputError("sample_weight must be finite and not negative")
+    for member in np.unique(owner[~np.isfinite(X).all(axis=1)]).tolist():
+        found[member] = InvalidRowsError("the partition holds NaN or infinity")
+    return found
+
+
+def canonical_order(
+    X: NDArray[np.float64],
+    y: NDArray[Any],
+    weights: NDArray[np.float64],
+    owner: NDArray[np.intp],
+) -> NDArray[np.intp]:
+    """Return the rows member after member, in an order that depends on their values only.
+
+    Rows of a member that tie are equal in every bit, so their order cannot matter.
+    """
+    record = np.concatenate(
+        [X, y.astype(np.float64)[:, np.newaxis], weights[:, np.newaxis]], axis=1
+    )
+    as_bytes = record.view(np.dtype((np.void, record.shape[1] * record.itemsize)))
+    by_value = np.argsort(as_bytes[:, 0], kind="stable")
+    return by_value[np.argsort(owner[by_value], kind="stable")]
+
+
+def n_features(X: Any) -> int:
+    """Return how many numbers a sample has, whatever its shape."""
+    return int(np.prod(np.shape(X)[1:]))
+
+
+def blocks(data: PartitionedData, which: Sequence[int]) -> Iterator[list[int]]:
+    """Group partitions so that a few thousand rows are gathered at once."""
+    block: list[int] = []
+    rows = 0
+    sizes = data.sizes
+    for index in which:
+        block.append(int(index))
+        rows += int(sizes[index])
+        if rows >= _BLOCK_ROWS:
+            yield block
+            block, rows = [], 0
+    if block:
+        yield block
