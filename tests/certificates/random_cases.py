@@ -69,7 +69,7 @@ def runoff_case(rng: Rng, targeted: bool = False) -> Outcome:
 
 def finite_aggregation_case(rng: Rng, targeted: bool = False) -> Outcome:
     n_classes = int(rng.integers(1, 5))
-    k, degree = [(3, 2), (4, 2), (5, 2), (2, 3), (3, 3), (2, 4), (6, 1)][rng.integers(7)]
+    k, degree = [(3, 2), (4, 2), (6, 2), (2, 3), (4, 3), (3, 4), (6, 1)][rng.integers(7)]
     spread = make_spread(k, degree, seed=int(rng.integers(1000)))
     types = plurality_types(n_classes)
     rows = rows_of_types(rng, types, spread.n_buckets)

@@ -45,37 +45,64 @@ def runoff_targeted_radius(
     ndarray of shape (h,)
         Radius in members; -1 where the target has won already.
     """
+    n_rows, n_classes = counts.shape
     n_members = ballots.first.shape[1]
-    if counts.shape[1] == 1:
-        return np.full(len(counts), -1, dtype=np.int64)
-    field = _field(ballots, counts.astype(np.int64), target)
+    if n_classes == 1:
+        return np.full(n_rows, -1, dtype=np.int64)
+    contest = _contest(ballots, counts.astype(np.int64), target)
     # All members ranking the target first is an attack of size k that succeeds.
-    fails = np.zeros(len(counts), dtype=np.int64)
-    succeeds = np.full(len(counts), n_members, dtype=np.int64)
-    while np.any(succeeds - fails > 1):
-        middle = (fails + succeeds) // 2
-        enough = (_best(field, middle[:, None]) >= 0).any(axis=1)
-        succeeds = np.where(enough, middle, succeeds)
-        fails = np.where(enough, fails, middle)
-    return np.where(labels == target, -1, fails)
+    shortest = np.full(n_rows, n_members, dtype=np.int64)
+    at_least = contest.at_least()
+    order = np.argsort(at_least, axis=1, kind="stable")
+    for rank in range(n_classes - 1):
+        rows = np.flatnonzero(at_least[np.arange(n_rows), order[:, rank]] < shortest)
+        if not len(rows):
+            break  # the opponents to come need even more
+        opponent = order[rows, rank]
+        fails = np.maximum(at_least[rows, opponent] - 1, 0)
+        shortest[rows] = _bisect(contest.against(rows, opponent), fails, shortest[rows])
+    return np.where(labels == target, -1, shortest - 1)
 
 
 @dataclass(frozen=True)
-class _Field:
-    """What the search needs: axis 0 rows, axis 1 opponents o, axis 2 third labels a."""
+class _Contest:
+    """The target against every opponent: axis 0 rows, axis 1 opponents o, axis 2 third labels a.
+
+    `against` picks one opponent per row; axis 1 is then gone.
+    """
 
     third: Ints  # n_a, 0 for a = t or a = o
-    over_opponent: Ints  # n_a + [a < o] - n_o, what o must gain on a; very negative for t and o
-    over_target: Ints  # n_a + [a < t] - n_t
+    over_opponent: Ints  # n_a + [a < o] - n_o, what o must gain on a; far below 0 for t and o
+    over_target: Ints  # n_a + [a < t] - n_t, what t must gain on a; likewise
     supporters: Ints  # members with first choice a that rank o before t
-    lead: Ints  # (rows, opponents) lead of o in the duel; very large for o = t
-    own: Ints  # (rows, 1) n_t
-    opponents: Ints  # (rows, opponents) n_o
-    abstaining: Ints  # (rows, 1)
-    penalty: int  # more than any lead
+    lead: Ints  # (rows, opponents) lead of o in the duel; far above 0 for o = t
+    opponent: Ints  # (rows, opponents) n_o
+    target: Ints  # (rows,) n_t
+    abstaining: Ints  # (rows,)
+    far: int  # more than any difference of votes
+
+    def at_least(self) -> Ints:
+        """Return a number of changes without which no gap closes, (rows, opponents)."""
+        gaps = np.maximum(self.over_opponent.max(axis=2), self.over_target.max(axis=2))
+        least: Ints = -(-np.maximum(np.maximum(gaps, self.lead), 0) // 2)
+        return least
+
+    def against(self, rows: Ints, opponent: Ints) -> _Contest:
+        """Return some rows with one opponent each."""
+        return _Contest(
+            third=self.third[rows, opponent],
+            over_opponent=self.over_opponent[rows, opponent],
+            over_target=self.over_target[rows, opponent],
+            supporters=self.supporters[rows, opponent],
+            lead=self.lead[rows, opponent],
+            opponent=self.opponent[rows, opponent],
+            target=self.target[rows],
+            abstaining=self.abstaining[rows],
+            far=self.far,
+        )
 
 
-def _field(ballots: Ballots, counts: Ints, target: Ints) -> _Field:
+def _contest(ballots: Ballots, counts: Ints, target: Ints) -> _Contest:
     n_rows, n_classes = counts.shape
     n_members = ballots.first.shape[1]
     far = 16 * (n_members + 1)
@@ -87,57 +114,63 @@ def _field(ballots: Ballots, counts: Ints, target: Ints) -> _Field:
             ballots, np.full(n_rows, opponent), target, counts
         )
     lead[np.arange(n_rows), target] = far
-    own = np.take_along_axis(counts, target[:, None], axis=1)
+    own = counts[np.arange(n_rows), target]
     excluded = np.eye(n_classes, dtype=np.bool_) | (classes == target[:, None])[:, None, :]
-    ties_opponent, ties_target = classes < classes[:, None], classes < target[:, None]
-    over_opponent = counts[:, None, :] + ties_opponent - counts[:, :, None]
-    over_target = (counts + ties_target - own)[:, None, :]
-    return _Field(
+    over_opponent = counts[:, None, :] + (classes < classes[:, None]) - counts[:, :, None]
+    over_target = counts + (classes < target[:, None]) - own[:, None]
+    return _Contest(
         third=np.where(excluded, 0, counts[:, None, :]),
         over_opponent=np.where(excluded, -far, over_opponent),
-        over_target=np.where(excluded, -far, over_target),
+        over_target=np.where(excluded, -far, over_target[:, None, :]),
         supporters=np.where(excluded, 0, supporters),
         lead=lead,
-        own=own,
-        opponents=counts,
-        abstaining=n_members - counts.sum(axis=1, keepdims=True),
-        penalty=far,
+        opponent=counts,
+        target=own,
+        abstaining=n_members - counts.sum(axis=1),
+        far=far,
     )
 
 
-def _best(field: _Field, changes: Ints) -> Ints:
-    """Return the largest margin over z, (rows, opponents); the target can win where it is >= 0."""
-    supply = field.third.sum(axis=2) + field.abstaining
-    low = -np.minimum(field.opponents, changes)
-    high = np.minimum(changes, field.own + supply)
+def _bisect(contest: _Contest, fails: Ints, succeeds: Ints) -> Ints:
+    """Return the fewest changes, between one number that fails and another that succeeds."""
+    while np.any(succeeds - fails > 1):
+        middle = (fails + succeeds) // 2
+        enough = _best_margin(contest, middle) >= 0
+        succeeds = np.where(enough, middle, succeeds)
+        fails = np.where(enough, fails, middle)
+    return succeeds
+
+
+def _best_margin(contest: _Contest, changes: Ints) -> Ints:
+    """Return the largest margin over z; the target can win where it is not negative."""
+    supply = contest.third.sum(axis=1) + contest.abstaining
+    low = -np.minimum(contest.opponent, changes)
+    high = np.minimum(changes, contest.target + supply)
     while np.any(low < high):
         middle = (low + high) // 2
-        rising = _margin(field, changes, middle + 1, supply) > _margin(
-            field, changes, middle, supply
-        )
-        low, high = np.where(rising & (low < high), middle + 1, low), np.where(rising, high, middle)
-    return _margin(field, changes, low, supply)
+        here = _margin(contest, changes, middle, supply)
+        rising = (_margin(contest, changes, middle + 1, supply) > here) & (low < high)
+        low, high = np.where(rising, middle + 1, low), np.where(rising, high, middle)
+    return _margin(contest, changes, low, supply)
 
 
-def _margin(field: _Field, changes: Ints, z: Ints, supply: Ints) -> Ints:
+def _margin(contest: _Contest, changes: Ints, z: Ints, supply: Ints) -> Ints:
     """Return by how much the target wins the duel; far below 0 where it cannot reach it.
 
-    Moving z from one value to the next changes the demands on the third labels by at most one
-    each, and the margin is the optimum of a linear program in which z appears on the right-hand
-    side only: hence it is concave in z.
+    The margin is the optimum of a linear program in which z appears on the right-hand side only,
+    and convexly in the demands on third labels: hence it is concave in z.
     """
     taken = np.minimum(np.minimum(changes, changes + z), supply)
     demand = np.maximum(
-        field.over_opponent - z[:, :, None], field.over_target - (taken - z)[:, :, None]
+        contest.over_opponent - z[:, None], contest.over_target - (taken - z)[:, None]
     )
     demand = np.maximum(demand, 0)
-    forced = np.minimum(demand, field.third).sum(axis=2)
-    unmet = demand.sum(axis=2) - forced + np.maximum(forced - taken, 0)
-    won = np.minimum(demand, field.supporters).sum(axis=2)
-    left = field.supporters.sum(axis=2) - won
+    forced = np.minimum(demand, contest.third).sum(axis=1)
+    unmet = demand.sum(axis=1) - forced + np.maximum(forced - taken, 0)
+    won = np.minimum(demand, contest.supporters).sum(axis=1)
+    left = contest.supporters.sum(axis=1) - won
     free = np.maximum(taken - forced, 0)
-    shifted = 2 * (np.minimum(won, taken) + np.minimum(free, left)) + np.minimum(
-        np.maximum(free - left, 0), field.abstaining
-    )
-    result: Ints = shifted - field.lead - 2 * z - field.penalty * unmet
-    return result
+    shifted = 2 * (np.minimum(won, taken) + np.minimum(free, left))
+    shifted += np.minimum(np.maximum(free - left, 0), contest.abstaining)
+    margin: Ints = shifted - contest.lead - 2 * z - contest.far * unmet
+    return margin
