@@ -14,7 +14,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.random_projection import GaussianRandomProjection
 from sklearn.tree import DecisionTreeClassifier
 
-from poisonproof.learners.streams import isolated_streams, seed_nested, stream_seed
+from poisonproof.learners.streams import (
+    isolated_streams,
+    restored_streams,
+    seed_nested,
+    stream_seed,
+)
 
 
 def test_seeds_of_different_streams_differ() -> None:
@@ -89,6 +94,24 @@ def test_outside_the_streams_go_on_as_if_nothing_had_happened() -> None:
         draws()[0] / 0
     found.append(draws())
     assert found == expected
+
+
+def test_many_members_restore_the_streams_once_and_still_do_not_share_them() -> None:
+    np.random.seed(1)  # noqa: NPY002
+    expected = draws()
+    np.random.seed(1)  # noqa: NPY002
+    random.seed(1)
+    python = random.random()
+    random.seed(1)
+    with isolated_streams(0, 5):
+        alone = draws()
+    with restored_streams():
+        with isolated_streams(0, 4):
+            draws()
+        with isolated_streams(0, 5):
+            assert draws() == alone
+    assert np.random.uniform() == expected[0]  # noqa: NPY002
+    assert random.random() == python
 
 
 @pytest.mark.skipif("torch" not in sys.modules, reason="torch is not loaded")

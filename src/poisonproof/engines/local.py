@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from poisonproof.learners.base import BatchedLearner, Ensemble, Learner, Member
 from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
+from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress
 
@@ -95,7 +96,7 @@ def _fit_stream(
 ) -> Iterator[Member]:
     workers = effective_n_jobs(n_jobs)
     if workers == 1:
-        with threadpool_limits(limits=1):
+        with threadpool_limits(limits=1), restored_streams():
             yield from (fit_one(learner, data[index], n_classes, seed) for index in which)
         return
     # Processes, never threads: members may draw from global random streams. scikit-learn's own
@@ -111,5 +112,5 @@ def _fit_stream(
 def _fit_block(
     learner: Learner, data: PartitionedData, block: Sequence[int], n_classes: int, seed: int
 ) -> list[Member]:
-    with threadpool_limits(limits=1):
+    with threadpool_limits(limits=1), restored_streams():
         return [fit_one(learner, data[index], n_classes, seed) for index in block]

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidRowsError, MemberWarning
 from poisonproof.learners.base import ABSTAIN, Ensemble, Member
+from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.containers import is_sparse
 from poisonproof.partition.values import n_rows
 from poisonproof.progress import Progress
@@ -141,7 +142,7 @@ def _ask(members: Sequence[Member], X: Any) -> tuple[NDArray[np.int16], dict[int
     columns = np.full((n_rows(X), len(members)), ABSTAIN, dtype=np.int16)
     errors: dict[int, str] = {}
     # BLAS may round differently with another thread count, so every member is asked on one.
-    with threadpool_limits(limits=1):
+    with threadpool_limits(limits=1), restored_streams():
         for position, member in enumerate(members):
             try:
                 with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):

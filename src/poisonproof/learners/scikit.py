@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from poisonproof.learners.base import ABSTAIN, Learner, Member
 from poisonproof.learners.digest import state_digest
-from poisonproof.learners.streams import isolated_streams, seed_nested
+from poisonproof.learners.streams import isolated_streams, nested_random_states, seed_nested
 from poisonproof.partition.partitioned import Partition
 
 __all__ = ["ScikitLearner", "ScikitMember"]
@@ -71,6 +71,7 @@ class ScikitLearner(Learner):
     def __init__(self, estimator: Any, classes: NDArray[Any]) -> None:
         self.estimator = estimator
         self.classes = classes
+        self._random_states = nested_random_states(estimator)
 
     def specification(self) -> Mapping[str, Any]:
         """Name the template and digest its parameters."""
@@ -85,7 +86,7 @@ class ScikitLearner(Learner):
     def fit_member(self, partition: Partition, n_classes: int, seed: int) -> Member:
         """Fit a fresh clone on one partition."""
         estimator = clone(self.estimator)
-        seed_nested(estimator, seed, partition.index)
+        seed_nested(estimator, seed, partition.index, self._random_states)
         weights = (
             {} if partition.sample_weight is None else {"sample_weight": partition.sample_weight}
         )

@@ -5,13 +5,19 @@ from __future__ import annotations
 import random
 import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
-__all__ = ["isolated_streams", "seed_nested", "stream_seed"]
+__all__ = [
+    "isolated_streams",
+    "nested_random_states",
+    "restored_streams",
+    "seed_nested",
+    "stream_seed",
+]
 
 
 def stream_seed(seed: int, index: int, name: str = "") -> int:
@@ -26,36 +32,67 @@ def stream_seed(seed: int, index: int, name: str = "") -> int:
     return int(words[0] >> 1)
 
 
-def seed_nested(estimator: Any, seed: int, index: int) -> None:
-    """Set every ``random_state`` of a scikit-learn estimator, however deep, for one member."""
-    names = [
+def nested_random_states(estimator: Any) -> list[str]:
+    """Return the names of every ``random_state`` of a scikit-learn estimator, however deep."""
+    return [
         name
         for name in estimator.get_params(deep=True)
         if name == "random_state" or name.endswith("__random_state")
     ]
-    estimator.set_params(**{name: stream_seed(seed, index, name) for name in names})
+
+
+def seed_nested(estimator: Any, seed: int, index: int, names: Sequence[str] | None = None) -> None:
+    """Set every ``random_state`` of an estimator for one member.
+
+    `names` are those of `nested_random_states`, for callers that seed many clones of one template.
+    """
+    names = nested_random_states(estimator) if names is None else names
+    seeds = {name: stream_seed(seed, index, name) for name in names}
+    if "random_state" in seeds:
+        estimator.random_state = seeds.pop("random_state")  # as set_params does, but faster
+    if seeds:
+        estimator.set_params(**seeds)
+
+
+_restoring = False
 
 
 @contextmanager
-def isolated_streams(seed: int, index: int) -> Iterator[None]:
-    """Give the block its own global streams (NumPy, `random`, torch if loaded), then restore them.
+def restored_streams() -> Iterator[None]:
+    """Restore the global streams (NumPy, `random`, torch if loaded) at the end of the block.
 
-    A learner that draws from a global stream would otherwise carry the draws of one member into
-    the next.
+    Inside, `isolated_streams` need not restore them after every member, which takes longer than
+    small members take to train.
     """
+    global _restoring  # noqa: PLW0603 - global streams have global bookkeeping
+    before = _restoring
     numpy_state = np.random.get_state()  # noqa: NPY002 - the legacy stream is what is isolated
     python_state = random.getstate()
     torch = sys.modules.get("torch")
     torch_state = None if torch is None else torch.random.get_rng_state()
-    own = stream_seed(seed, index, "global")
-    np.random.seed(own)  # noqa: NPY002
-    random.seed(own)
-    if torch is not None:
-        torch.random.default_generator.manual_seed(own)
+    _restoring = True
     try:
         yield
     finally:
+        _restoring = before
         np.random.set_state(numpy_state)  # noqa: NPY002
         random.setstate(python_state)
         if torch is not None and torch_state is not None:
             torch.random.set_rng_state(torch_state)
+
+
+@contextmanager
+def isolated_streams(seed: int, index: int) -> Iterator[None]:
+    """Give the block its own global streams, and let nothing drawn in it reach other code.
+
+    A learner that draws from a global stream would otherwise carry the draws of one member into
+    the next.
+    """
+    with nullcontext() if _restoring else restored_streams():
+        own = stream_seed(seed, index, "global")
+        np.random.seed(own)  # noqa: NPY002
+        random.seed(own)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.random.default_generator.manual_seed(own)
+        yield
