@@ -4,8 +4,9 @@ One command runs everything and writes a JSON file:
 
     PYTHONPATH=src python benchmarks/deep_h200.py --mnist mnist.npz --out results.json
 
-Single parts: ``--only mnist,speed,isolation,processes``. Sample-steps count real rows only: no
-padding, no dummy lanes. Augmentation, copies and learning-rate tables are part of the timed work.
+Single parts: ``--only mnist,speed,isolation,agreement,processes``. Sample-steps count real rows
+only: no padding, no dummy lanes. Augmentation, copies and learning-rate tables are part of the
+timed work.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ import numpy as np
 import torch
 
 from poisonproof.engines.torch import TorchEnsemble, TorchLearner
-from poisonproof.engines.torch.rows import partition_rows
-from poisonproof.engines.torch.single import train_member
+from poisonproof.learners.torch.networks import build
 from poisonproof.partition import PixelSum
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Silent
@@ -74,6 +74,104 @@ def timed_fit(model: TorchLearner, data: PartitionedData) -> tuple[TorchEnsemble
     return ensemble, time.perf_counter() - start
 
 
+def ordinary_loop(
+    X: np.ndarray, y: np.ndarray, shape: tuple[int, ...], epochs: int, precision: str
+) -> torch.nn.Module:
+    """Train one member as one writes it by hand: eager, data and augmentation on the device."""
+    spec = learner(shape[1], execution="single").resolve(shape, 10)
+    module = build(spec).cuda().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(
+        module.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [61, 121, 161], 0.2)
+    images = torch.from_numpy(X.reshape(-1, *shape)).cuda().float()
+    mean, std = (f(images, dim=(0, 2, 3), keepdim=True) for f in (torch.mean, torch.std))
+    images = torch.nn.functional.pad(images, (4, 4, 4, 4))
+    images, labels = (images - mean) / std, torch.from_numpy(y.astype(np.int64)).cuda()
+    module.train()
+    for _ in range(epochs):
+        for rows in torch.randperm(len(y), device="cuda").split(128):
+            x = _random_crop(images[rows], shape[1], flip=shape[0] == 3)
+            with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
+                scores = module(x.contiguous(memory_format=torch.channels_last))
+            loss = torch.nn.functional.cross_entropy(scores.float(), labels[rows])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+        schedule.step()
+    module.eval()
+    return torch.nn.Sequential(_Normalise(mean, std), module)
+
+
+class _Normalise(torch.nn.Module):
+    def __init__(self, mean: torch.Tensor, std: torch.Tensor) -> None:
+        super().__init__()
+        self.mean, self.std = mean, std
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the partition's own normalisation."""
+        return (x - self.mean) / self.std
+
+
+def _random_crop(padded: torch.Tensor, side: int, *, flip: bool) -> torch.Tensor:
+    count = len(padded)
+    offset = torch.randint(0, 9, (2, count, 1), device=padded.device)
+    place = torch.arange(side, device=padded.device)
+    y, x = offset[0] + place, offset[1] + place
+    if flip:
+        x = torch.where(torch.rand(count, 1, device=padded.device) < 0.5, x.flip(1), x)
+    image = torch.arange(count, device=padded.device)[:, None, None]
+    return padded.permute(0, 2, 3, 1)[image, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
+
+
+def eager_rate(
+    parts: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...], precision: str
+) -> float:
+    """Return the sample-steps per second of the ordinary loop, one member after the other."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    ordinary_loop(*parts[0], shape, 10, precision)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for X, y in parts:
+        ordinary_loop(X, y, shape, 60, precision)
+    torch.cuda.synchronize()
+    return 60 * sum(len(y) for _, y in parts) / (time.perf_counter() - start)
+
+
+def agreement(args: argparse.Namespace) -> dict[str, object]:
+    """Compare 20 members with the ordinary loop of the same recipe in float32."""
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    parts = mnist_parts(args.mnist, 1200)[:20]
+    with np.load(args.mnist) as file:
+        X, y = file["x_test"], file["y_test"]
+    ensemble, _ = timed_fit(learner(28), data_from_parts(parts))
+    votes = ensemble.votes(X)
+    ours = (votes == y[:, None]).mean(axis=0)
+    losses = [_loss(ensemble.scores(p)[:, i], labels) for i, (p, labels) in enumerate(parts)]
+    test = torch.from_numpy(X[:, None]).cuda().float()
+    theirs, their_losses = [], []
+    for own, labels in parts:
+        module = ordinary_loop(own, labels, (1, 28, 28), 200, "float32")
+        with torch.no_grad():
+            chosen = torch.cat([module(block).argmax(dim=1) for block in test.split(1000)])
+            soft = torch.softmax(module(torch.from_numpy(own[:, None]).cuda().float()), dim=1)
+        theirs.append(float((chosen.cpu().numpy() == y).mean()))
+        their_losses.append(_loss(soft.cpu().numpy(), labels))
+    gap = ours - np.array(theirs)
+    return {
+        "members": len(parts),
+        "test_accuracy": [float(ours.mean()), float(np.mean(theirs))],
+        "training_loss": [float(np.mean(losses)), float(np.mean(their_losses))],
+        "mean_difference": float(gap.mean()),
+        "standard_error": float(gap.std(ddof=1) / len(gap) ** 0.5),
+    }
+
+
+def _loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    return float(-np.log(probabilities[np.arange(len(labels)), labels] + 1e-12).mean())
+
+
 def speed(args: argparse.Namespace) -> dict[str, object]:
     """Sample-steps per second against a sequential eager loop, in the same run."""
     found: dict[str, object] = {}
@@ -85,18 +183,7 @@ def speed(args: argparse.Namespace) -> dict[str, object]:
         timed_fit(learner(side, epochs=2), warm)
         epochs = args.epochs
         _, seconds = timed_fit(learner(side, epochs=epochs), data)
-        eager = {}
-        for dtype in ("float32", "bfloat16"):
-            spec = learner(side, epochs=10, execution="single", dtype=dtype).resolve(shape, 10)
-            few = [partition_rows(data[i], spec) for i in range(4)]
-            train_member(spec, few[0], 0, torch.device("cuda"))
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for member in few[1:]:
-                train_member(spec, member, 0, torch.device("cuda"))
-            torch.cuda.synchronize()
-            steps = 10 * sum(len(member) for member in few[1:])
-            eager[dtype] = steps / (time.perf_counter() - start)
+        eager = {name: eager_rate(parts[1:4], shape, name) for name in ("tf32", "bfloat16")}
         rate = rows * epochs / seconds
         found[f"{side}x{side}"] = {
             "members": len(parts),
@@ -107,7 +194,6 @@ def speed(args: argparse.Namespace) -> dict[str, object]:
             "eager_sequential": eager,
             "times_eager": rate / max(eager.values()),
         }
-        print(side, found[f"{side}x{side}"], flush=True)
     return found
 
 
@@ -211,7 +297,7 @@ def mnist(args: argparse.Namespace) -> dict[str, object]:
 
 
 # MNIST first: on a fresh machine its time then includes compiling the kernels.
-PARTS = {f.__name__: f for f in (mnist, speed, isolation, processes)}
+PARTS = {f.__name__: f for f in (mnist, speed, isolation, agreement, processes)}
 
 
 def main() -> None:

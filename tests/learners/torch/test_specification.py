@@ -40,6 +40,7 @@ OTHERS = {
     "input_scale": 0.5,
     "seed_rule": "shared",
     "stack_width": 16,
+    "tile_rows": 32,
     "dtype": "bfloat16",
     "device": "cuda",
     "threads": 2,

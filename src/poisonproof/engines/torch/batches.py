@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -61,6 +61,17 @@ class Step:
     share: Tensor | None
     draw: Draw
 
+    def tiles(self, height: int) -> Iterator[Step]:
+        """Cut the step into tiles of `height` rows, as many as the fullest lane needs."""
+        for start in range(0, max(self.sizes), height):
+            rows = self.rows[:, start : start + height]
+            yield replace(
+                self,
+                rows=torch.nn.functional.pad(rows, (0, height - rows.shape[1])),
+                counts=(self.counts - start).clamp(0, height),
+                sizes=[min(max(size - start, 0), height) for size in self.sizes],
+            )
+
 
 def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator[Step]:
     """Yield every step of the training of S lanes.
@@ -78,7 +89,7 @@ def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator
     on_device = torch.tensor(counts, device=device)
     for start in range(0, spec.epochs, _EPOCHS):
         epochs = torch.arange(start, min(start + _EPOCHS, spec.epochs), device=device)
-        block = _Block(spec, stream, lengths, steps, epochs)
+        block = _Block(spec, stream, lengths, max(sizes), epochs)
         rates = _rates(spec, sizes, epochs.tolist(), steps).to(device)
         for e in range(len(epochs)):
             for t in range(steps):
@@ -97,14 +108,16 @@ class _Block:
     """Rows and draws of several epochs, made in one go."""
 
     def __init__(
-        self, spec: TorchSpec, stream: Stream, lengths: Tensor, steps: int, epochs: Tensor
+        self, spec: TorchSpec, stream: Stream, lengths: Tensor, longest: int, epochs: Tensor
     ) -> None:
-        place = torch.arange(steps * spec.batch_size, device=lengths.device)
+        steps = n_steps(longest, spec)
+        place = torch.arange(longest, device=lengths.device)
         when = epochs[:, None, None]
         words = stream.words(Purpose.SHUFFLE, when, place)[..., 0]
         real = place < lengths[:, None]
         rows = torch.sort(torch.where(real, words, _LAST), dim=2, stable=True).indices
-        rows = torch.where(real, rows, 0)
+        spare = steps * spec.batch_size - longest
+        rows = torch.nn.functional.pad(torch.where(real, rows, 0), (0, spare))
         shape = (len(epochs), len(lengths), steps, spec.batch_size)
         self.rows = rows.view(shape)
         self.words = {

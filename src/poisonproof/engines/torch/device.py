@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from typing import Any
 
 import torch
 
@@ -59,8 +60,12 @@ def deterministic(spec: TorchSpec) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     before = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
     matmul = torch.backends.cuda.matmul.allow_tf32
+    memory: Any = torch.utils.deterministic
+    fill = memory.fill_uninitialized_memory
     torch.set_num_threads(spec.threads)
     torch.use_deterministic_algorithms(True)
+    # Nothing here reads memory before writing it, and filling it costs time.
+    memory.fill_uninitialized_memory = False
     # Timing-based choices would let the load of the machine pick the kernel.
     cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = False, True, False
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -69,5 +74,6 @@ def deterministic(spec: TorchSpec) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(algorithms)
+        memory.fill_uninitialized_memory = fill
         cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = before
         torch.backends.cuda.matmul.allow_tf32 = matmul

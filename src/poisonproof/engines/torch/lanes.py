@@ -49,6 +49,11 @@ class Lanes:
         self.std = torch.stack([lane.std for lane in lanes]).to(device)[:, None]
         self.stream = member_stream(spec, seed, [lane.index for lane in lanes], device)
 
+    @property
+    def pieces_are_free(self) -> bool:
+        """Whether a part of a batch can be gathered alone: copies and exact arithmetic only."""
+        return self.spec.augmentation.is_identity and not self.spec.mixup
+
     def raw(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
         """Return augmented inputs before normalisation, and label distributions.
 

@@ -81,6 +81,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
         How members are trained; None takes the one for the network and device.
     stack_width : int
         Members per launch.
+    tile_rows : int
+        Rows per launch of a stacked batch.
     dtype : {None, "float32", "bfloat16"}
         None takes bfloat16 for ``"fused"`` and float32 otherwise.
     device : {"cpu", "cuda"}
@@ -105,7 +107,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
     --------
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> alone = TorchLearner("mlp", epochs=10, input_scale=1 / 16, normalize="none")
+    >>> alone = TorchLearner("mlp", epochs=20, input_scale=1 / 16, normalize="none")
     >>> alone = alone.fit(X[:500], y[:500])
     >>> bool(alone.score(X[500:700], y[500:700]) > 0.8)
     True
@@ -139,6 +141,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
         seed_rule: str = "partition",
         execution: str | None = None,
         stack_width: int = 32,
+        tile_rows: int = 64,
         dtype: str | None = None,
         device: str = "cpu",
         threads: int = 1,
@@ -172,6 +175,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ign
         self.seed_rule = seed_rule
         self.execution = execution
         self.stack_width = stack_width
+        self.tile_rows = tile_rows
         self.dtype = dtype
         self.device = device
         self.threads = threads

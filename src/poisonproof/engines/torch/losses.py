@@ -38,8 +38,10 @@ def mix(values: Tensor, share: Tensor, counts: Tensor) -> Tensor:
     return values * weight + other * (1.0 - weight)
 
 
-def lane_losses(logits: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
-    """Return the mean cross-entropy of every lane over its first `counts` rows, shape (S,).
+def lane_losses(
+    logits: Tensor, targets: Tensor, counts: Tensor, total: Tensor | None = None
+) -> Tensor:
+    """Return the cross-entropy of every lane over its first `counts` rows, shape (S,).
 
     Parameters
     ----------
@@ -47,8 +49,12 @@ def lane_losses(logits: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
         Scores and label distributions.
     counts : int64 tensor of shape (S,)
         Real rows; a lane without any has loss zero.
+    total : int64 tensor of shape (S,), optional
+        What to divide by, if these rows are a part of the batch; `counts` by default.
     """
     per_row = -(torch.log_softmax(logits.float(), dim=-1) * targets).sum(dim=-1)
     real = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
     # `where`, not a product: zero times an infinite padding loss would be NaN.
-    return torch.where(real, per_row, 0.0).sum(dim=1) / counts.clamp(min=1)
+    return torch.where(real, per_row, 0.0).sum(dim=1) / (counts if total is None else total).clamp(
+        min=1
+    )

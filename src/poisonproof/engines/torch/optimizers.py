@@ -26,13 +26,24 @@ class LaneOptimizer:
 
     def __init__(self, spec: TorchSpec, parameters: dict[str, Tensor]) -> None:
         self.spec = spec
+        self.steps = 0
         self.parameters = parameters
         self.first = {name: torch.zeros_like(p) for name, p in parameters.items()}
         self.second: dict[str, Tensor] = {}
         lanes = next(iter(parameters.values()))
-        self.count = torch.zeros(len(lanes), device=lanes.device, dtype=torch.float64)
+        self.count = torch.zeros(len(lanes), device=lanes.device, dtype=torch.int64)
+        self.corrections = self._corrections(64)
         if spec.optimizer == "adamw":
             self.second = {name: torch.zeros_like(p) for name, p in parameters.items()}
+
+    def _corrections(self, size: int) -> Tensor:
+        """Return Adam's factors 1 - beta**t for t < size, shape (2, size).
+
+        From a table: a vectorised power may round differently at the end of a tensor, and a
+        lane's place must not matter.
+        """
+        table = [[1.0 - beta**t if t else 1.0 for t in range(size)] for beta in self.spec.betas]
+        return torch.tensor(table, dtype=torch.float32, device=self.count.device)
 
     @torch.no_grad()
     def step(self, gradients: dict[str, Tensor], rates: Tensor, active: Tensor) -> None:
@@ -49,6 +60,9 @@ class LaneOptimizer:
         """
         moved = {}
         self.count = torch.where(active, self.count + 1, self.count)
+        self.steps += 1
+        if self.steps >= self.corrections.shape[1]:
+            self.corrections = self._corrections(2 * self.steps)
         for name, gradient in gradients.items():
             shape = (-1, *(1,) * (gradient.ndim - 1))
             rule = self._sgd if self.spec.optimizer == "sgd" else self._adamw
@@ -69,7 +83,8 @@ class LaneOptimizer:
         self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]
     ) -> tuple[Tensor, Tensor, None]:
         parameter = self.parameters[name]
-        gradient = gradient + self.spec.weight_decay * parameter
+        if self.spec.weight_decay:
+            gradient = gradient.add(parameter, alpha=self.spec.weight_decay)
         velocity = self.first[name] * self.spec.momentum + gradient
         ahead = gradient + self.spec.momentum * velocity if self.spec.nesterov else velocity
         return parameter - rate * ahead, velocity, None
@@ -80,7 +95,7 @@ class LaneOptimizer:
         parameter, (beta1, beta2) = self.parameters[name], self.spec.betas
         first = self.first[name] * beta1 + gradient * (1.0 - beta1)
         second = self.second[name] * beta2 + gradient * gradient * (1.0 - beta2)
-        count = self.count.clamp(min=1).view(shape)
-        size = (second / (1.0 - beta2**count).float()).sqrt() + self.spec.epsilon
+        grown1, grown2 = (row[self.count].view(shape) for row in self.corrections)
+        size = (second / grown2).sqrt() + self.spec.epsilon
         decayed = parameter * (1.0 - rate * self.spec.weight_decay)
-        return decayed - rate * (first / (1.0 - beta1**count).float()) / size, first, second
+        return decayed - rate * (first / grown1) / size, first, second

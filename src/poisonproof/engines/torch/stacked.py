@@ -3,8 +3,8 @@
 Guarantee
 ---------
 Every floating-point operation runs on tensors whose shapes follow from the specification: the
-stack is always `stack_width` lanes (dummy lanes fill it up), a batch always `batch_size` rows
-(zeros fill it up). No operation reduces over lanes. A lane without rows in a step is frozen.
+stack is always `stack_width` lanes (dummy lanes fill it up), a launch always `tile_rows` rows per
+lane (zeros fill it up). No operation reduces over lanes. A lane without rows in a step is frozen.
 So a member's bits do not depend on which members share its stack, nor on their sizes.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from poisonproof.engines.torch.batches import planned_steps
+from poisonproof.engines.torch.batches import Step, planned_steps
 from poisonproof.engines.torch.lanes import Lanes
 from poisonproof.engines.torch.losses import lane_losses
 from poisonproof.engines.torch.optimizers import LaneOptimizer
@@ -75,14 +75,52 @@ def train_stack(
     optimizer = LaneOptimizer(spec, parameters)
     healthy = torch.ones(spec.stack_width, dtype=torch.bool, device=device)
     for step in planned_steps(spec, lanes.stream, lanes.sizes):
-        x, targets = lanes.batch(step, spec.batch_size)
-        losses = lane_losses(forward(parameters, x), targets, step.counts)
-        gradients = torch.autograd.grad(losses.sum(), list(parameters.values()))
+        gradients, losses = _tiled_gradients(lanes, step, parameters, forward)
         healthy = healthy & torch.isfinite(losses)
-        optimizer.step(
-            dict(zip(parameters, gradients, strict=True)), step.rates, healthy & (step.counts > 0)
-        )
+        optimizer.step(gradients, step.rates, healthy & (step.counts > 0))
     return _states(spec, members, parameters, healthy)
+
+
+def _tiled_gradients(
+    lanes: Lanes, step: Step, parameters: dict[str, Tensor], forward: Forward
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Return gradients and losses of one step, added up tile by tile.
+
+    How many tiles run follows the fullest lane; a lane adds only those that hold its own rows.
+    """
+    height = min(lanes.spec.tile_rows, lanes.spec.batch_size)
+    gradients: dict[str, Tensor] = {}
+    losses = torch.zeros(1)
+    whole = None if lanes.pieces_are_free else lanes.batch(step, lanes.spec.batch_size)
+    for number, tile in enumerate(step.tiles(height)):
+        if whole is None:
+            x, targets = lanes.batch(tile, height)
+        else:
+            start = number * height
+            x, targets = (_piece(value, start, height) for value in whole)
+        part = lane_losses(forward(parameters, x), targets, tile.counts, step.counts)
+        found = torch.autograd.grad(part.sum(), list(parameters.values()))
+        new = dict(zip(parameters, found, strict=True))
+        if number == 0:
+            gradients, losses = new, part.detach()
+            continue
+        # `where`, not a sum with zero: that would turn the sign of a lane's zeros.
+        mine = tile.counts > 0
+        losses = torch.where(mine, losses + part.detach(), losses)
+        for name, value in new.items():
+            on = mine.view(-1, *(1,) * (value.ndim - 1))
+            gradients[name] = torch.where(on, gradients[name] + value, gradients[name])
+    return gradients, losses
+
+
+def _piece(value: Tensor, start: int, height: int) -> Tensor:
+    """Return rows of every lane, filled up with zeros to the full height."""
+    piece = value[:, start : start + height]
+    if piece.shape[1] == height:
+        return piece.contiguous()
+    full = value.new_zeros(value.shape[0], height, *value.shape[2:])
+    full[:, : piece.shape[1]] = piece
+    return full
 
 
 def _states(

@@ -26,7 +26,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "device": ("cpu", "cuda"),
     "on_nan": ("abstain", "last_finite"),
 }
-_POSITIVE = ("epochs", "batch_size", "stack_width", "threads", "vote_rows", "width")
+_POSITIVE = ("epochs", "batch_size", "stack_width", "tile_rows", "threads", "vote_rows", "width")
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,9 @@ class TorchSpec:
     seed_rule : str
         ``"partition"``: member i draws from the stream (seed, i), as in the paper;
         ``"shared"``: every member draws from the stream (seed, 0).
+    tile_rows : int
+        Rows of a stacked batch per launch: a batch is computed tile by tile, and its gradients
+        are added in that order. Lanes with few rows then carry little padding.
     threads : int
         Threads inside one CPU operation; more can mean other bits.
     vote_rows : int
@@ -155,6 +158,7 @@ class TorchSpec:
     input_scale: float = 1.0
     seed_rule: str = "partition"
     stack_width: int = 32
+    tile_rows: int = 64
     dtype: str = "float32"
     device: str = "cpu"
     threads: int = 1
