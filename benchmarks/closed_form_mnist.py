@@ -52,7 +52,7 @@ def run(images: Any, mapped: tuple[Any, Any], k: int, n_jobs: int, peak: float) 
         certificates = certify_votes(votes, 10)
     work = 2 * len(train) * len(test) * train.shape[1] / 1e9
     median = median_radius(certificates, images.y_test)
-    sizes = np.arange(0, k // 2 + 1, max(k // 60, 1))
+    sizes = np.arange(0, k // 2 + 1, max(k // 200, 1))
     return {
         "k": k,
         "partition_sizes": [int(data.sizes.min()), int(data.sizes.max())],

@@ -22,8 +22,11 @@ def main() -> None:
     report = json.loads(options.results.read_text(encoding="utf-8"))
     figure = Figure(figsize=(7, 4), layout="constrained")
     ax = figure.subplots()
+    furthest = 0
     for run in report["runs"]:
         curve = run["curve"]
+        alive = [size for size, share in zip(*curve.values(), strict=True) if share > 0]
+        furthest = max(furthest, alive[-1])
         label = f"k = {run['k']:,}: median {run['median_radius']}"
         (line,) = ax.plot(curve["sizes"], curve["certified_accuracy"], label=label)
         printed = report["paper"].get(str(run["k"]))
@@ -41,7 +44,7 @@ def main() -> None:
         xlabel="training rows inserted or deleted",
         ylabel="certified accuracy",
         ylim=(0, 1),
-        xlim=(0, None),
+        xlim=(0, 1.05 * furthest),
         title="MNIST, kernel ridge members on orientation histograms",
     )
     ax.legend(frameon=False, fontsize=8)

@@ -151,6 +151,11 @@ def exact_product(left: ExactRows, right: ExactRows) -> NDArray[Any]:
     Guarantee
     ---------
     No rounding happens, so entry (i, j) is a function of ``left[i]`` and ``right[j]`` alone.
+
+    Assumes
+    -------
+    The BLAS behind NumPy adds products of entries, in any order, in the precision of its input: it
+    neither emulates float32 by shorter numbers nor adds rows before multiplying (Strassen).
     """
     product: NDArray[Any] = left.values @ right.values.T
     return product
