@@ -24,6 +24,8 @@ from poisonproof.certificates.runoff_finite_aggregation import (
 )
 from poisonproof.exceptions import InvalidInputError
 
+from .oracle import plurality_types, true_radius
+
 
 def realistic_votes(n, k, n_classes, seed=0):
     rng = np.random.default_rng(seed)
@@ -178,3 +180,10 @@ def test_a_member_that_no_bucket_serves_cannot_be_attacked():
 def test_a_membership_that_names_no_members_is_refused(membership):
     with pytest.raises(InvalidInputError):
         certify_finite_aggregation([[0, 1, 1, 0, 1]], 2, membership)
+
+
+def test_buckets_that_share_all_members_are_bounded_but_not_exact():
+    votes, membership = np.array([[0, 0, 0, 0]]), np.array([[0, 1], [0, 1]])
+    claimed = int(certify_finite_aggregation(votes, 2, membership).radius[0])
+    truth = true_radius(plurality_types(2), votes[0] + 1, membership, 2)
+    assert (claimed, truth) == (1, 2)

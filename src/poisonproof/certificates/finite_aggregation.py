@@ -46,7 +46,7 @@ def certify_finite_aggregation(
     Returns
     -------
     Certificates
-        The runner-up is the label that needs fewest buckets to overtake.
+        Without a target the runner-up is the label that needs fewest buckets to overtake.
 
     Guarantee
     ---------
