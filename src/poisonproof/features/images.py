@@ -55,6 +55,11 @@ class ImageMap(FrozenTransformer):
         channels = shape[2] if len(shape) == 3 else 1
         return rows.reshape(len(rows), shape[0], shape[1], channels)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
 
 def _square(n_pixels: int) -> tuple[int, int]:
     side = isqrt(n_pixels)

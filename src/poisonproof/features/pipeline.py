@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils import get_tags
 
 from poisonproof.features.base import require_frozen
 
@@ -40,6 +41,12 @@ class FrozenPipeline(Pipeline):
     def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Check that no step learns, and map `X`."""
         return self.fit(X, y, **params).transform(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.steps:
+            tags.input_tags = get_tags(self.steps[0][1]).input_tags
+        return tags
 
 
 def make_frozen_pipeline(*steps: Any) -> FrozenPipeline:
