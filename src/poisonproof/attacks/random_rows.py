@@ -73,7 +73,7 @@ class RowAttacker:
     seed : int
         Every attack is a function of the training set, the seed and the attacks made before.
     whole : bool, default=False
-        Insert rows of whole numbers only, for partitioners that take no others.
+        Insert rows of whole numbers within the data's range only, as pixels are.
 
     Examples
     --------
@@ -238,6 +238,6 @@ class RowAttacker:
         rows = np.where(style == 1, np.rint(close + self._rng.normal(0, 0.5, shape)), close)
         rows = np.where(style == 2, uniform, rows)
         if self.whole:
-            return np.rint(rows)
+            return np.clip(np.rint(rows), low, high)
         extreme = self._rng.random(shape) < 0.05
         return np.where((style == 3) & extreme, _HUGE, rows)
