@@ -144,7 +144,9 @@ def test_a_killed_run_resumes_with_the_same_digests(stack, tmp_path, monkeypatch
 def test_the_check_finds_a_stack_padded_to_the_longest_partition(stack):
     def leaky(parts):
         longest = max(len(y) for _, y in parts)
-        learner = TorchLearner(**{**stack.learner.get_params(), "batch_size": longest})
+        learner = TorchLearner(
+            **{**stack.learner.get_params(), "batch_size": longest, "tile_rows": longest}
+        )
         return fitted(learner, parts, stack.shape)
 
     parts, touched = attacked(stack.parts, insert)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from poisonproof.engines.torch.rows import as_samples
 from poisonproof.engines.torch.state import MemberState
-from poisonproof.engines.torch.voting import score_blocks, votes_of
+from poisonproof.engines.torch.voting import Stacks, score_blocks, votes_of
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.torch.specification import TorchSpec
@@ -36,6 +36,7 @@ class TorchEnsemble(ArrayEnsemble):
     def __init__(self, spec: TorchSpec, members: Sequence[MemberState]) -> None:
         self.spec = spec
         self.members = list(members)
+        self._stacks: Stacks = {}
 
     def __len__(self) -> int:
         return len(self.members)
@@ -49,7 +50,9 @@ class TorchEnsemble(ArrayEnsemble):
         listener = progress or Silent()
         listener.start(len(self), "Voting")
         try:
-            for places, rows, scores in score_blocks(self.spec, self.members, samples):
+            for places, rows, scores in score_blocks(
+                self.spec, self.members, samples, self._stacks
+            ):
                 votes[rows, places] = votes_of(scores).T
                 if rows.stop == len(samples):
                     listener.advance(len(places))
@@ -61,7 +64,7 @@ class TorchEnsemble(ArrayEnsemble):
         """Return every member's class probabilities, shape (n, k, C); NaN where it abstains."""
         samples = as_samples(X, self.spec)
         out = np.full((len(samples), len(self), self.spec.n_classes), np.nan, dtype=np.float32)
-        for places, rows, scores in score_blocks(self.spec, self.members, samples):
+        for places, rows, scores in score_blocks(self.spec, self.members, samples, self._stacks):
             soft = torch.softmax(scores.float(), dim=-1).cpu().numpy()
             out[rows, places] = soft.transpose(1, 0, 2)
         return out

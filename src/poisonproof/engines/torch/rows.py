@@ -74,7 +74,9 @@ def as_samples(X: Any, spec: TorchSpec) -> NDArray[np.float32]:
     if hasattr(X, "toarray"):
         raise InvalidRowsError("Deep members take dense samples, got a sparse matrix.")
     try:
-        array = np.asarray(X, dtype=np.float32)
+        # A value beyond float32 becomes infinite: its member diverges, and the others go on.
+        with np.errstate(over="ignore"):
+            array = np.asarray(X, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise InvalidRowsError(f"Deep members take numbers only: {error}") from error
     if array[0:1].size != (np.prod(spec.input_shape) if len(array) else 0):

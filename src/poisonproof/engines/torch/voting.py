@@ -18,14 +18,18 @@ from poisonproof.learners.base import ABSTAIN
 from poisonproof.learners.torch.networks import build
 from poisonproof.learners.torch.specification import TorchSpec
 
-__all__ = ["score_blocks", "votes_of"]
+__all__ = ["Stacks", "score_blocks", "votes_of"]
 
 Block = tuple[list[int], slice, Tensor]
 """Positions of members, rows of the samples, and scores of shape (members, rows, C)."""
 
 
+Stacks = dict[int, dict[str, Tensor]]
+"""Weights of whole stacks on the device, by the first voter; filled as members are asked."""
+
+
 def score_blocks(
-    spec: TorchSpec, members: Sequence[MemberState], X: NDArray[np.float32]
+    spec: TorchSpec, members: Sequence[MemberState], X: NDArray[np.float32], stacks: Stacks
 ) -> Iterator[Block]:
     """Yield scores, some members on some rows at a time; abstaining members are left out.
 
@@ -42,7 +46,7 @@ def score_blocks(
         elif spec.execution == "single":
             yield from _alone(spec, members, voters, X, device)
         else:
-            yield from _together(spec, members, voters, X, device)
+            yield from _together(spec, members, voters, X, device, stacks)
 
 
 def _blocks(spec: TorchSpec, X: NDArray[np.float32], device: torch.device) -> list[Tensor]:
@@ -66,20 +70,29 @@ def _together(
     voters: list[int],
     X: NDArray[np.float32],
     device: torch.device,
+    stacks: Stacks,
 ) -> Iterator[Block]:
     forward = perceptron_forward if spec.execution == "stacked" else module_forward(spec, device)
     blocks = _blocks(spec, X, device)
     for start in range(0, len(voters), spec.stack_width):
         group = voters[start : start + spec.stack_width]
-        lanes = group + [group[0]] * (spec.stack_width - len(group))
-        tensors = {
-            name: torch.from_numpy(np.stack([members[i].tensors[name] for i in lanes])).to(device)
-            for name in members[group[0]].tensors
-        }
+        tensors = stacks.get(start)
+        if tensors is None:
+            tensors = stacks[start] = _stack(spec, [members[i] for i in group], device)
         for number, block in enumerate(blocks):
             rows = _rows(number, spec, len(X))
             scores = stack_scores(spec, tensors, block, forward)
             yield group, rows, scores[: len(group), : rows.stop - rows.start]
+
+
+def _stack(
+    spec: TorchSpec, group: Sequence[MemberState], device: torch.device
+) -> dict[str, Tensor]:
+    lanes = [*group, *[group[0]] * (spec.stack_width - len(group))]
+    return {
+        name: torch.from_numpy(np.stack([member.tensors[name] for member in lanes])).to(device)
+        for name in group[0].tensors
+    }
 
 
 def _alone(
@@ -104,5 +117,6 @@ def _alone(
 
 def votes_of(scores: Tensor) -> NDArray[np.int16]:
     """Return the first largest class per row; a row with a score that is NaN abstains."""
-    votes = torch.where(scores.isnan().any(dim=-1), ABSTAIN, scores.argmax(dim=-1))
+    best = scores.max(dim=-1)  # NaN wins every comparison, so it shows in the value
+    votes = torch.where(best.values.isnan(), ABSTAIN, best.indices)
     return votes.to(torch.int16).cpu().numpy()
