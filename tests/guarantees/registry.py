@@ -22,6 +22,16 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
+from poisonproof.engines.torch import TorchLearner
+from poisonproof.learners.closed_form import (
+    BernoulliNaiveBayes,
+    GaussianNaiveBayes,
+    KernelRidgeClassifier,
+    LinearDiscriminantClassifier,
+    NearestMeanClassifier,
+    NeighborsClassifier,
+    RidgeClassifier,
+)
 
 from .data import Data, data
 from .learners import GlobalStreamClassifier
@@ -62,6 +72,7 @@ class Case:
 
 
 _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
+_MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
 
 CASES = [
     Case("tree", DPAClassifier(DecisionTreeClassifier(), 20)),
@@ -75,6 +86,16 @@ CASES = [
     Case("mlp", DPAClassifier(MLPClassifier((16,), max_iter=5), 8)),
     Case("global-streams", DPAClassifier(GlobalStreamClassifier(), 20)),
     Case("pixel-sum", DPAClassifier(GaussianNB(), 20, partitioner="pixel_sum"), whole=True),
+    Case("closed-nearest-mean", DPAClassifier(NearestMeanClassifier(), 20)),
+    Case("closed-ridge", DPAClassifier(RidgeClassifier(), 20), "images"),
+    Case("closed-ridge-loo", DPAClassifier(RidgeClassifier("loo"), 20), "integers"),
+    Case("closed-kernel-ridge", DPAClassifier(KernelRidgeClassifier("cosine"), 20), "images"),
+    Case("closed-discriminant", DPAClassifier(LinearDiscriminantClassifier(), 20)),
+    Case("closed-gaussian-nb", DPAClassifier(GaussianNaiveBayes(), 20), "integers"),
+    Case("closed-bernoulli-nb", DPAClassifier(BernoulliNaiveBayes(), 20)),
+    Case("closed-neighbours", DPAClassifier(NeighborsClassifier(1), 20), "integers"),
+    Case("ss-closed-ridge", SSDPAClassifier(RidgeClassifier(), PCA(20), 20), "images"),
+    Case("deep-mlp", DPAClassifier(_MLP, 20)),
     Case("ss-neighbours", SSDPAClassifier(KNeighborsClassifier(1), PCA(20), 20), "images"),
     Case("ss-tree", SSDPAClassifier(DecisionTreeClassifier(), None, 20)),
 ]

@@ -92,7 +92,8 @@ def partition_rows(partition: Partition, spec: TorchSpec) -> MemberRows:
     if partition.sample_weight is not None:
         raise InvalidInputError("TorchLearner takes no sample_weight; repeat rows instead.")
     X = as_samples(partition.X, spec)
-    mean, std = _normalisation(X, spec)
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite values: see `as_samples`
+        mean, std = _normalisation(X, spec)
     return MemberRows(
         partition.index,
         torch.from_numpy(np.ascontiguousarray(X)),

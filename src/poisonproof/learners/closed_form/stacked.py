@@ -134,7 +134,10 @@ class StackedMembers(ArrayEnsemble):
             answers[:] = constant
 
             asked = self._chunk(samples, start, stop)
-            self._score_chunk(asked, lambda tile, scores: tile.vote(scores, answers))
+            # A row of a member may be so large that its products overflow; it is then infinitely
+            # far, for that member alone.
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._score_chunk(asked, lambda tile, scores: tile.vote(scores, answers))
             votes[start:stop] = answers[:, : stop - start].T
 
         self._stream(ask, len(samples), n_jobs, progress)
