@@ -32,8 +32,6 @@ def beyond(estimator) -> dict[str, str]:
     weights = "check_sample_weight_equivalence_on_dense_data"
     if getattr(estimator, "alpha", None) == "loo":
         return {weights: "leaving one row out is not leaving out one unit of weight"}
-    if isinstance(estimator, KernelRidgeClassifier):
-        return {weights: "coefficients are rounded to 26 bits, the check wants 1e-7"}
     return {}
 
 
