@@ -46,6 +46,7 @@ def save(classifier: Any, path: str | os.PathLike[str]) -> None:
 def encode_classes(classes: NDArray[Any]) -> dict[str, Any]:
     """Return a label set as JSON values.
 
+    >>> import numpy as np
     >>> encode_classes(np.array(["ham", "spam"]))
     {'dtype': '<U4', 'values': ['ham', 'spam']}
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +89,9 @@ class MemberList(Ensemble):
         errors: dict[int, str] = {}
         progress.start(len(self), "Voting")
         try:
-            answers = Parallel(n_jobs=workers, backend="loky", return_as="generator")(
-                delayed(_ask)([self.members[i] for i in block], X) for block in blocks
-            )
-            for block, (columns, raised) in zip(blocks, answers, strict=True):
+            for block, (columns, raised) in zip(
+                blocks, self._answers(blocks, X, workers), strict=True
+            ):
                 votes[:, block] = columns
                 errors.update({int(block[position]): text for position, text in raised.items()})
                 progress.advance(len(block))
@@ -99,6 +99,18 @@ class MemberList(Ensemble):
             progress.stop()
         self._report(errors)
         return votes
+
+    def _answers(
+        self, blocks: Sequence[NDArray[np.intp]], X: Any, workers: int
+    ) -> Iterator[tuple[NDArray[np.int16], dict[int, str]]]:
+        chosen = ([self.members[i] for i in block] for block in blocks)
+        if workers == 1:
+            with _fixed_settings():
+                yield from (_ask(members, X) for members in chosen)
+        else:
+            yield from Parallel(n_jobs=workers, backend="loky", return_as="generator")(
+                delayed(_ask_in_worker)(members, X) for members in chosen
+            )
 
     def _report(self, errors: dict[int, str]) -> None:
         if not errors:
@@ -141,17 +153,27 @@ class MemberList(Ensemble):
 def _ask(members: Sequence[Member], X: Any) -> tuple[NDArray[np.int16], dict[int, str]]:
     columns = np.full((n_rows(X), len(members)), ABSTAIN, dtype=np.int16)
     errors: dict[int, str] = {}
-    # BLAS may round differently with another thread count, so every member is asked on one.
-    with threadpool_limits(limits=1), restored_streams():
-        for position, member in enumerate(members):
-            try:
-                with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
-                    columns[:, position] = member.votes(_guarded(X))
-            except (MemoryError, OSError):
-                raise
-            except Exception as error:
-                errors[position] = f"{type(error).__name__}: {error}"
+    for position, member in enumerate(members):
+        try:
+            with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+                columns[:, position] = member.votes(_guarded(X))
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            errors[position] = f"{type(error).__name__}: {error}"
     return columns, errors
+
+
+def _ask_in_worker(members: Sequence[Member], X: Any) -> tuple[NDArray[np.int16], dict[int, str]]:
+    with _fixed_settings():
+        return _ask(members, X)
+
+
+@contextmanager
+def _fixed_settings() -> Iterator[None]:
+    """Ask on one thread, for BLAS may round differently with another number of them."""
+    with threadpool_limits(limits=1), restored_streams():
+        yield
 
 
 def _guarded(X: Any) -> Any:
