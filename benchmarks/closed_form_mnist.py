@@ -5,7 +5,7 @@
 DIR holds the published files (idx, gz or npz). All 60,000 training rows, all 10,000 test images,
 PixelSum partitions. For every k: clean accuracy, the median radius, certified accuracy at some
 attack sizes, where the time goes, and the share of the machine's own matrix-product speed. The
-hyper-parameters were fixed on other data (see closed_form_recipe.py).
+hyper-parameters were fixed on other data (see poisonproof.estimators.recipes).
 """
 
 from __future__ import annotations
@@ -17,17 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from closed_form_recipe import (
-    features,
-    kernel_ridge,
-    load,
-    machine,
-    matrix_product_peak,
-    peak_gib,
-    timed,
-)
+from closed_form_common import load, machine, matrix_product_peak, peak_gib, timed
 
 from poisonproof.certificates import certify_votes
+from poisonproof.estimators.recipes import digit_features, digit_member
 from poisonproof.evaluation import base_accuracy, certified_accuracy, clean_accuracy, median_radius
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent
@@ -43,7 +36,7 @@ def run(images: Any, mapped: tuple[Any, Any], k: int, n_jobs: int, peak: float) 
         data = partition_data(images.x_train, images.y_train, PixelSum(n_partitions=k))
     data = replace(data, X=train)
     with timed(times, "fit"):
-        members = kernel_ridge().fit_members(
+        members = digit_member().fit_members(
             data, range(k), 10, 0, n_jobs=n_jobs, progress=Silent()
         )
     with timed(times, "votes"):
@@ -93,7 +86,7 @@ def main() -> None:
     }
     peak = matrix_product_peak(options.n_jobs)
     report["machine"]["matrix_product_gflops"] = round(peak, 1)
-    frozen = features(options.n_jobs)
+    frozen = digit_features(options.n_jobs)
     with timed(report["features"], "train"):
         train = frozen.transform(images.x_train)
     with timed(report["features"], "test"):

@@ -15,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from closed_form_recipe import features, kernel_ridge, load, machine, ridge, timed
+from closed_form_common import load, machine, ridge, timed
 
+from poisonproof.estimators.recipes import digit_features, digit_member
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent
 
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     images = load("mnist", options.data)
-    frozen = features(options.n_jobs)
+    frozen = digit_features(options.n_jobs)
     train, test = frozen.transform(images.x_train), frozen.transform(images.x_test)
 
     def best(learner: Any, rows: int, k: int) -> dict[str, float]:
@@ -63,7 +64,7 @@ def main() -> None:
         f"--repeats {options.repeats}",
         "machine": machine(options.n_jobs),
     }
-    for name, learner in (("kernel_ridge", kernel_ridge()), ("ridge", ridge())):
+    for name, learner in (("kernel_ridge", digit_member()), ("ridge", ridge())):
         by_k = {k: best(learner, 60000, k) for k in K}
         report[name] = {
             "by_k": by_k,

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from closed_form_recipe import ALPHA, GAMMA, features, kernel_ridge, load, machine, ridge
+from closed_form_common import load, machine, ridge
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 from threadpoolctl import threadpool_limits
 
 from poisonproof.certificates import certify_votes
+from poisonproof.estimators.recipes import digit_features, digit_member
 from poisonproof.evaluation import clean_accuracy
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent
@@ -38,7 +39,7 @@ def one_ridge(X: Any, y: Any, test: Any) -> Any:
 def one_kernel_ridge(X: Any, y: Any, test: Any) -> Any:
     """Fit and ask scikit-learn's kernel ridge on one-hot labels."""
     labels, index = np.unique(y, return_inverse=True)
-    model = KernelRidge(kernel="rbf", gamma=GAMMA, alpha=ALPHA)
+    model = KernelRidge(kernel="rbf", gamma=digit_member().gamma, alpha=digit_member().alpha)
     return labels[model.fit(X, np.eye(len(labels))[index]).predict(test).argmax(axis=1)]
 
 
@@ -102,7 +103,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     images = load("mnist", options.data)
-    frozen = features(options.n_jobs)
+    frozen = digit_features(options.n_jobs)
     train, test = frozen.transform(images.x_train), frozen.transform(images.x_test)
     data = partition_data(images.x_train, images.y_train, PixelSum(n_partitions=options.k))
     data = replace(data, X=train)
@@ -114,7 +115,7 @@ def main() -> None:
     }
     for name, learner, one in (
         ("ridge", ridge(), one_ridge),
-        ("kernel_ridge", kernel_ridge(), one_kernel_ridge),
+        ("kernel_ridge", digit_member(), one_kernel_ridge),
     ):
         with threadpool_limits(options.n_jobs):
             report[name] = race(learner, one, data, doubled, test, images.y_test, options.n_jobs)

@@ -4,7 +4,7 @@ The 8 x 8 digits are enlarged to 20 x 20 in a 28 x 28 frame. For every setting, 
 on random sets of 20 and 50 training digits (the sizes of MNIST partitions at k = 3,000 and 1,200)
 and asked about held-out digits. Of the settings whose mean accuracy of a single member is within
 0.1 % of the best, the one with the fewest columns and the largest ridge is chosen;
-benchmarks/closed_form_recipe.py repeats its values.
+poisonproof/estimators/recipes.py holds what it chose.
 
 Run: python experiments/closed_form/choose.py --out experiments/closed_form/choose.json
 """

@@ -1,4 +1,4 @@
-"""What the closed-form benchmarks share: the recipe, the data, and facts about the machine."""
+"""What the closed-form benchmarks share: the data, and facts about the machine."""
 
 from __future__ import annotations
 
@@ -14,23 +14,7 @@ from typing import Any
 import numpy as np
 
 from poisonproof.datasets.images import ImageDataset, import_images, load_images
-from poisonproof.features import Deskew, FrozenPipeline, OrientationHistogram, make_frozen_pipeline
-from poisonproof.learners.closed_form import KernelRidgeClassifier, RidgeClassifier
-
-# Chosen on scikit-learn's digits by experiments/closed_form/choose.py, not on MNIST.
-HISTOGRAM = {"n_orientations": 8, "cell": 4, "block": 1, "signed": True, "root": True}
-GAMMA, ALPHA = 2.0, 0.01
-
-
-def features(n_jobs: int | None = None) -> FrozenPipeline:
-    """Return the feature map of the recipe."""
-    histogram = OrientationHistogram(**HISTOGRAM, n_jobs=n_jobs)
-    return make_frozen_pipeline(Deskew(n_jobs=n_jobs), histogram)
-
-
-def kernel_ridge() -> KernelRidgeClassifier:
-    """Return the learner of the recipe."""
-    return KernelRidgeClassifier("rbf", gamma=GAMMA, alpha=ALPHA, precision="single")
+from poisonproof.learners.closed_form import RidgeClassifier
 
 
 def ridge() -> RidgeClassifier:
