@@ -14,7 +14,8 @@ def test_the_public_names_are_these() -> None:
         "load",
     ]  # fmt: skip
     assert all(hasattr(poisonproof, name) for name in poisonproof.__all__)
-    assert set(poisonproof.__all__) <= set(dir(poisonproof))
+    assert {*poisonproof.__all__, "TorchLearner"} <= set(dir(poisonproof))
+    assert poisonproof.TorchLearner("mlp").network == "mlp"
 
 
 def test_certificates_need_numpy_alone() -> None:

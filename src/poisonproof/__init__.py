@@ -14,11 +14,13 @@ _HOMES = {
     "Certificates": "poisonproof.certificates",
     "DPAClassifier": "poisonproof.estimators",
     "SSDPAClassifier": "poisonproof.estimators",
+    "TorchLearner": "poisonproof.engines.torch",
     "certify_scores": "poisonproof.certificates",
     "certify_votes": "poisonproof.certificates",
     "load": "poisonproof.estimators",
 }
 
+# `TorchLearner` is public, too, but needs an extra: a star import must work without it.
 __all__ = [
     "Certificates",
     "DPAClassifier",
@@ -30,6 +32,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from poisonproof.certificates import Certificates, certify_scores, certify_votes
+    from poisonproof.engines.torch import TorchLearner as TorchLearner
     from poisonproof.estimators import DPAClassifier, SSDPAClassifier, load
 
 

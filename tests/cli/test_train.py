@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
 
 import poisonproof
 from poisonproof.cli._members import MEMBER_KINDS
 from tests.cli.conftest import Cli, mails, write_csv
 
+IMAGE_NETWORKS = ("nin", "resnet10")
 DECLARED = ("--label", "kind", "--classes", "ham,spam")
 
 
@@ -56,7 +58,7 @@ def test_the_report_says_what_was_trained_and_what_comes_next(
     assert result.err == ""
 
 
-@pytest.mark.parametrize("name", MEMBER_KINDS)
+@pytest.mark.parametrize("name", [kind for kind in MEMBER_KINDS if kind not in IMAGE_NETWORKS])
 def test_every_kind_of_member_trains_saves_and_predicts(
     cli: Cli, train_csv: Path, test_csv: Path, tmp_path: Path, name: str
 ) -> None:
@@ -174,3 +176,23 @@ def test_classes_may_come_from_a_file(cli: Cli, train_csv: Path, tmp_path: Path)
 def test_a_model_takes_the_place_of_an_earlier_one(cli: Cli, model: Path, train_csv: Path) -> None:
     assert cli("train", train_csv, *DECLARED, "-k", 7, "--out", model).code == 0
     assert poisonproof.load(model).n_partitions == 7
+
+
+def test_networks_take_an_image_shape_and_epochs_and_other_models_refuse_them(
+    cli: Cli, tmp_path: Path
+) -> None:
+    X, y = load_digits(return_X_y=True)
+    np.savez(tmp_path / "digits.npz", X=X[:300].reshape(-1, 8, 8), y=y[:300])
+    common = ["train", tmp_path / "digits.npz", "--label", "y", "-k", 3, "--out", tmp_path / "m"]
+    common += ["--classes", ",".join(map(str, range(10)))]
+    for name in IMAGE_NETWORKS:
+        network = ["--model", name, "--image-shape", "1x8x8", "--epochs", 1]
+        result = cli(*common, *network)
+        assert result.code == 0, result.err
+        assert f"3 members ({name})" in result.out
+    refused = cli(*common, "--model", "tree", "--epochs", 1)
+    assert refused.code == 2
+    assert "--epochs is for networks" in refused.err
+    refused = cli(*common, "--model", "nin", "--image-shape", "28x28")
+    assert refused.code == 2
+    assert "CHANNELSxHEIGHTxWIDTH" in refused.err

@@ -20,6 +20,9 @@ class _Kind:
     scaled: bool = False
 
 
+_CLOSED_FORM = "poisonproof.learners.closed_form"
+_TORCH = "poisonproof.engines.torch"
+
 MEMBER_KINDS = {
     "tree": _Kind("sklearn.tree", "DecisionTreeClassifier"),
     "naive-bayes": _Kind("sklearn.naive_bayes", "GaussianNB"),
@@ -27,19 +30,38 @@ MEMBER_KINDS = {
         "sklearn.linear_model", "LogisticRegression", {"max_iter": 1000}, scaled=True
     ),
     "svc": _Kind("sklearn.svm", "SVC", scaled=True),
-    # Brute force: a search tree could not be saved without pickle.
-    "neighbors": _Kind(
-        "sklearn.neighbors", "KNeighborsClassifier", {"n_neighbors": 1, "algorithm": "brute"}
-    ),
     "forest": _Kind("sklearn.ensemble", "RandomForestClassifier", {"n_estimators": 30}),
+    "neighbors": _Kind(_CLOSED_FORM, "NeighborsClassifier", {"n_neighbors": 1}),
+    "nearest-mean": _Kind(_CLOSED_FORM, "NearestMeanClassifier"),
+    "ridge": _Kind(_CLOSED_FORM, "RidgeClassifier"),
+    "discriminant": _Kind(_CLOSED_FORM, "LinearDiscriminantClassifier"),
+    "linear": _Kind(_TORCH, "TorchLearner", {"network": "linear"}),
+    "mlp": _Kind(_TORCH, "TorchLearner", {"network": "mlp"}),
+    "nin": _Kind(_TORCH, "TorchLearner", {"network": "nin", "augmentation": "crop"}),
+    "resnet10": _Kind(_TORCH, "TorchLearner", {"network": "resnet10", "augmentation": "crop"}),
 }
 """Where scaling matters the scaler stands inside the member: each learns it from its own rows."""
 
 
-def make_member(name: str) -> Any:
-    """Return the unfitted classifier that `name` stands for."""
+def make_member(name: str, **network_options: Any) -> Any:
+    """Return the unfitted classifier that `name` stands for.
+
+    Parameters
+    ----------
+    name : str
+        A key of `MEMBER_KINDS`.
+    **network_options
+        Parameters of `TorchLearner`; None stands for its default. Other kinds take none.
+    """
     kind = MEMBER_KINDS[choose("--model", name, list(MEMBER_KINDS))]
-    estimator = getattr(import_module(kind.module), kind.name)(**kind.parameters)
+    given = {key: value for key, value in network_options.items() if value is not None}
+    if given and kind.module != _TORCH:
+        networks = [key for key, other in MEMBER_KINDS.items() if other.module == _TORCH]
+        options = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+        raise InvalidInputError(
+            f"{options} is for networks ({', '.join(networks)}), but --model is {name}."
+        )
+    estimator = getattr(import_module(kind.module), kind.name)(**kind.parameters, **given)
     if not kind.scaled:
         return estimator
     scaler = import_module("sklearn.preprocessing").StandardScaler()

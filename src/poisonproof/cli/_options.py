@@ -22,6 +22,7 @@ __all__ = [
     "choose",
     "declared_classes",
     "parse_list",
+    "parse_shape",
 ]
 
 LabelOption = Annotated[
@@ -103,6 +104,23 @@ def declared_classes(classes: str | None, file: Path | None) -> tuple[str, ...]:
     if len(names) < 2:
         raise InvalidInputError(f"At least two classes are needed. Got {', '.join(names)!r}.")
     return names
+
+
+def parse_shape(text: str | None) -> tuple[int, int, int] | None:
+    """Read the shape of an image.
+
+    >>> parse_shape("3x32x32")
+    (3, 32, 32)
+    """
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if len(sides) != 3 or not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise InvalidInputError(
+            f"--image-shape is CHANNELSxHEIGHTxWIDTH, as 1x28x28. Got {text!r}."
+        )
+    channels, height, width = map(int, sides)
+    return channels, height, width
 
 
 def choose(option: str, value: str, allowed: Sequence[str]) -> str:

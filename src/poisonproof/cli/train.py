@@ -21,6 +21,7 @@ from poisonproof.cli._options import (
     choose,
     declared_classes,
     parse_list,
+    parse_shape,
 )
 from poisonproof.cli._output import check_model_path
 from poisonproof.cli._text import counted, say, spoken_warnings, verbosity
@@ -84,6 +85,16 @@ def train(
         typer.Option(help="raise: stop at a row that does not fit. drop: leave such rows out."),
     ] = "raise",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the members' random streams.")] = 0,
+    image_shape: Annotated[
+        str | None,
+        typer.Option(metavar="CxHxW", help="Networks: a row is an image, channels first."),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Networks: passes over the rows.  [200]")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Networks: cpu or cuda; never chosen by itself.  [cpu]")
+    ] = None,
     jobs: JobsOption = None,
 ) -> None:
     """Train one small model per partition of the rows.
@@ -96,7 +107,8 @@ def train(
     choose("--method", method, list(PARTITIONERS))
     choose("--invalid-rows", invalid_rows, ("raise", "drop"))
     names = declared_classes(classes, classes_file)
-    classifier = _classifier(method, model, k, _partitioner(partitioner, method, groups), names)
+    member = make_member(model, image_shape=parse_shape(image_shape), epochs=epochs, device=device)
+    classifier = _classifier(method, member, k, _partitioner(partitioner, method, groups), names)
     if weights is not None:
         check_weights(model)
     classifier.set_params(
@@ -121,13 +133,11 @@ def train(
     _report(classifier, rows, model, out)
 
 
-def _classifier(method: str, model: str, k: int, partitioner: str, names: tuple[str, ...]) -> Any:
+def _classifier(method: str, member: Any, k: int, partitioner: str, names: tuple[str, ...]) -> Any:
     kind = poisonproof.DPAClassifier if method == "dpa" else poisonproof.SSDPAClassifier
     if k < 1:
         raise InvalidInputError(f"--partitions must be at least 1. Got {k}.")
-    return kind(
-        make_member(model), n_partitions=k, partitioner=partitioner, classes=np.array(names)
-    )
+    return kind(member, n_partitions=k, partitioner=partitioner, classes=np.array(names))
 
 
 def _partitioner(asked: str | None, method: str, groups: str | None) -> str:
