@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("name", help="mnist, cifar10, gtsrb or gtsrb-equalized")
     parser.add_argument("--cache", type=Path, help="folder of imported datasets")
     parser.add_argument("--out", type=Path, required=True, help="folder of the chunks")
-    parser.add_argument("--chunk-mb", type=int, default=48, help="megabytes before compression")
+    parser.add_argument("--chunk-mb", type=int, default=24, help="megabytes before compression")
     given = parser.parse_args()
     data = data_from_cache(given.name, given.cache)
     for path in write_pack(data, given.out, largest=given.chunk_mb * 1_000_000):

@@ -136,11 +136,14 @@ def test_bad_input_is_one_line(cli, arguments, tmp_path, monkeypatch, more, word
     assert not (tmp_path / "out").exists()
 
 
-def test_without_cuda_the_device_must_be_named(cli, arguments, tmp_path):  # noqa: F811
+def test_without_cuda_the_device_must_be_named(cli, arguments, recipes_folder, tmp_path):  # noqa: F811
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
+    path = recipes_folder / "shapes.toml"
+    nin = path.read_text().replace('network = "mlp"', 'network = "nin"')
+    path.write_text(nin.replace("batch_size = 8", "batch_size = 16"))
     result = cli(*arguments, "--out", tmp_path / "out", "--device", "cuda")
     assert result.code == 2
     assert "sees no CUDA device" in result.err

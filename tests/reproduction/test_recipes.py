@@ -36,6 +36,8 @@ def test_every_row_trains_the_published_network_with_the_published_schedule(name
     recipe = load_recipes()[name]
     learner = make_learner(recipe, "cpu")
     spec = learner.resolve(tuple(recipe.learner["image_shape"]), recipe.data.n_classes)
+    on_cuda = make_learner(recipe, "cuda").resolve(spec.input_shape, spec.n_classes)
+    assert on_cuda.execution == "fused"
     assert (spec.network, spec.epochs, spec.batch_size) == ("nin", 200, 128)
     assert (spec.learning_rate, spec.momentum, spec.nesterov) == (0.1, 0.9, True)
     assert spec.weight_decay == 5e-4

@@ -89,7 +89,7 @@ def test_a_partial_result_goes_on_in_another_folder(recipe, data, tmp_path):
         dataclasses.replace(CPU, resume_from=(tmp_path / "first",), say=words.append),
     )
     assert same_members(resumed, whole)
-    assert words[0].startswith("shapes-dpa-12: 7 of 12 members; the last 4 ")
+    assert words[0].startswith("shapes-dpa-12: 8 of 12 members; the last 5 ")
     trained = [sum(block.members for block in run.blocks) for run in resumed.runs]
     assert trained == [4, 8 + 1], "eight were missing and one was trained again as a check"
 
@@ -104,7 +104,7 @@ def test_a_time_limit_stops_between_blocks_and_keeps_what_is_finished(
     assert not (tmp_path / recipe.id).exists()
     # The clock ticks at each look: one block takes a tick, and two more looks lie between blocks.
     some = run_row(recipe, data, tmp_path, dataclasses.replace(CPU, deadline=5.0))
-    assert len(some.members) == 4
+    assert len(some.members) == 5
     assert not read_result(tmp_path / recipe.id).is_complete
     assert same_members(run_row(recipe, data, tmp_path, CPU), whole)
 

@@ -36,19 +36,20 @@ def figure_svg(rows: Sequence[ReportRow], title: str) -> bytes:
         mpl.rcParams.update({"svg.hashsalt": "poisonproof", "svg.fonttype": "path"})
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         ax = figure.subplots()
-        for row, color in zip(rows, _COLORS, strict=False):
-            _draw(row, ax, color)
+        curves = [_draw(row, ax, color) for row, color in zip(rows, _COLORS, strict=False)]
         ax.plot([], [], "x", color="0.45", markeredgewidth=2, label="paper's median")
         ax.set_title(title, loc="left")
-        ax.legend(loc="best", frameon=False)
+        ax.legend(loc="upper right", framealpha=0.9, edgecolor="none")
+        # The last images withstand attacks far beyond the others; the plot ends before them.
+        ax.set_xlim(0, 1.05 * max(_visible(curve) for curve in curves))
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
 
-def _draw(row: ReportRow, ax: Axes, color: str) -> None:
+def _draw(row: ReportRow, ax: Axes, color: str) -> CertifiedAccuracyDisplay:
     assert row.result is not None
-    CertifiedAccuracyDisplay.from_certificates(
+    curve = CertifiedAccuracyDisplay.from_certificates(
         certify_result(row.result),
         row.result.labels,
         name=f"k = {row.recipe.n_partitions:,}",
@@ -58,3 +59,9 @@ def _draw(row: ReportRow, ax: Axes, color: str) -> None:
     if row.recipe.paper.median is not None:
         median = row.recipe.paper.median - 1
         ax.plot(median, 50, "x", color=color, markersize=8, markeredgewidth=2, zorder=4)
+    return curve
+
+
+def _visible(curve: CertifiedAccuracyDisplay) -> int:
+    """Return the attack size at which less than one percent is left."""
+    return max(1, int((curve.certified_accuracy >= 0.01).sum()))

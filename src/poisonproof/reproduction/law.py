@@ -46,8 +46,9 @@ def law_of(
     recipe: Recipe, data: RowData, parts: PartitionedData, spec: TorchSpec
 ) -> dict[str, Any]:
     """Return everything that the bits of a row's members depend on, as JSON values."""
-    from poisonproof.engines.torch.device import fingerprint  # noqa: PLC0415 - an extra
+    from poisonproof.engines.torch.device import fingerprint, require_device  # noqa: PLC0415
 
+    require_device(spec)  # the fingerprint of a machine without it would mean nothing
     listed = "\n".join(parts.partition_digests())
     return {
         "row": recipe.id,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "gather_results", "run_row"]
 
-_STACKS = 4
+_STACKS = 5
 """Stacks of members in a block: what a killed run can lose."""
 
 
