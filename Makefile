@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test test-slow attacks lint types imports docs docs-serve bench check clean help
+.PHONY: demo report test test-slow attacks lint types imports docs docs-serve bench check clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,10 @@ types: .venv/dev  ## mypy, strict
 imports: .venv/dev  ## imports point down only
 	$(BIN)/lint-imports
 
+report: .venv/dev  ## rebuild the reproduction page from the committed results; it must not change
+	$(BIN)/poisonproof reproduce --report
+	git diff --exit-code -- docs/reproduction.md docs/assets/reproduction
+
 docs: .venv/dev  ## build the documentation, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
@@ -50,7 +54,7 @@ bench: .venv/dev  ## the CPU benchmarks; each prints a ratio against its referen
 	for name in certify_votes content_hash ensemble_overhead; do \
 		$(BIN)/python benchmarks/$$name.py --out benchmarks/results/$$name.json || exit 1; done
 
-check: lint types imports test docs  ## everything that CI runs
+check: lint types imports test docs report  ## everything that CI runs
 
 clean:  ## remove what the targets made
 	rm -rf .venv site demo-output .pytest_cache .mypy_cache .ruff_cache
