@@ -40,8 +40,8 @@ class RichProgress:
 
     def __init__(self) -> None:
         try:
-            from rich import progress as bars  # noqa: PLC0415 - an extra
-            from rich.console import Console  # noqa: PLC0415
+            from rich import progress as bars
+            from rich.console import Console
         except ImportError as error:
             raise MissingExtraError("rich", "cli") from error
         self._bars = bars.Progress(

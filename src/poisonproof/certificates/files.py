@@ -222,8 +222,8 @@ def _read_parquet(file: IO[bytes]) -> tuple[Columns, str]:
 
 def _pyarrow() -> tuple[Any, Any]:
     try:
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data") from error
     return pa, pq

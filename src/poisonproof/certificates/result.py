@@ -165,7 +165,7 @@ class Certificates:
         only) and ``votes_<class>`` for every class; ``frame.attrs["threat"]`` holds the threat.
         """
         try:
-            import pandas as pd  # noqa: PLC0415
+            import pandas as pd
         except ImportError as error:
             raise MissingExtraError("pandas", "data") from error
         frame = pd.DataFrame(self.columns())
@@ -193,14 +193,14 @@ class Certificates:
         Nothing is pickled. In CSV the first line is a comment that carries what the columns do
         not; Parquet has it in the schema's metadata and needs the extra ``data``.
         """
-        from poisonproof.certificates.files import save_certificates  # noqa: PLC0415
+        from poisonproof.certificates.files import save_certificates
 
         save_certificates(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Certificates:
         """Read certificates written by `save`, by the suffix of `path`."""
-        from poisonproof.certificates.files import load_certificates  # noqa: PLC0415
+        from poisonproof.certificates.files import load_certificates
 
         return load_certificates(path)
 

@@ -42,7 +42,7 @@ class TrainedModel:
 
     def read(self, asked: AskedRows) -> CheckedRows:
         """Read rows with the model's features, matched by name, whatever their order."""
-        from sklearn.utils import get_tags  # noqa: PLC0415 - slow to import
+        from sklearn.utils import get_tags
 
         has_names = asked.path.suffix.lower() not in {".npz", ".npy"}
         schema = Schema(

@@ -98,8 +98,8 @@ def _npz_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
 
 def _parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
     try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data") from error
     buffer = io.BytesIO()

@@ -86,7 +86,7 @@ def print_summary(summary: Summary) -> None:
 
 def print_protected(certificates: Certificates, sizes: Sequence[int]) -> None:
     """Print how many predictions, right or wrong, no attack of each size can change."""
-    from poisonproof.evaluation import protected_share  # noqa: PLC0415 - when a command runs
+    from poisonproof.evaluation import protected_share
 
     targeted = certificates.target is not None
     table = shares_table(

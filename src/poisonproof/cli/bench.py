@@ -41,7 +41,7 @@ def bench(
     Members are kernel ridge on orientation histograms; every choice was made on other data. The
     dataset is imported once with poisonproof data.
     """
-    from poisonproof.datasets.images import load_images  # noqa: PLC0415 - when a command runs
+    from poisonproof.datasets.images import load_images
 
     dataset = choose("dataset", name, ["mnist", "fashion-mnist"])
     check_out(out, (".json",))
@@ -58,8 +58,8 @@ def bench(
 
 
 def _run(images: Any, k: int, jobs: int | None) -> dict[str, Any]:
-    from poisonproof.estimators.recipes import digit_classifier  # noqa: PLC0415 - slow to import
-    from poisonproof.evaluation import clean_accuracy, median_radius  # noqa: PLC0415
+    from poisonproof.estimators.recipes import digit_classifier
+    from poisonproof.evaluation import clean_accuracy, median_radius
 
     started = time.perf_counter()
     classifier = digit_classifier(k, n_jobs=jobs, verbose=verbosity())

@@ -174,7 +174,7 @@ def _from_votes(
 def _finish(
     certificates: Certificates, truth: Any, out: Path | None, summary_out: Path | None
 ) -> None:
-    from poisonproof.evaluation import default_sizes, summarize  # noqa: PLC0415
+    from poisonproof.evaluation import default_sizes, summarize
 
     summary = None if truth is None else summarize(certificates, truth)
     if out is not None:

@@ -66,7 +66,7 @@ def data(
     The files stay where they are; the cache gets a copy that opens at once, memory-mapped. It is
     complete or absent, and replaces an earlier import.
     """
-    from poisonproof.datasets import images  # noqa: PLC0415 - when the command runs
+    from poisonproof.datasets import images
 
     if name == "list":
         _print_list(cache)
@@ -97,7 +97,7 @@ def data(
 
 
 def _folder_options(classes: str | None, size: str | None, gray: bool) -> FolderOptions:
-    from poisonproof.datasets.images import FolderOptions  # noqa: PLC0415 - as above
+    from poisonproof.datasets.images import FolderOptions
 
     sides = None
     if size is not None:
@@ -109,7 +109,7 @@ def _folder_options(classes: str | None, size: str | None, gray: bool) -> Folder
 
 
 def _print_one(name: str, cache: Path | None) -> None:
-    from poisonproof.datasets.images import load_images  # noqa: PLC0415 - as above
+    from poisonproof.datasets.images import load_images
 
     loaded = load_images(name, cache)
     side = " x ".join(map(str, loaded.x_train.shape[1:]))
@@ -124,7 +124,7 @@ def _print_one(name: str, cache: Path | None) -> None:
 
 
 def _print_list(cache: Path | None) -> None:
-    from poisonproof.datasets import images  # noqa: PLC0415 - as above
+    from poisonproof.datasets import images
 
     found = {entry.name: entry for entry in images.list_images(cache)}
     table = Table(title=f"Datasets in {images.cache_folder(cache)}", title_justify="left")

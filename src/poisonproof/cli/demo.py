@@ -67,7 +67,7 @@ def demo(
     labels), prints how many test images provably keep their correct label, and writes the curves as
     a picture, and votes, certificates and figures as data.
     """
-    from poisonproof.evaluation import summarize  # noqa: PLC0415 - when a command runs
+    from poisonproof.evaluation import summarize
 
     check_folder(out)
     X_train, y_train, X_test, y_test = _digits()
@@ -98,7 +98,7 @@ def demo(
 
 
 def _dpa() -> _Method:
-    from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415 - slow to import
+    from sklearn.neighbors import KNeighborsClassifier
 
     return _Method(
         key="dpa",
@@ -113,8 +113,8 @@ def _dpa() -> _Method:
 
 
 def _ss_dpa() -> _Method:
-    from sklearn.manifold import Isomap  # noqa: PLC0415 - slow to import
-    from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415
+    from sklearn.manifold import Isomap
+    from sklearn.neighbors import KNeighborsClassifier
 
     return _Method(
         key="ss-dpa",
@@ -133,7 +133,7 @@ def _ss_dpa() -> _Method:
 
 def _digits() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Split the digits by a hash of each image: no image decides where another one goes."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415 - slow to import
+    from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
     digests = [hashlib.sha256(b"demo split" + image.tobytes()) for image in X.astype(np.uint8)]
@@ -203,10 +203,10 @@ def _results(outcomes: list[_Outcome], n_train: int) -> bytes:
 
 def _curves(outcomes: list[_Outcome], y_test: NDArray[Any]) -> bytes:
     try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib", "report") from error
-    from poisonproof.evaluation import CertifiedAccuracyDisplay  # noqa: PLC0415
+    from poisonproof.evaluation import CertifiedAccuracyDisplay
 
     figure = Figure(figsize=(11, 4.4), layout="constrained")
     axes = figure.subplots(1, len(outcomes), sharey=True)

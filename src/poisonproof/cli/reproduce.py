@@ -82,7 +82,7 @@ def reproduce(
     results. Members from other machines are taken in with --resume-from.
     """
     began = time.monotonic()
-    from poisonproof.reproduction import load_recipes, select_rows  # noqa: PLC0415 - when it runs
+    from poisonproof.reproduction import load_recipes, select_rows
 
     known = load_recipes(recipes)
     if report:
@@ -100,7 +100,7 @@ def reproduce(
     for folder in resume_from or ():
         if not folder.is_dir():
             raise InvalidInputError(f"--resume-from {folder} is not a folder.")
-    from poisonproof.reproduction import Options  # noqa: PLC0415 - as above
+    from poisonproof.reproduction import Options
 
     options = Options(
         device=choose("--device", device, ("cuda", "cpu")),
@@ -124,7 +124,7 @@ class _Session:
         self.data: RowData | None = None
 
     def make(self, rows: list[Recipe]) -> None:
-        from poisonproof.reproduction import run_row  # noqa: PLC0415 - as above
+        from poisonproof.reproduction import run_row
 
         for recipe in rows:
             result = self._joined(recipe)
@@ -135,7 +135,7 @@ class _Session:
 
     def _joined(self, recipe: Recipe) -> RowResult | None:
         """Join finished parts; a complete row needs neither data nor device."""
-        from poisonproof.reproduction import gather_results, write_result  # noqa: PLC0415
+        from poisonproof.reproduction import gather_results, write_result
 
         home = self.out / recipe.id
         found = gather_results(recipe.id, [home, *self.options.resume_from])
@@ -145,7 +145,7 @@ class _Session:
         return found
 
     def _load(self, recipe: Recipe) -> RowData:
-        from poisonproof.reproduction import data_from_cache, data_from_pack  # noqa: PLC0415
+        from poisonproof.reproduction import data_from_cache, data_from_pack
 
         if self.data is None or self.data.name != recipe.data.name:
             self.data = (
@@ -180,7 +180,7 @@ def _command(
 
 
 def _print_result(recipe: Recipe, result: RowResult | None) -> None:
-    from poisonproof.reproduction import evaluate  # noqa: PLC0415 - as above
+    from poisonproof.reproduction import evaluate
 
     if result is None or not result.is_complete:
         done = 0 if result is None else len(result.members)
@@ -198,7 +198,7 @@ def _print_result(recipe: Recipe, result: RowResult | None) -> None:
 
 
 def _print_rows(recipes: dict[str, Recipe], out: Path) -> None:
-    from poisonproof.reproduction.result_files import members_finished  # noqa: PLC0415
+    from poisonproof.reproduction.result_files import members_finished
 
     table = Table(title=f"Rows, with the results in {out}", title_justify="left")
     for heading in ("Table", "Row", "Members", "Finished"):
@@ -210,7 +210,7 @@ def _print_rows(recipes: dict[str, Recipe], out: Path) -> None:
 
 
 def _write_report(recipes: dict[str, Recipe], results: Path, docs: Path) -> None:
-    from poisonproof.reproduction.page import write_report  # noqa: PLC0415 - as above
+    from poisonproof.reproduction.page import write_report
 
     check_folder(docs)
     for path in write_report(recipes, results, docs):

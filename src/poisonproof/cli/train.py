@@ -160,7 +160,7 @@ def _label_column(label: str | None, data: Path) -> str:
 
 
 def _takes_missing_values(classifier: Any) -> bool:
-    from sklearn.utils import get_tags  # noqa: PLC0415 - slow to import
+    from sklearn.utils import get_tags
 
     return bool(get_tags(classifier).input_tags.allow_nan)
 

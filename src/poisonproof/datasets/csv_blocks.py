@@ -71,8 +71,8 @@ def _has_plain_quotes(block: bytes, delimiter: str) -> bool:
 
 def _read(block: bytes, layout: CsvLayout) -> Any:
     try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        from pyarrow import csv  # noqa: PLC0415
+        import pyarrow as pa
+        from pyarrow import csv
     except ImportError:
         return None
     columns = layout.columns

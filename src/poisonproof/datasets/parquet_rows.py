@@ -45,8 +45,8 @@ def read_parquet_rows(path: Path, schema: Schema) -> RawRows:
 def open_parquet(path: Path) -> Any:
     """Return the pyarrow table in a file, or raise InvalidInputError if there is none."""
     try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data") from error
     try:
@@ -59,8 +59,8 @@ def open_parquet(path: Path) -> Any:
 
 def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
     """Return a column of numbers as float64, NaN for nulls."""
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -78,14 +78,14 @@ def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
 
 
 def _numeric_kinds() -> tuple[Any, ...]:
-    from pyarrow import types  # noqa: PLC0415
+    from pyarrow import types
 
     # A column that holds nothing but nulls may have no type of its own.
     return types.is_integer, types.is_floating, types.is_decimal, types.is_null
 
 
 def _texts(column: Any, name: str, path: Path) -> list[str | None]:
-    from pyarrow import types  # noqa: PLC0415
+    from pyarrow import types
 
     if types.is_nested(column.type):
         raise InvalidInputError(

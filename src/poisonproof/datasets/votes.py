@@ -102,7 +102,7 @@ def _read_text(path: Path, _: str) -> NDArray[np.int64]:
 
 
 def _read_parquet(path: Path, _: str) -> NDArray[Any]:
-    import pyarrow as pa  # noqa: PLC0415 - open_parquet says if it is missing
+    import pyarrow as pa
 
     table = open_parquet(path)
     for name, column in zip(table.column_names, table.columns, strict=True):

@@ -74,7 +74,7 @@ def concatenate_samples(first: Any, second: Any) -> Any:
         return sparse.vstack(parts, format="csr")
     if hasattr(first, "columns"):
         if hasattr(first, "iloc"):
-            import pandas as pd  # noqa: PLC0415 - the frame is there, so pandas is
+            import pandas as pd
 
             return pd.concat([first, second], ignore_index=True)
         return first.vstack(second)

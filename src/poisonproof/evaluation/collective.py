@@ -200,7 +200,7 @@ def _solve(problem: CollectiveProblem, reach: int, time_limit: float) -> tuple[i
     members : ndarray of int
         The members of the best attack that it found; none if it found none.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
+    from scipy.optimize import Bounds, LinearConstraint, milp
 
     matrix, lower, n_columns, n_members = _program(problem, reach)
     weights = np.zeros(n_columns)
@@ -230,7 +230,7 @@ def _program(problem: CollectiveProblem, reach: int) -> tuple[Any, NDArray[Any],
     s_j owns member j. Without a target there is a y for every row and rival, with one a y for every
     row; y may be 1 only if the owned members weigh at least the gap: sum_j w_j s_j >= gap y.
     """
-    from scipy.sparse import coo_array, csr_array, hstack, vstack  # noqa: PLC0415
+    from scipy.sparse import coo_array, csr_array, hstack, vstack
 
     n_members = problem.votes.shape[1]
     vulnerable = np.flatnonzero(problem.attack <= reach)

@@ -203,7 +203,7 @@ class CertifiedAccuracyDisplay:
 
 def _dress(ax: Axes, threat: Threat) -> None:
     """Give the axes their labels once, and refuse to mix units on them."""
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+    from matplotlib.ticker import MaxNLocator
 
     label = f"Attack size ({threat.plural})"
     if ax.lines and ax.get_xlabel() not in ("", label):
@@ -229,7 +229,7 @@ def _dress(ax: Axes, threat: Threat) -> None:
 
 def _new_axes() -> Axes:
     try:
-        import matplotlib.pyplot as plt  # noqa: PLC0415
+        import matplotlib.pyplot as plt
     except ImportError as error:
         raise MissingExtraError("matplotlib", "report") from error
     return plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]

@@ -78,7 +78,7 @@ class ClassTable:
     def to_frame(self) -> pd.DataFrame:
         """Return the table as a pandas DataFrame, with ``attrs["threat"]``."""
         try:
-            import pandas as pd  # noqa: PLC0415
+            import pandas as pd
         except ImportError as error:
             raise MissingExtraError("pandas", "data") from error
         frame = pd.DataFrame(self.columns())

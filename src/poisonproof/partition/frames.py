@@ -88,7 +88,7 @@ def frame_columns(X: Any) -> list[Column]:
 
 
 def _pandas_column(series: Any) -> Column:
-    import pandas as pd  # noqa: PLC0415 - an optional dependency
+    import pandas as pd
 
     dtype = series.dtype
     if isinstance(dtype, np.dtype):
@@ -112,7 +112,7 @@ def _pandas_column(series: Any) -> Column:
 
 
 def _polars_column(series: Any) -> Column:
-    import polars as pl  # noqa: PLC0415 - an optional dependency
+    import polars as pl
 
     dtype = series.dtype
     nulls = series.is_null().to_numpy() if series.null_count() else None

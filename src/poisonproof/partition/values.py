@@ -111,7 +111,7 @@ def _frame(X: Any, rows: NDArray[np.intp] | None) -> Any:
 
 def _pandas() -> Any:
     try:
-        import pandas as pd  # noqa: PLC0415 - an optional dependency
+        import pandas as pd
     except ImportError:
         raise MissingExtraError("pandas", "data") from None
     return pd

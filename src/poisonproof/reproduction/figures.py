@@ -26,8 +26,8 @@ def figure_svg(rows: Sequence[ReportRow], title: str) -> bytes:
     the paper's, as the attack size it stands for.
     """
     try:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib", "report") from error
     # A fixed salt and no date: nothing in the file changes from one run to the next.

@@ -19,7 +19,7 @@ __all__ = ["law_of", "make_learner", "resolve"]
 
 def make_learner(recipe: Recipe, device: str) -> TorchLearner:
     """Return the learner of a recipe for one device."""
-    from poisonproof.engines.torch import TorchLearner  # noqa: PLC0415 - an extra
+    from poisonproof.engines.torch import TorchLearner
 
     options = dict(recipe.learner)
     kind = options.pop("kind", None)
@@ -37,7 +37,7 @@ def make_learner(recipe: Recipe, device: str) -> TorchLearner:
 
 def resolve(learner: TorchLearner, data: RowData) -> TorchSpec:
     """Return the full specification of a learner for some data."""
-    from poisonproof.engines.torch.rows import input_shape  # noqa: PLC0415 - an extra
+    from poisonproof.engines.torch.rows import input_shape
 
     return learner.resolve(input_shape(data.x_train, learner.image_shape), data.n_classes)
 
@@ -46,7 +46,7 @@ def law_of(
     recipe: Recipe, data: RowData, parts: PartitionedData, spec: TorchSpec
 ) -> dict[str, Any]:
     """Return everything that the bits of a row's members depend on, as JSON values."""
-    from poisonproof.engines.torch.device import fingerprint, require_device  # noqa: PLC0415
+    from poisonproof.engines.torch.device import fingerprint, require_device
 
     require_device(spec)  # the fingerprint of a machine without it would mean nothing
     listed = "\n".join(parts.partition_digests())

@@ -54,7 +54,7 @@ def own_types() -> set[str]:
 
 def encode_object(value: Any) -> bytes:
     """Encode a scikit-learn object, fitted or not, without pickle."""
-    import skops.io  # noqa: PLC0415 - slow to import, and needed only where a model is saved
+    import skops.io
 
     data: bytes = skops.io.dumps(value)
     return data
@@ -62,8 +62,8 @@ def encode_object(value: Any) -> bytes:
 
 def decode_object(data: bytes, name: str, trusted: Iterable[str] = ()) -> Any:
     """Decode what `encode_object` wrote; types outside scikit-learn and `trusted` are refused."""
-    import skops.io  # noqa: PLC0415
-    from skops.io.exceptions import UntrustedTypesFoundException  # noqa: PLC0415
+    import skops.io
+    from skops.io.exceptions import UntrustedTypesFoundException
 
     known = {*TRUSTED, *own_types(), *trusted}
     try:

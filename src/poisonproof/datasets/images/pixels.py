@@ -87,7 +87,7 @@ def resized(image: Image, height: int, width: int) -> Image:
 def equalized(image: Image) -> Image:
     """Return the image with the histogram of each channel flattened."""
     _pillow()
-    from PIL import ImageOps  # noqa: PLC0415 - an extra
+    from PIL import ImageOps
 
     return ImageOps.equalize(image)
 
@@ -95,14 +95,14 @@ def equalized(image: Image) -> Image:
 def pillow_version() -> str:
     """Return the version of Pillow, which is part of what decided the resized pixels."""
     _pillow()
-    import PIL  # noqa: PLC0415 - an extra
+    import PIL
 
     return PIL.__version__
 
 
 def _pillow() -> ModuleType:
     try:
-        from PIL import Image  # noqa: PLC0415 - an extra
+        from PIL import Image
     except ImportError as error:
         raise MissingExtraError("Pillow", "data") from error
     return Image

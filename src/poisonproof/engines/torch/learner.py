@@ -41,7 +41,7 @@ class _OnePartition:
         return self.partition
 
 
-class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):  # type: ignore[misc]
+class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     """Neural networks as members: many trained at once, each bit for bit alone.
 
     Use it as ``DPAClassifier(TorchLearner("nin", ...), n_partitions=1200)``. Fitted on its own it

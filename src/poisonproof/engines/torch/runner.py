@@ -101,7 +101,7 @@ def _trained(
     if spec.execution != "fused":
         yield from _run(_trainer(spec, seed, device), groups, _workers(spec, n_jobs))
         return
-    from poisonproof.engines.torch.fused.trainer import FusedTrainer  # noqa: PLC0415 - Triton
+    from poisonproof.engines.torch.fused.trainer import FusedTrainer
 
     trainer = FusedTrainer(spec, seed)
     queued: tuple[_Group, Callable[[], list[MemberState]]] | None = None

@@ -40,7 +40,7 @@ def score_blocks(
     voters = [place for place, member in enumerate(members) if not member.abstains]
     with deterministic(spec):
         if spec.execution == "fused":
-            from poisonproof.engines.torch.fused.trainer import fused_scores  # noqa: PLC0415
+            from poisonproof.engines.torch.fused.trainer import fused_scores
 
             yield from fused_scores(spec, members, voters, X)
         elif spec.execution == "single":
