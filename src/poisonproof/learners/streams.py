@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -28,8 +28,9 @@ def stream_seed(seed: int, index: int, name: str = "") -> int:
     >>> stream_seed(0, 3) == stream_seed(0, 4)
     False
     """
-    words = np.random.SeedSequence([seed, index, zlib.crc32(name.encode())]).generate_state(1)
-    return int(words[0] >> 1)
+    key = f"{seed} {index} {name}".encode()
+    digest = hashlib.blake2b(key, digest_size=4, person=b"poisonproof-seed").digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def nested_random_states(estimator: Any) -> list[str]:
