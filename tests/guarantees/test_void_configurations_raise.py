@@ -89,7 +89,17 @@ def test_a_feature_map_that_mixes_rows_sees_one_partition_at_a_time() -> None:
     assert changed == after.partitioner_.assign(row).tolist()
 
 
-@pytest.mark.parametrize("seed", [None, np.random.RandomState(0), -1, 0.5, True, "0"], ids=repr)
+SEEDS = {
+    "none": None,
+    "stream": np.random.RandomState(0),
+    "negative": -1,
+    "fraction": 0.5,
+    "bool": True,
+    "text": "0",
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS.values(), ids=SEEDS)
 def test_a_seed_that_members_would_share_is_refused(seed: Any) -> None:
     with pytest.raises(InvalidInputError, match="random_state must be a non-negative integer"):
         ensemble(random_state=seed).fit(DIGITS.X, DIGITS.y)
