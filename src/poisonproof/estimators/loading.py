@@ -77,6 +77,8 @@ def _rebuild(manifest: dict[str, Any], files: dict[str, bytes], trusted: tuple[s
         classifier.n_features_in_ = manifest["n_features_in"]
     if manifest["feature_names_in"] is not None:
         classifier.feature_names_in_ = np.asarray(manifest["feature_names_in"], dtype=object)
+    if manifest.get("provenance") is not None:
+        classifier.provenance_ = manifest["provenance"]
     classifier.data_ = None
     classifier.ensemble_ = decode_ensemble(
         manifest["ensemble"], files, classes, classifier.random_state, trusted

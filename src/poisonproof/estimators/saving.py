@@ -39,6 +39,7 @@ def save(classifier: Any, path: str | os.PathLike[str]) -> None:
         "member_digests": classifier.ensemble_.digests(),
         "ensemble": entry,
         "fingerprint": fingerprint(),
+        "provenance": getattr(classifier, "provenance_", None),
     }
     write_model(path, manifest, {**files, "templates.skops": encode_object(templates)})
 
