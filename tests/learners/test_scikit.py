@@ -6,13 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import ABSTAIN
+from poisonproof.learners.digest import state_digest
 from poisonproof.learners.scikit import ScikitLearner, ScikitMember
+from poisonproof.learners.streams import seed_nested
 from poisonproof.partition.partitioned import Partition
 
 RNG = np.random.default_rng(0)
@@ -87,3 +94,29 @@ def test_the_specification_tells_templates_apart() -> None:
     two = ScikitLearner(GaussianNB(var_smoothing=1e-3), CLASSES).specification()
     assert one["estimator"] == two["estimator"] == "sklearn.naive_bayes.GaussianNB"
     assert one["digest"] != two["digest"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        GaussianNB(var_smoothing=1e-3),
+        DecisionTreeClassifier(max_depth=3),
+        LogisticRegression(C=0.1, max_iter=50),
+        KNeighborsClassifier(metric_params={}),
+        make_pipeline(StandardScaler(), GaussianNB()),
+    ],
+    ids=["bayes", "tree", "logistic regression", "with a mapping", "pipeline"],
+)
+def test_members_are_those_that_clones_of_the_template_become(template: Any) -> None:
+    learner = ScikitLearner(template, CLASSES)
+    members = [learner.fit_member(partition(), 3, seed=0) for _ in range(2)]
+    alone = clone(template)
+    seed_nested(alone, 0, partition().index)
+    alone.fit(partition().X, CLASSES[partition().y])
+    assert {state_digest(member.estimator) for member in members} == {state_digest(alone)}
+    assert vars(template).keys() == vars(clone(template)).keys()
+
+
+def test_an_impossible_parameter_is_refused_once_not_by_every_member() -> None:
+    with pytest.raises(InvalidInputError, match="var_smoothing"):
+        ScikitLearner(GaussianNB(var_smoothing=-1.0), CLASSES)

@@ -74,7 +74,7 @@ def fit_one(learner: Learner, partition: Partition, n_classes: int, seed: int) -
     """
     if len(partition) == 0:
         return AbstainingMember()
-    if np.all(partition.y == partition.y[0]):
+    if (partition.y == partition.y[0]).all():
         return ConstantMember(int(partition.y[0]))
     try:
         # NumPy's error settings belong to the caller's thread and do not travel to workers.
