@@ -23,6 +23,7 @@ __all__ = [
     "declared_classes",
     "parse_list",
     "parse_shape",
+    "parse_size",
 ]
 
 LabelOption = Annotated[
@@ -121,6 +122,20 @@ def parse_shape(text: str | None) -> tuple[int, int, int] | None:
         )
     channels, height, width = map(int, sides)
     return channels, height, width
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """Read the size of images.
+
+    >>> parse_size("32x48")
+    (32, 48)
+    """
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if len(sides) != 2 or not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise InvalidInputError(f"--size is HEIGHTxWIDTH, as 32x32. Got {text!r}.")
+    return int(sides[0]), int(sides[1])
 
 
 def choose(option: str, value: str, allowed: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "print_summary",
     "say",
     "shares_table",
+    "shown",
     "spoken_warnings",
     "verbosity",
 ]
@@ -54,6 +55,18 @@ def counted(number: int, singular: str, plural: str | None = None) -> str:
     ('1 row', '12,000 rows', '2 classes')
     """
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def shown(text: str, most: int = 60) -> str:
+    r"""Return a text from a data file as one printable line: no control codes, not too long.
+
+    >>> shown("spam\x1b[31m")
+    'spam\\x1b[31m'
+    """
+    short = text if len(text) <= most else f"{text[: most - 3]}..."
+    if short.isprintable():
+        return short
+    return short.encode("unicode_escape").decode()
 
 
 def verbosity() -> int:

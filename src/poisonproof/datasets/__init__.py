@@ -5,6 +5,16 @@ from __future__ import annotations
 from poisonproof.datasets.reading import read_rows
 from poisonproof.datasets.rows import CheckedRows, RowProblem
 from poisonproof.datasets.schema import Schema, label_text
+from poisonproof.datasets.tables import read_table, split_rows
 from poisonproof.datasets.votes import read_votes
 
-__all__ = ["CheckedRows", "RowProblem", "Schema", "label_text", "read_rows", "read_votes"]
+__all__ = [
+    "CheckedRows",
+    "RowProblem",
+    "Schema",
+    "label_text",
+    "read_rows",
+    "read_table",
+    "read_votes",
+    "split_rows",
+]

@@ -47,6 +47,7 @@ def parse_block(
         names=layout.feature_names,
         places=np.arange(first_line, first_line + n_lines),
         unit="line",
+        texts=tuple(_texts(table, index) for index in columns.texts),
     )
 
 
@@ -77,7 +78,7 @@ def _read(block: bytes, layout: CsvLayout) -> Any:
         return None
     columns = layout.columns
     numbers = {*columns.features, columns.weights} - {None}
-    texts = {columns.label, columns.groups} - {None}
+    texts = {columns.label, columns.groups, *columns.texts} - {None}
     kinds = {str(index): pa.float64() for index in numbers}
     kinds |= {str(index): pa.string() for index in texts}
     try:

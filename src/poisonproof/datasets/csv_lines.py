@@ -93,6 +93,7 @@ class _LineReader:
         self._weights = array("d")
         self._labels: list[str | None] = []
         self._groups: list[str | None] = []
+        self._texts: tuple[list[str | None], ...] = tuple([] for _ in layout.columns.texts)
 
     def take(self, number: int, line: bytes) -> None:
         """Take over one line, or raise ValueError and leave everything as it was."""
@@ -107,6 +108,8 @@ class _LineReader:
             self._labels.append(cells[columns.label] or None)
         if columns.groups is not None:
             self._groups.append(cells[columns.groups] or None)
+        for column, index in zip(self._texts, columns.texts, strict=True):
+            column.append(cells[index] or None)
         self._values.extend(numbers)
         self._places.append(number)
 
@@ -123,6 +126,7 @@ class _LineReader:
             places=np.array(self._places, dtype=np.int64),
             unit="line",
             problems=self.problems,
+            texts=self._texts,
         )
 
     def _numbers(self, line: bytes, cells: list[str]) -> list[float]:
@@ -141,6 +145,8 @@ class _LineReader:
 
 
 def _picker(positions: tuple[int, ...]) -> Callable[[list[str]], Sequence[str]]:
+    if not positions:
+        return lambda _: ()
     if positions == tuple(range(positions[0], positions[-1] + 1)):
         return itemgetter(slice(positions[0], positions[-1] + 1))
     return itemgetter(*positions)

@@ -19,9 +19,10 @@ from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import Schema
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["read_csv_rows"]
+__all__ = ["read_csv_rows", "read_header"]
 
 _BLOCK_BYTES = 1 << 24
+_LONGEST_HEADER = 1 << 25
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -34,7 +35,7 @@ def read_csv_rows(path: Path, schema: Schema) -> RawRows:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     parts: list[RawRows] = []
     with path.open("rb") as file:
-        header = _read_header(path, file, delimiter)
+        header = read_header(path, file, delimiter)
         layout = CsvLayout(tuple(header), schema.locate(header, path), delimiter)
         for first_line, block in _blocks(file):
             rows = parse_block(block, first_line, layout)
@@ -42,8 +43,15 @@ def read_csv_rows(path: Path, schema: Schema) -> RawRows:
     return _joined(parts) if parts else parse_lines(b"", 2, layout)
 
 
-def _read_header(path: Path, file: IO[bytes], delimiter: str) -> list[str]:
-    first = file.readline().removeprefix(_BYTE_ORDER_MARK)
+def read_header(path: Path, file: IO[bytes], delimiter: str) -> list[str]:
+    """Return the column names in the first line of an open file."""
+    first = file.readline(_LONGEST_HEADER + 1)
+    if len(first) > _LONGEST_HEADER:
+        raise InvalidInputError(
+            f"{path}: line 1 holds more than {_LONGEST_HEADER:,} bytes. It must be a header with "
+            "the names of the columns; wide numeric data belongs in a npz file."
+        )
+    first = first.removeprefix(_BYTE_ORDER_MARK)
     if not first.strip():
         raise InvalidInputError(f"{path} is empty; a header line with column names is needed.")
     try:
@@ -75,6 +83,9 @@ def _joined(parts: list[RawRows]) -> RawRows:
         places=np.concatenate([part.places for part in parts]),
         unit=first.unit,
         problems=_chained(part.problems for part in parts),
+        texts=tuple(
+            _chained(part.texts[column] for part in parts) for column in range(len(first.texts))
+        ),
     )
 
 

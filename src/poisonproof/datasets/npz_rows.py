@@ -91,7 +91,7 @@ def _samples(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
         raise InvalidInputError(
             f"Array {name!r} of {path} has shape {array.shape}; samples have shape (n, d) or more."
         )
-    return _numbers(array, name, path).reshape(len(array), int(np.prod(array.shape[1:])))
+    return _numbers(array, name, path)
 
 
 def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.datasets.csv_lines import cell_number
 from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import Schema, label_text
 from poisonproof.exceptions import InvalidInputError, MissingExtraError
 
-__all__ = ["column_numbers", "open_parquet", "read_parquet_rows"]
+__all__ = ["column_numbers", "open_parquet", "parquet_texts", "read_parquet_rows"]
 
 
 def read_parquet_rows(path: Path, schema: Schema) -> RawRows:
@@ -29,8 +30,12 @@ def read_parquet_rows(path: Path, schema: Schema) -> RawRows:
         return None if index is None else convert(table.column(index), header[index], path)
 
     X = np.empty((table.num_rows, len(columns.features)))
+    reasons: dict[int, str] = {}
     for target, index in enumerate(columns.features):
-        X[:, target] = _read(column_numbers, index)
+        if schema.text_numbers and _is_text(table.column(index).type):
+            X[:, target] = _parsed(table.column(index), header[index], reasons)
+        else:
+            X[:, target] = _read(column_numbers, index)
     return RawRows(
         X=X,
         labels=_read(_texts, columns.label),
@@ -39,11 +44,19 @@ def read_parquet_rows(path: Path, schema: Schema) -> RawRows:
         names=tuple(header[index] for index in columns.features),
         places=range(table.num_rows),
         unit="row",
+        texts=tuple(_read(_texts, index) for index in columns.texts),
+        reasons=reasons,
     )
 
 
-def open_parquet(path: Path) -> Any:
-    """Return the pyarrow table in a file, or raise InvalidInputError if there is none."""
+def open_parquet(path: Path, most: int | None = None) -> Any:
+    """Return the pyarrow table in a file, or about its first `most` rows.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is not Parquet.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -51,10 +64,34 @@ def open_parquet(path: Path) -> Any:
         raise MissingExtraError("pyarrow", "data") from error
     try:
         with path.open("rb") as file:
-            return pq.ParquetFile(file).read()
+            if most is None:
+                return pq.ParquetFile(file).read()
+            whole = pq.ParquetFile(file)
+            first = next(whole.iter_batches(batch_size=most), None)
+            batches = [] if first is None else [first]
+            return pa.Table.from_batches(batches, schema=whole.schema_arrow)
     except (pa.ArrowException, OSError) as error:
         first = str(error).strip().splitlines()[0]
         raise InvalidInputError(f"{path} is not a readable Parquet file: {first}") from error
+
+
+def parquet_texts(path: Path, most: int) -> dict[str, list[str | None]]:
+    """Return the first rows of a Parquet file as text by column name, as `label_text` writes it.
+
+    Nested columns come as if they were empty.
+    """
+    from pyarrow import types
+
+    table = open_parquet(path, most)
+    columns: dict[str, list[str | None]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if str(name) in columns:
+            raise InvalidInputError(f"{path} has more than one column named {str(name)[:80]!r}.")
+        nested = types.is_nested(column.type)
+        columns[str(name)] = (
+            [None] * len(column) if nested else [label_text(v) or None for v in column.to_pylist()]
+        )
+    return columns
 
 
 def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
@@ -82,6 +119,25 @@ def _numeric_kinds() -> tuple[Any, ...]:
 
     # A column that holds nothing but nulls may have no type of its own.
     return types.is_integer, types.is_floating, types.is_decimal, types.is_null
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _parsed(column: Any, name: str, reasons: dict[int, str]) -> NDArray[np.float64]:
+    """Read numbers that are stored as text, each cell as a cell of a CSV file."""
+    numbers = np.full(len(column), np.nan)
+    for row, cell in enumerate(column.to_pylist()):
+        try:
+            numbers[row] = cell_number(cell or "")
+        except ValueError as error:
+            reasons.setdefault(row, f"column {name!r}: {error}")
+    return numbers
 
 
 def _texts(column: Any, name: str, path: Path) -> list[str | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +16,7 @@ from poisonproof.datasets.rows import CheckedRows, RawRows, check_rows
 from poisonproof.datasets.schema import Schema
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["check_file", "read_rows"]
+__all__ = ["check_file", "read_raw", "read_rows"]
 
 Reader = TypeVar("Reader")
 
@@ -53,12 +55,19 @@ def read_rows(path: str | os.PathLike[str], schema: Schema) -> CheckedRows:
     a say in its type, its values or whether it is kept.
     """
     path = Path(path)
+    raw = read_raw(path, schema)
+    return check_rows(
+        replace(raw, X=raw.X.reshape(len(raw.X), prod(raw.X.shape[1:]))), schema, path
+    )
+
+
+def read_raw(path: Path, schema: Schema) -> RawRows:
+    """Read a data file without judging any value; samples of arrays keep their shape."""
     reader = check_file(path, _READERS)
     try:
-        raw = reader(path, schema)
+        return reader(path, schema)
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
-    return check_rows(raw, schema, path)
 
 
 def check_file(path: Path, readers: dict[str, Reader]) -> Reader:

@@ -22,14 +22,17 @@ class RowProblem:
 
     Attributes
     ----------
-    place : int
-        Line of a text file, counted from 1; row of a binary file, counted from 0.
+    place : int or str
+        Line of a text file, counted from 1; row of a binary file, counted from 0; path of an image.
     reason : str
         What is wrong, naming the column.
+    label : bool
+        Whether the label is all that is wrong.
     """
 
-    place: int
+    place: int | str
     reason: str
+    label: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +50,14 @@ class RawRows:
         Names of the d features, if the file has names.
     places : ndarray of shape (n,) or range
         Where each row stands in the file.
-    unit : {"line", "row"}
+    unit : {"line", "row", "file"}
         What `places` count.
     problems : list of RowProblem
         Rows that could not be read at all; they are not in the arrays.
+    texts : tuple of sequences of (str or None), each of length n
+        The columns that the schema reads as text.
+    reasons : dict of int to str
+        Rows of the arrays that are known to be unfit, and why.
     """
 
     X: NDArray[Any]
@@ -58,9 +65,11 @@ class RawRows:
     groups: Sequence[str | None] | None
     weights: NDArray[np.float64] | None
     names: tuple[str, ...] | None
-    places: Sequence[int] | NDArray[np.int64]
+    places: Sequence[int] | Sequence[str] | NDArray[np.int64]
     unit: str
     problems: list[RowProblem] = field(default_factory=list)
+    texts: tuple[Sequence[str | None], ...] = ()
+    reasons: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +90,10 @@ class CheckedRows:
         The rejected rows, in file order.
     path : Path
         The file.
-    unit : {"line", "row"}
-        What the places of the problems count.
+    unit : {"line", "row", "file"}
+        What the places count.
+    places : ndarray of shape (n,)
+        Where each row stands in the file.
     """
 
     X: NDArray[Any]
@@ -93,6 +104,7 @@ class CheckedRows:
     problems: tuple[RowProblem, ...]
     path: Path
     unit: str
+    places: NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.X)
@@ -114,15 +126,20 @@ class CheckedRows:
 def check_rows(raw: RawRows, schema: Schema, path: Path) -> CheckedRows:
     """Reject every row that does not fit the schema, each by itself."""
     schema.check_count(raw.X.shape[1], path)
-    reasons: dict[int, str] = {}
+    reasons = dict(raw.reasons)
     _check_features(raw, schema, reasons)
-    codes = _check_labels(raw, schema, reasons)
     _check_groups(raw, schema, reasons)
     _check_weights(raw, schema, reasons)
+    broken = frozenset(reasons)
+    codes = _check_labels(raw, schema, reasons)
     good = np.ones(len(raw.X), dtype=bool)
     good[list(reasons)] = False
-    found = [RowProblem(int(raw.places[row]), reason) for row, reason in reasons.items()]
-    problems = sorted([*raw.problems, *found], key=lambda problem: problem.place)
+    places = np.asarray(raw.places)
+    found = [
+        RowProblem(places[row].item(), reason, label=row not in broken)
+        for row, reason in reasons.items()
+    ]
+    problems = sorted([*raw.problems, *found], key=_place)
     checked = CheckedRows(
         X=raw.X if good.all() else raw.X[good],
         labels=None if codes is None else codes[good],
@@ -132,12 +149,17 @@ def check_rows(raw: RawRows, schema: Schema, path: Path) -> CheckedRows:
         problems=tuple(problems),
         path=path,
         unit=raw.unit,
+        places=places[good],
     )
     if not len(checked):
         if problems:
             raise InvalidRowsError(f"{path} has no usable row. {checked.describe_problems()}")
         raise InvalidInputError(f"{path} holds no rows.")
     return checked
+
+
+def _place(problem: RowProblem) -> Any:
+    return problem.place
 
 
 def _check_features(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
@@ -151,9 +173,9 @@ def _check_features(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> No
         column = int(bad[row].argmax())
         what = f"column {raw.names[column]!r}" if raw.names else f"feature {column}"
         if np.isinf(raw.X[row, column]):
-            reasons[row] = f"{what} is infinite or too large for a float64"
+            reasons.setdefault(row, f"{what} is infinite or too large for a float64")
         else:
-            reasons[row] = f"{what} is missing, which this kind of model cannot take"
+            reasons.setdefault(row, f"{what} is missing, which this kind of model cannot take")
 
 
 def _check_labels(
@@ -173,7 +195,8 @@ def _check_labels(
             row,
             f"the label is missing (column {schema.label!r})"
             if text is None
-            else f"the label {text!r} is none of the declared classes {listed(schema.classes)}",
+            else f"the label {text[:80]!r} is none of the declared classes "
+            f"{listed(schema.classes)}",
         )
     return codes
 

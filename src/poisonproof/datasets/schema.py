@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,12 @@ class Schema:
         Columns that are left out.
     others : {"ignore", "raise"}
         What to do with columns that nothing above names, if `features` are given.
+    optional : sequence of str
+        Columns that are left out where a file has them.
+    texts : sequence of str
+        Columns that are read as text beside the features, for a `TableSchema` to encode.
+    text_numbers : bool
+        Whether numbers may be stored as text, as in a Parquet column with one strange cell.
     n_features : int, optional
         How many features there must be.
     allow_missing : bool
@@ -48,6 +55,9 @@ class Schema:
     features: Sequence[str] | None = None
     ignore: Sequence[str] = ()
     others: str = "ignore"
+    optional: Sequence[str] = ()
+    texts: Sequence[str] = ()
+    text_numbers: bool = False
     n_features: int | None = None
     allow_missing: bool = True
     samples: str = "X"
@@ -73,7 +83,7 @@ class Schema:
         >>> schema.locate(["id", "length", "links", "kind"], "mails.csv").features
         (1, 2)
         """
-        repeated = sorted({name for name in header if list(header).count(name) > 1})
+        repeated = _repeated(header)
         if repeated:
             raise InvalidInputError(f"{file} has more than one column named {listed(repeated)}.")
         position = {name: index for index, name in enumerate(header)}
@@ -83,13 +93,14 @@ class Schema:
                 "Label, groups, weights and ignored columns must be different columns. Got "
                 f"{listed([*special, *self.ignore])}."
             )
-        named = [*special, *self.ignore, *(self.features or ())]
+        named = [*special, *self.ignore, *(self.features or ()), *self.texts]
         missing = [name for name in named if name not in position]
         if missing:
             raise InvalidInputError(
                 f"{file} has no column {listed(missing)}. Its columns are {listed(header)}."
             )
-        rest = [name for name in header if name not in {*special, *self.ignore}]
+        taken = {*special, *self.ignore, *self.optional, *self.texts}
+        rest = [name for name in header if name not in taken]
         features = rest if self.features is None else list(self.features)
         self._check_features(features, rest, file)
         return Columns(
@@ -97,11 +108,12 @@ class Schema:
             label=None if self.label is None else position[self.label],
             groups=None if self.groups is None else position[self.groups],
             weights=None if self.weights is None else position[self.weights],
+            texts=tuple(position[name] for name in self.texts),
         )
 
     def check_count(self, n_features: int, file: object) -> None:
         """Raise if a file has another number of features than declared."""
-        if n_features == 0:
+        if n_features == 0 and not self.texts:
             raise InvalidInputError(f"{file} has no feature columns.")
         if self.n_features is not None and n_features != self.n_features:
             raise InvalidInputError(
@@ -110,18 +122,20 @@ class Schema:
             )
 
     def _check_features(self, features: list[str], rest: list[str], file: object) -> None:
-        twice = {name for name in features if features.count(name) > 1 or name not in rest}
+        known = set(rest)
+        twice = {*_repeated(features), *(name for name in features if name not in known)}
         if twice:
             raise InvalidInputError(
                 f"Column {listed(sorted(twice))} is declared twice; a feature column is named once "
                 "and is not the label, group, weight or an ignored column."
             )
-        extra = [name for name in rest if name not in features]
+        declared = set(features)
+        extra = [name for name in rest if name not in declared]
         if self.others == "raise" and extra:
             raise InvalidInputError(
                 f"{file} has the column{'s' * (len(extra) > 1)} {listed(extra)}, which the model "
                 "does not know. Ignore what is no feature (on the command line: --ignore "
-                f"{','.join(extra)})."
+                f"{','.join(extra[:12])})."
             )
         if "" in features:
             raise InvalidInputError(
@@ -139,6 +153,7 @@ class Columns:
     label: int | None
     groups: int | None
     weights: int | None
+    texts: tuple[int, ...] = ()
 
 
 def label_text(value: Any) -> str | None:
@@ -163,11 +178,19 @@ def label_text(value: Any) -> str | None:
     return str(value)
 
 
+def _shortened(name: str) -> str:
+    return repr(name) if len(name) <= 80 else f"{name[:80]!r}..."
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
 def listed(names: Sequence[str], most: int = 12) -> str:
     """Return names in quotes, the first few of many.
 
     >>> listed(["a", "b"])
     "'a', 'b'"
     """
-    shown = ", ".join(repr(name) for name in list(names)[:most])
+    shown = ", ".join(_shortened(name) for name in list(names)[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

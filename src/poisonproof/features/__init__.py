@@ -9,6 +9,7 @@ from poisonproof.features.orientation import OrientationHistogram
 from poisonproof.features.pipeline import FrozenPipeline, make_frozen_pipeline
 from poisonproof.features.scale import FixedScale
 from poisonproof.features.scattering import Scattering
+from poisonproof.features.sentences import SentenceEmbedding, folder_digest
 
 __all__ = [
     "Deskew",
@@ -20,8 +21,10 @@ __all__ = [
     "OrientationHistogram",
     "RandomFourier",
     "Scattering",
+    "SentenceEmbedding",
     "exact_product",
     "exact_rows",
+    "folder_digest",
     "learns_nothing",
     "make_frozen_pipeline",
     "require_frozen",

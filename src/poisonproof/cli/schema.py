@@ -1,0 +1,227 @@
+"""``poisonproof schema``: propose what the columns mean, and freeze what a human confirmed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from poisonproof.cli._options import ClassesOption, parse_list, parse_size
+from poisonproof.cli._output import check_out, write_bytes
+from poisonproof.cli._text import console, counted, say, shown
+from poisonproof.datasets.proposing import Proposal, ProposalOptions, propose_table
+from poisonproof.datasets.proposing_samples import propose_arrays, propose_images
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import Column, TableSchema, TextColumn, freeze_schema, load_schema
+from poisonproof.schema.files import dump_schema
+
+__all__ = ["schema"]
+
+POSITION = 15
+EPILOG = (
+    "Examples: poisonproof schema mails.csv --label kind --out mails.schema.json  |  "
+    "poisonproof schema mails.schema.json --freeze"
+)
+
+
+def schema(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="A .csv, .tsv, .parquet or .npz file or a folder of images to look at; or a "
+            "schema file (.json) to show or to freeze."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the proposal: a .json file.")
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option("--label", "--y-key", metavar="COLUMN", help="Column with the labels."),
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Who contributed a row.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The weight of a row.")
+    ] = None,
+    ignore: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Columns that are no features.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Columns that are texts, for certain.")
+    ] = None,
+    classes: ClassesOption = None,
+    test_share: Annotated[
+        float, typer.Option(help="Share of rows held out of training, by a hash of the row.")
+    ] = 0.2,
+    embedding: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A sentence-transformers model of yours for texts, instead of hashed n-grams.",
+        ),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="HEIGHTxWIDTH", help="Images: resize all to this.")
+    ] = None,
+    encoder: Annotated[
+        str, typer.Option(help="Images: pixels, or orientations (directions of edges).")
+    ] = "orientations",
+    x_key: Annotated[str, typer.Option(metavar="ARRAY", help="npz: the array of samples.")] = "X",
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Confirm: I have read this schema file.")
+    ] = False,
+) -> None:
+    """Propose how to read a data source, for you to confirm.
+
+    The proposal is made by looking at the first rows, which an attacker may have written. Read it
+    line by line: types, missing values, categories, and above all the label set. `train` takes
+    only a frozen schema, and never looks at types again.
+    """
+    if data.suffix.lower() == ".json":
+        _show_or_freeze(data, freeze)
+        return
+    if freeze:
+        raise InvalidInputError(
+            "--freeze confirms a schema file that you have read: poisonproof schema FILE.json "
+            "--freeze"
+        )
+    check_out(out, suffixes=(".json",), inputs=(data,))
+    options = ProposalOptions(
+        label=_label(label, data),
+        groups=groups,
+        weights=weights,
+        ignore=parse_list(ignore, "--ignore"),
+        text=parse_list(text, "--text"),
+        classes=parse_list(classes, "--classes"),
+        test_share=test_share,
+        embedding=None if embedding is None else _embedding(embedding),
+    )
+    proposal = _propose(data, options, size=size, encoder=encoder, samples=x_key)
+    if out is not None:
+        write_bytes(out, dump_schema(proposal.schema))
+    _print(proposal.schema, proposal)
+    _print_advice(proposal, out)
+
+
+def _propose(
+    data: Path, options: ProposalOptions, *, size: str | None, encoder: str, samples: str
+) -> Proposal:
+    if data.is_dir():
+        return propose_images(data, options, parse_size(size), encoder)
+    if size is not None:
+        raise InvalidInputError("--size is for folders of images.")
+    if data.suffix.lower() == ".npz":
+        return propose_arrays(data, options, samples)
+    return propose_table(data, options)
+
+
+def _label(label: str | None, data: Path) -> str:
+    if label is not None:
+        return label
+    if data.is_dir():
+        return "folder"
+    if data.suffix.lower() == ".npz":
+        return "y"
+    raise InvalidInputError("Name the column with the labels: --label COLUMN.")
+
+
+def _embedding(folder: Path) -> TextColumn:
+    from poisonproof.features import SentenceEmbedding, folder_digest
+
+    digest = folder_digest(folder)
+    size = SentenceEmbedding.measure(str(folder))
+    return TextColumn(
+        name="any", encoder="sentences", size=size, model=str(folder.absolute()), digest=digest
+    )
+
+
+def _show_or_freeze(file: Path, freeze: bool) -> None:
+    known = load_schema(file, require_frozen=False)
+    if freeze and not known.frozen:
+        known = freeze_schema(known)
+        write_bytes(file, dump_schema(known))
+    _print(known, None)
+    if known.frozen:
+        say(
+            f"Frozen: {known.frozen[:16]}. Whoever changes a word of it must freeze it again.",
+            f"Next: poisonproof train DATA --schema {file} -k 50 --out model",
+        )
+    else:
+        say(f"Not frozen. When you agree with it: poisonproof schema {file} --freeze")
+
+
+def _print(known: TableSchema, proposal: Proposal | None) -> None:
+    table = Table("Column", "Read as", "Missing or strange", *(["Seen"] if proposal else []))
+    notes = {} if proposal is None else proposal.notes
+    for column in known.columns[:100]:
+        cells = [column.name, _kind(column), _missing(column), notes.get(column.name, "")]
+        table.add_row(*(Text(shown(cell)) for cell in cells[: len(table.columns)]))
+    for name in known.ignore[:100]:
+        cells = [name, "ignored", "", notes.get(name, "")]
+        table.add_row(*(Text(shown(cell)) for cell in cells[: len(table.columns)]))
+    hidden = max(0, len(known.columns) - 100) + max(0, len(known.ignore) - 100)
+    console().print(table)
+    if hidden:
+        say(f"{hidden:,} more columns are in the file.")
+    say(
+        f"{counted(len(known.columns), 'column')}, {counted(known.n_features, 'feature')}. Label: "
+        f"{shown(known.label)}, {counted(len(known.classes), 'class', 'classes')}: "
+        f"{', '.join(shown(name) for name in known.classes[:20])}"
+        f"{', ...' if len(known.classes) > 20 else ''}."
+    )
+    unit = "rows" if known.groups is None else f"contributors ({shown(known.groups)})"
+    say(f"Held out of training: {100 * known.test_share:g} % of the {unit}, by their hash.")
+
+
+def _print_advice(proposal: Proposal, out: Path | None) -> None:
+    once = [name for name, count in proposal.label_counts.items() if count == 1]
+    if once:
+        say(f"Seen once, a mistake or an attack? Label {', '.join(map(shown, once[:10]))}.")
+    strange = [name for name in proposal.label_counts if name not in proposal.schema.classes]
+    if strange:
+        say(
+            f"Not among the classes, such rows are left out: {', '.join(map(shown, strange[:10]))}."
+        )
+    say(
+        f"Proposed from {counted(proposal.n_rows, 'row')}. Whoever wrote them took part in the "
+        "proposal, so read every line."
+    )
+    if out is None:
+        say("Nothing was written; name a file with --out.")
+    else:
+        say(f"Written to {out}. Correct it, then: poisonproof schema {out} --freeze")
+
+
+def _kind(column: Column) -> str:
+    values = column.to_json()
+    if column.type == "number":
+        return f"number, minus {values['center']:g}, by {values['scale']:g}"
+    if column.type == "category":
+        names = values["categories"]
+        more = ", ..." if len(names) > 4 else ""
+        return f"category: {', '.join(name[:20] for name in names[:4])}{more}"
+    if column.type == "text":
+        if values["encoder"] == "sentences":
+            return f"text, {values['size']} numbers by {Path(values['model']).name}"
+        return f"text, {values['size']:,} hashed n-grams"
+    if column.type == "array":
+        return f"{values['values']} of shape {'x'.join(map(str, values['shape']))}"
+    colour = "gray" if values["gray"] else "colour"
+    return f"{colour} image, {values['height']} x {values['width']}, as {values['encoder']}"
+
+
+def _missing(column: Column) -> str:
+    values = column.to_json()
+    missing = values.get("missing", "reject")
+    words = {
+        "reject": "row left out",
+        "nan": "stays missing",
+        "other": "category 'other'",
+        "empty": "empty text",
+    }
+    return words.get(missing, f"becomes {missing}")

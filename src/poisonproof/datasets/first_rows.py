@@ -1,0 +1,65 @@
+"""The first rows of a table as text, for a human and for a proposal to look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from poisonproof.datasets.csv_lines import split_line
+from poisonproof.datasets.csv_rows import read_header
+from poisonproof.datasets.parquet_rows import parquet_texts
+from poisonproof.datasets.reading import check_file
+from poisonproof.exceptions import InvalidInputError
+
+__all__ = ["MOST_ROWS", "FirstRows", "first_rows"]
+
+MOST_ROWS = 10_000
+MOST_CELLS = 10_000_000
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """Cells by column name, None where a cell is empty.
+
+    Attributes
+    ----------
+    columns : dict of str to list of (str or None)
+    n_rows : int
+        Rows in these lists.
+    n_broken : int
+        Lines among the first that are no rows.
+    """
+
+    columns: dict[str, list[str | None]]
+    n_rows: int
+    n_broken: int
+
+
+def first_rows(path: Path) -> FirstRows:
+    """Return up to 10,000 rows (fewer of a very wide table) of a CSV or Parquet file."""
+    check_file(path, dict.fromkeys((".csv", ".tsv", ".parquet")))
+    if path.suffix.lower() == ".parquet":
+        columns = parquet_texts(path, MOST_ROWS)
+        return FirstRows(columns, len(next(iter(columns.values()), [])), 0)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    with path.open("rb") as file:
+        header = read_header(path, file, delimiter)
+        repeated = [name for name, count in Counter(header).items() if count > 1]
+        if repeated:
+            raise InvalidInputError(f"{path} has more than one column named {repeated[0][:80]!r}.")
+        rows, broken = [], 0
+        for line in islice(file, max(1, min(MOST_ROWS, MOST_CELLS // len(header)))):
+            if not line.strip():
+                continue
+            try:
+                cells = split_line(line, delimiter)
+            except ValueError:
+                cells = []
+            if len(cells) == len(header):
+                rows.append(cells)
+            else:
+                broken += 1
+    columns = {name: [row[j] or None for row in rows] for j, name in enumerate(header)}
+    return FirstRows(columns, len(rows), broken)

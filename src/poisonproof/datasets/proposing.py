@@ -1,0 +1,222 @@
+"""A first draft of a schema, made by looking at the rows.
+
+The rows are untrusted, so this is a proposal and nothing else: a human reads it, corrects it and
+freezes it, and only what is frozen is ever used to read data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from poisonproof.datasets.csv_lines import cell_number
+from poisonproof.datasets.first_rows import FirstRows, first_rows
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import CategoryColumn, Column, NumberColumn, TableSchema, TextColumn
+from poisonproof.schema.table import MAX_COLUMNS
+
+__all__ = ["Proposal", "ProposalOptions", "propose_table"]
+
+NUMERIC_SHARE = 0.9
+"""A column is a number if this share of its filled cells is: one strange cell changes nothing."""
+
+MOST_CATEGORIES = 50
+MOST_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class ProposalOptions:
+    """What the user says before the rows are looked at.
+
+    Attributes
+    ----------
+    label : str
+        The column with the labels.
+    groups, weights : str, optional
+        Columns with contributors and weights.
+    ignore, text : tuple of str
+        Columns to leave out, and columns that are text whatever they look like.
+    classes : tuple of str
+        The label set, if it is known.
+    test_share : float
+        Share of rows to hold out.
+    embedding : TextColumn, optional
+        How texts are encoded, if not as hashed n-grams.
+    """
+
+    label: str
+    groups: str | None = None
+    weights: str | None = None
+    ignore: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    test_share: float = 0.2
+    embedding: TextColumn | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A draft, and what a human should know before freezing it.
+
+    Attributes
+    ----------
+    schema : TableSchema
+        Not frozen.
+    n_rows : int
+        Rows that were looked at.
+    notes : mapping of str to str
+        What was seen, by column.
+    label_counts : mapping of str to int
+        How often each label was seen.
+    """
+
+    schema: TableSchema
+    n_rows: int
+    notes: Mapping[str, str]
+    label_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def propose_table(path: Path, options: ProposalOptions) -> Proposal:
+    """Draft the schema of a CSV or Parquet file from its first rows."""
+    seen = first_rows(path)
+    if len(seen.columns) > MAX_COLUMNS:
+        raise InvalidInputError(
+            f"{path} has {len(seen.columns):,} columns; a schema lists at most {MAX_COLUMNS:,}, "
+            "since somebody has to read it. Keep wide numeric data in a npz file."
+        )
+    _check_names(path, seen, options)
+    special = {options.label, options.groups, options.weights}
+    columns: list[Column] = []
+    ignored: list[str] = []
+    notes: dict[str, str] = {}
+    for name, cells in seen.columns.items():
+        if name in special:
+            continue
+        column, notes[name] = _propose(name, cells, options)
+        if column is None:
+            ignored.append(name)
+        else:
+            columns.append(column)
+    counts = Counter(cell for cell in seen.columns[options.label] if cell is not None)
+    schema = TableSchema(
+        columns=tuple(columns),
+        label=options.label,
+        classes=_classes(path, options, counts),
+        groups=options.groups,
+        weights=options.weights,
+        ignore=tuple(ignored),
+        test_share=options.test_share,
+    )
+    return Proposal(schema, seen.n_rows, notes, dict(counts.most_common()))
+
+
+def _check_names(path: Path, seen: FirstRows, options: ProposalOptions) -> None:
+    named = [options.label, options.groups, options.weights, *options.ignore, *options.text]
+    for name in named:
+        if name is not None and name not in seen.columns:
+            shown = ", ".join(repr(column[:40]) for column in list(seen.columns)[:12])
+            raise InvalidInputError(f"{path} has no column {name!r}. Its columns are {shown}.")
+    if not seen.n_rows:
+        raise InvalidInputError(f"{path} holds no rows to look at.")
+
+
+def _classes(path: Path, options: ProposalOptions, counts: Counter[str]) -> tuple[str, ...]:
+    if options.classes:
+        return options.classes
+    if len(counts) > MOST_CLASSES:
+        raise InvalidInputError(
+            f"Column {options.label!r} of {path} holds {len(counts):,} different values: it is no "
+            f"label, or declare the classes with --classes (at most {MOST_CLASSES:,})."
+        )
+    if len(counts) < 2:
+        raise InvalidInputError(
+            f"Column {options.label!r} of {path} holds fewer than two different labels in its "
+            "first rows; declare the label set with --classes A,B,..."
+        )
+    return tuple(sorted(counts))
+
+
+def _propose(
+    name: str, cells: Sequence[str | None], options: ProposalOptions
+) -> tuple[Column | None, str]:
+    """Return a column and what was seen, None for a column to be ignored."""
+    if name in options.ignore:
+        return None, "as asked"
+    filled = [cell for cell in cells if cell is not None and cell.strip()]
+    if not name or not filled:
+        return None, "has no name" if filled else "is empty"
+    missing = len(cells) - len(filled)
+    if name in options.text:
+        return _text(name, options), f"text, as asked; {missing:,} missing"
+    numbers = _numbers(filled)
+    if _counts_rows(numbers, len(cells)):
+        return None, "whole numbers, all different, without large gaps: counts the rows?"
+    if len(numbers) >= NUMERIC_SHARE * len(filled):
+        return _number(name, numbers, missing), _seen_numbers(numbers, len(filled), missing)
+    values = Counter(filled)
+    if len(values) <= min(MOST_CATEGORIES, max(2, len(filled) // 5)):
+        rare = sum(count == 1 for count in values.values())
+        note = f"{len(values)} values, {rare} of them once; {missing:,} missing"
+        return CategoryColumn(name=name, categories=tuple(sorted(values))), note
+    words = float(np.mean([len(cell.split()) for cell in filled]))
+    if words >= 2:
+        note = f"{words:.0f} words on average; {missing:,} missing"
+        return _text(name, options), note
+    return None, f"{len(values):,} different short texts: an identifier?"
+
+
+def _numbers(cells: Sequence[str]) -> list[float]:
+    numbers = []
+    for cell in cells:
+        try:
+            number = cell_number(cell)
+        except ValueError:
+            continue
+        if np.isfinite(number):
+            numbers.append(number)
+    return numbers
+
+
+def _counts_rows(numbers: list[float], n_rows: int) -> bool:
+    distinct = set(numbers)
+    return (
+        len(distinct) == n_rows > 20
+        and all(number.is_integer() for number in distinct)
+        and max(distinct) - min(distinct) < 2 * n_rows
+    )
+
+
+def _number(name: str, numbers: list[float], missing: int) -> NumberColumn:
+    low, middle, high = np.quantile(numbers, [0.25, 0.5, 0.75])
+    spread = float(high - low) or float(np.std(numbers)) or 1.0
+    center = _rounded(float(middle))
+    return NumberColumn(
+        name=name,
+        missing=center if missing else "reject",
+        center=center,
+        scale=_rounded(spread) or 1.0,
+    )
+
+
+def _seen_numbers(numbers: list[float], n_filled: int, missing: int) -> str:
+    strange = n_filled - len(numbers)
+    text = f"{min(numbers):g} to {max(numbers):g}; {missing:,} missing"
+    return f"{text}; {strange:,} cells are no numbers" if strange else text
+
+
+def _rounded(value: float) -> float:
+    """Return two digits: a constant that a human can read and agree to."""
+    return float(f"{value:.2g}")
+
+
+def _text(name: str, options: ProposalOptions) -> TextColumn:
+    model = options.embedding
+    if model is None:
+        return TextColumn(name=name)
+    return TextColumn(
+        name=name, encoder="sentences", size=model.size, model=model.model, digest=model.digest
+    )

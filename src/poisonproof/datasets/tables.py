@@ -1,0 +1,135 @@
+"""From a source and its frozen schema to checked, encoded rows."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.datasets.image_rows import read_image_rows
+from poisonproof.datasets.reading import check_file, read_raw
+from poisonproof.datasets.rows import CheckedRows, RawRows, check_rows
+from poisonproof.datasets.schema import Schema
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import (
+    ArrayColumn,
+    ImageColumn,
+    NumberColumn,
+    TableSchema,
+    held_out_rows,
+)
+from poisonproof.schema.encoding import encode_rows
+
+__all__ = ["read_table", "split_rows"]
+
+SUFFIXES = {"table": (".csv", ".tsv", ".parquet"), "arrays": (".npz", ".npy")}
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    schema: TableSchema,
+    *,
+    labelled: bool = True,
+    allow_missing: bool = True,
+) -> CheckedRows:
+    """Read a file or folder as a frozen schema says.
+
+    Parameters
+    ----------
+    path : path
+        A .csv, .tsv, .parquet or .npz file, or a folder of images, as the schema's kind says.
+    schema : TableSchema
+        Frozen.
+    labelled : bool
+        Whether labels, groups and weights are read. Otherwise they may be there or not.
+    allow_missing : bool
+        Whether the members take missing values.
+
+    Returns
+    -------
+    CheckedRows
+        Encoded samples of the rows that fit, and why the others were rejected.
+
+    Raises
+    ------
+    GuaranteeError
+        If the schema is a proposal that nobody has frozen.
+    InvalidInputError
+        If the source cannot be read, or a declared column is not there.
+
+    Guarantee
+    ---------
+    What a row becomes depends on its own cells and the schema. No other row has a say in its type,
+    its values or whether it is kept.
+    """
+    schema.require_frozen()
+    path = Path(path)
+    plain = _plain_schema(schema, labelled=labelled, allow_missing=allow_missing)
+    raw = _read(path, schema, plain, labelled=labelled)
+    cells = _cells(raw, schema)
+    X, reasons = encode_rows(schema, cells, len(raw.places))
+    names = tuple(column.name for column in schema.columns for _ in range(column.n_features))
+    encoded = replace(raw, X=X, names=names, reasons={**reasons, **raw.reasons})
+    return replace(check_rows(encoded, plain, path), names=None)
+
+
+def split_rows(
+    rows: CheckedRows, schema: TableSchema, share: float | None = None
+) -> NDArray[np.bool_]:
+    """Return which rows are held out of training, shape (n,): by a hash of row or contributor."""
+    held_out = schema.test_share if share is None else share
+    return held_out_rows(rows.X, held_out, rows.groups if schema.groups is not None else None)
+
+
+def _plain_schema(schema: TableSchema, *, labelled: bool, allow_missing: bool) -> Schema:
+    """Return what the readers of files need to know."""
+    optional = list(schema.ignore)
+    named = [schema.label, schema.groups, schema.weights]
+    if not labelled:
+        optional += [name for name in named if name is not None]
+    numbers = [column.name for column in schema.columns if isinstance(column, NumberColumn)]
+    texts = [column.name for column in schema.columns if not isinstance(column, NumberColumn)]
+    arrays = schema.kind == "arrays"
+    return Schema(
+        classes=schema.classes,
+        label=schema.label if labelled else None,
+        groups=schema.groups if labelled else None,
+        weights=schema.weights if labelled else None,
+        features=None if arrays else numbers,
+        optional=optional,
+        others="raise",
+        texts=() if arrays else texts,
+        text_numbers=True,
+        allow_missing=allow_missing,
+        samples=schema.columns[0].name,
+    )
+
+
+def _read(path: Path, schema: TableSchema, plain: Schema, *, labelled: bool) -> RawRows:
+    first = schema.columns[0]
+    if isinstance(first, ImageColumn):
+        return read_image_rows(path, first, labelled=labelled)
+    check_file(path, dict.fromkeys(SUFFIXES[schema.kind]))
+    raw = read_raw(path, plain)
+    if isinstance(first, ArrayColumn) and raw.X.shape[1:] != first.shape:
+        raise InvalidInputError(
+            f"Array {first.name!r} of {path} has samples of shape {raw.X.shape[1:]}, but the "
+            f"schema declares {first.shape}."
+        )
+    return raw
+
+
+def _cells(raw: RawRows, schema: TableSchema) -> dict[str, Any]:
+    """Return the cells of every feature column by name."""
+    if schema.kind != "table":
+        return {schema.columns[0].name: raw.X}
+    texts = iter(raw.texts)
+    numbers = iter(range(raw.X.shape[1]))
+    return {
+        column.name: raw.X[:, next(numbers)] if isinstance(column, NumberColumn) else next(texts)
+        for column in schema.columns
+    }

@@ -1,0 +1,30 @@
+"""A declared, frozen schema: how the cells of an untrusted source become features."""
+
+from __future__ import annotations
+
+from poisonproof.schema.columns import (
+    ArrayColumn,
+    CategoryColumn,
+    Column,
+    ImageColumn,
+    NumberColumn,
+    TextColumn,
+)
+from poisonproof.schema.files import freeze_schema, load_schema, parse_schema, schema_digest
+from poisonproof.schema.splitting import held_out_rows
+from poisonproof.schema.table import TableSchema
+
+__all__ = [
+    "ArrayColumn",
+    "CategoryColumn",
+    "Column",
+    "ImageColumn",
+    "NumberColumn",
+    "TableSchema",
+    "TextColumn",
+    "freeze_schema",
+    "held_out_rows",
+    "load_schema",
+    "parse_schema",
+    "schema_digest",
+]

@@ -1,0 +1,175 @@
+"""The whole declaration of a data source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.schema.columns import ArrayColumn, Column, ImageColumn
+
+__all__ = ["KINDS", "MAX_COLUMNS", "TableSchema"]
+
+KINDS = ("table", "arrays", "images")
+"""CSV and Parquet; npz; a folder of images."""
+
+MAX_COLUMNS = 20_000
+"""The longest list of columns that a human could be asked to confirm, and then some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSchema:
+    """How the rows of an untrusted source are read: all of it declared, none of it found.
+
+    Parameters
+    ----------
+    kind : {"table", "arrays", "images"}
+        CSV or Parquet files, npz files, or folders of images.
+    columns : tuple of Column
+        The features.
+    label : str
+        The column (array; for images what to call the folders) with the labels.
+    classes : tuple of str
+        The label set. A row with another label is rejected, alone.
+    groups, weights : str, optional
+        Columns with the contributor and the weight of a row.
+    ignore : tuple of str
+        Columns that are not read.
+    test_share : float
+        Share of rows (with `groups`: of contributors) that a hash holds out of training.
+    invalid_rows : {"drop", "raise"}
+        Leave a row out that does not fit, alone, or stop.
+    frozen : str
+        Digest of everything above, once somebody has confirmed it; empty before that.
+
+    Guarantee
+    ---------
+    What a row becomes, whether it is kept and on which side of the split it falls are functions of
+    that row and this object.
+
+    Examples
+    --------
+    >>> from poisonproof.schema import NumberColumn
+    >>> schema = TableSchema(
+    ...     columns=(NumberColumn(name="links"),), label="kind", classes=("ham", "spam")
+    ... )
+    >>> schema.n_features, bool(schema.frozen)
+    (1, False)
+    """
+
+    columns: tuple[Column, ...]
+    label: str
+    classes: tuple[str, ...]
+    kind: str = "table"
+    groups: str | None = None
+    weights: str | None = None
+    ignore: tuple[str, ...] = ()
+    test_share: float = 0.2
+    invalid_rows: str = "drop"
+    frozen: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidInputError(f"kind is one of {', '.join(KINDS)}. Got {self.kind!r}.")
+        if self.invalid_rows not in ("drop", "raise"):
+            raise InvalidInputError(f"invalid_rows is drop or raise. Got {self.invalid_rows!r}.")
+        for key in ("columns", "classes", "ignore"):
+            object.__setattr__(self, key, tuple(getattr(self, key)))
+        _check_names(self)
+        _check_classes(self.classes)
+        _check_columns(self)
+        share = self.test_share
+        if type(share) not in (int, float) or not 0 <= share <= 0.9:
+            raise InvalidInputError(f"test_share is a number from 0 to 0.9. Got {share!r}.")
+
+    @property
+    def n_features(self) -> int:
+        """How many numbers a row becomes."""
+        return sum(column.n_features for column in self.columns)
+
+    def require_frozen(self, file: object = "This schema") -> None:
+        """Raise `GuaranteeError` unless somebody has confirmed the schema."""
+        if not self.frozen:
+            raise GuaranteeError(
+                f"{file} is a proposal: it was made by looking at rows that an attacker may have "
+                "written. Read it, correct it, then freeze it with: poisonproof schema "
+                f"{file} --freeze"
+            )
+
+    def with_groups(self, groups: str | None) -> TableSchema:
+        """Return the schema with the contributor in `groups`, a column that it ignores so far."""
+        if groups is None or groups == self.groups:
+            return self
+        if self.groups is not None or groups not in self.ignore:
+            raise InvalidInputError(
+                f"The schema declares the groups {self.groups!r} and ignores "
+                f"{', '.join(map(repr, self.ignore[:12])) or 'nothing'}; --groups {groups} is "
+                "neither. Change the schema and freeze it again."
+            )
+        rest = tuple(name for name in self.ignore if name != groups)
+        return replace(self, groups=groups, ignore=rest)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the schema as it stands in its file, without the seal."""
+        return {
+            "kind": self.kind,
+            "label": self.label,
+            "classes": list(self.classes),
+            "groups": self.groups,
+            "weights": self.weights,
+            "test_share": float(self.test_share),
+            "invalid_rows": self.invalid_rows,
+            "columns": [column.to_json() for column in self.columns],
+            "ignore": list(self.ignore),
+        }
+
+
+def _check_names(schema: TableSchema) -> None:
+    for key in ("label", "groups", "weights"):
+        value = getattr(schema, key)
+        if value is None and key != "label":
+            continue
+        if not isinstance(value, str) or not value:
+            raise InvalidInputError(f"{key} is the name of a column. Got {value!r}.")
+    if not all(isinstance(name, str) for name in schema.ignore):
+        raise InvalidInputError("ignore is a list of column names.")
+    special = [name for name in (schema.label, schema.groups, schema.weights) if name is not None]
+    _refuse_repeats([*special, *schema.ignore, *(column.name for column in schema.columns)])
+
+
+def _refuse_repeats(names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InvalidInputError(
+            f"The schema names the column {twice[0]!r} twice; a column is a feature, the label, "
+            "the group, the weight or ignored."
+        )
+
+
+def _check_classes(classes: tuple[str, ...]) -> None:
+    if not all(isinstance(name, str) and name for name in classes):
+        raise InvalidInputError("classes is a list of texts.")
+    if len(set(classes)) != len(classes) or len(classes) < 2:
+        raise InvalidInputError(
+            f"classes lists at least two different labels. Got {len(classes)}: "
+            f"{', '.join(map(repr, classes[:12]))}."
+        )
+
+
+def _check_columns(schema: TableSchema) -> None:
+    columns = schema.columns
+    if not columns or not all(isinstance(column, Column) for column in columns):
+        raise InvalidInputError("A schema declares at least one feature column.")
+    if len(columns) + len(schema.ignore) > MAX_COLUMNS:
+        raise InvalidInputError(f"A schema lists at most {MAX_COLUMNS:,} columns.")
+    kinds: dict[str, type[Column]] = {"arrays": ArrayColumn, "images": ImageColumn}
+    whole = kinds.get(schema.kind)
+    if whole is None:
+        if any(isinstance(column, (ArrayColumn, ImageColumn)) for column in columns):
+            raise InvalidInputError("The columns of a table are numbers, categories or texts.")
+    elif len(columns) != 1 or not isinstance(columns[0], whole):
+        raise InvalidInputError(f"A schema of {schema.kind} has one column of type {whole.type}.")
+    if schema.kind == "images" and (schema.groups or schema.weights or schema.ignore):
+        raise InvalidInputError("A folder of images has no columns for groups or weights.")
