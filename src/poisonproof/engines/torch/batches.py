@@ -10,11 +10,12 @@ import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
+from poisonproof.engines.torch.device import sent
 from poisonproof.learners.torch.augmentation import Draw, purposes
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.learners.torch.streams import Purpose, Stream
 
-__all__ = ["Step", "member_stream", "n_steps", "planned_steps"]
+__all__ = ["Step", "member_stream", "n_steps", "planned_epochs", "planned_steps"]
 
 _LAST = 1 << 40
 """Larger than any draw: padding sorts behind every row."""
@@ -26,7 +27,8 @@ _EPOCHS = 25
 def member_stream(spec: TorchSpec, seed: int, indices: list[int], device: torch.device) -> Stream:
     """Return the streams of the members `indices`; dummy lanes draw from stream 0."""
     own = [max(i, 0) if spec.seed_rule == "partition" else 0 for i in indices]
-    return Stream(seed, torch.tensor(own, dtype=torch.int64, device=device))
+    host = torch.tensor(own, dtype=torch.int64)
+    return Stream(seed, sent(host, device), host)
 
 
 def n_steps(size: int, spec: TorchSpec) -> int:
@@ -79,40 +81,49 @@ def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator
     Each lane's rows are shuffled with its own draws and cut into batches. The arithmetic is on
     integers, so its shape, which follows the longest lane, leaves no trace.
     """
-    device = stream.lanes.device
-    lengths = torch.tensor(sizes, device=device)
-    steps = n_steps(max(sizes), spec)
-    counts = [
+    counts = _counts(spec, sizes)
+    on_device = sent(torch.tensor(counts), stream.lanes.device)
+    for block, e in _epochs(spec, stream, sizes):
+        for t, own in enumerate(counts):
+            share = None if block.shares is None else block.shares[e, :, t]
+            draw = block.drawn(e, slice(None), t)
+            yield Step(block.rows[e, :, t], on_device[t], own, block.rates[e, t], share, draw)
+
+
+def planned_epochs(spec: TorchSpec, stream: Stream, size: int) -> Iterator[Step]:
+    """Yield every epoch of one member: its steps side by side, as if each were a lane."""
+    counts = [own for (own,) in _counts(spec, [size])]
+    on_device = sent(torch.tensor(counts), stream.lanes.device)
+    for block, e in _epochs(spec, stream, [size]):
+        share = None if block.shares is None else block.shares[e, 0]
+        draw = block.drawn(e, 0, slice(None))
+        yield Step(block.rows[e, 0], on_device, counts, block.rates[e, :, 0], share, draw)
+
+
+def _counts(spec: TorchSpec, sizes: list[int]) -> list[list[int]]:
+    """Return the rows of every lane in every step of an epoch."""
+    return [
         [min(max(size - t * spec.batch_size, 0), spec.batch_size) for size in sizes]
-        for t in range(steps)
+        for t in range(n_steps(max(sizes), spec))
     ]
-    on_device = torch.tensor(counts, device=device)
+
+
+def _epochs(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator[tuple[_Block, int]]:
     for start in range(0, spec.epochs, _EPOCHS):
-        epochs = torch.arange(start, min(start + _EPOCHS, spec.epochs), device=device)
-        block = _Block(spec, stream, lengths, max(sizes), epochs)
-        rates = _rates(spec, sizes, epochs.tolist(), steps).to(device)
-        for e in range(len(epochs)):
-            for t in range(steps):
-                share = None if block.shares is None else block.shares[e, :, t]
-                yield Step(
-                    block.rows[e, :, t],
-                    on_device[t],
-                    counts[t],
-                    rates[e, t],
-                    share,
-                    block.drawn(e, t),
-                )
+        epochs = range(start, min(start + _EPOCHS, spec.epochs))
+        block = _Block(spec, stream, sizes, epochs)
+        yield from ((block, e) for e in range(len(epochs)))
 
 
 class _Block:
-    """Rows and draws of several epochs, made in one go."""
+    """Rows, rates and draws of several epochs, made in one go."""
 
-    def __init__(
-        self, spec: TorchSpec, stream: Stream, lengths: Tensor, longest: int, epochs: Tensor
-    ) -> None:
+    def __init__(self, spec: TorchSpec, stream: Stream, sizes: list[int], epochs: range) -> None:
+        device, longest = stream.lanes.device, max(sizes)
         steps = n_steps(longest, spec)
-        place = torch.arange(longest, device=lengths.device)
-        when = epochs[:, None, None]
+        lengths = sent(torch.tensor(sizes), device)
+        place = torch.arange(longest, device=device)
+        when = torch.arange(epochs.start, epochs.stop, device=device)[:, None, None]
         words = stream.words(Purpose.SHUFFLE, when, place)[..., 0]
         real = place < lengths[:, None]
         rows = torch.sort(torch.where(real, words, _LAST), dim=2, stable=True).indices
@@ -124,25 +135,27 @@ class _Block:
             purpose: stream.words(purpose, when, rows).view(*shape, 4)
             for purpose in purposes(spec.augmentation)
         }
-        self.shares = _mixup(spec, stream, when, steps) if spec.mixup else None
+        self.rates = sent(_rates(spec, sizes, epochs, steps), device)
+        self.shares = sent(_mixup(spec, stream, epochs, steps), device) if spec.mixup else None
 
-    def drawn(self, e: int, t: int) -> Draw:
-        return lambda purpose: self.words[purpose][e, :, t]
+    def drawn(self, e: int, lanes: slice | int, steps: slice | int) -> Draw:
+        return lambda purpose: self.words[purpose][e, lanes, steps]
 
 
-def _rates(spec: TorchSpec, sizes: list[int], epochs: list[int], steps: int) -> Tensor:
+def _rates(spec: TorchSpec, sizes: list[int], epochs: range, steps: int) -> Tensor:
+    """Return the learning rate per epoch, step and lane, shape (E, T, S)."""
     own = [n_steps(size, spec) for size in sizes]
     table = [[[spec.rate(e, t, s) for s in own] for t in range(steps)] for e in epochs]
     return torch.tensor(table, dtype=torch.float32)
 
 
-def _mixup(spec: TorchSpec, stream: Stream, when: Tensor, steps: int) -> Tensor:
+def _mixup(spec: TorchSpec, stream: Stream, epochs: range, steps: int) -> Tensor:
     """Draw Beta(a, a) per epoch, lane and step, shape (E, S, T).
 
-    The quantile function runs on the host in float64, so every device gets the same numbers.
+    All on the host, the quantile function in float64: every device gets the same numbers.
     """
-    place = torch.arange(steps, device=stream.lanes.device)
-    words = stream.words(Purpose.MIXUP, when, place)[..., 0].cpu().numpy()
+    when = torch.arange(epochs.start, epochs.stop)[:, None, None]
+    words = stream.on_host().words(Purpose.MIXUP, when, torch.arange(steps))[..., 0].numpy()
     quantile = (words.astype(np.float64) + 0.5) * 2.0**-32
     share = betaincinv(spec.mixup, spec.mixup, quantile).astype(np.float32)
-    return torch.from_numpy(share).to(stream.lanes.device)
+    return torch.from_numpy(share)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.learners.torch.specification import TorchSpec
 
-__all__ = ["deterministic", "fingerprint", "require_device"]
+__all__ = ["autocast", "deterministic", "fingerprint", "require_device", "sent"]
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
@@ -35,6 +36,18 @@ def require_device(spec: TorchSpec) -> torch.device:
                 " ':4096:8'."
             )
     return torch.device(spec.device)
+
+
+def autocast(spec: TorchSpec) -> AbstractContextManager[object]:
+    """Return the context of a forward pass in the specification's dtype."""
+    return torch.autocast(spec.device, torch.bfloat16, enabled=spec.dtype == "bfloat16")
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """Return host values on the device, without waiting for the work queued there."""
+    if device.type != "cuda":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
 
 
 def fingerprint(spec: TorchSpec) -> dict[str, str | int]:

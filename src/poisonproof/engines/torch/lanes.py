@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from poisonproof.engines.torch.batches import Step, member_stream
+from poisonproof.engines.torch.device import sent
 from poisonproof.engines.torch.losses import mix, soft_labels
 from poisonproof.engines.torch.rows import MemberRows, dummy_rows
 from poisonproof.learners.torch.augmentation import augment
@@ -35,18 +36,18 @@ class Lanes:
         self, spec: TorchSpec, members: Sequence[MemberRows], seed: int, device: torch.device
     ) -> None:
         self.spec, self.device = spec, device
-        width = 1 if spec.execution == "single" else spec.stack_width
+        width = 1 if spec.is_alone else spec.stack_width
         lanes = [*members, *[dummy_rows(spec)] * (width - len(members))]
         self.sizes = [len(lane) for lane in lanes]
         # Members are gathered from one flat table: a gather moves bits and computes none.
         blank, no_label = torch.zeros(1, *spec.input_shape), torch.zeros(1, dtype=torch.int64)
-        self.X = torch.cat([blank, *(lane.X for lane in lanes)]).to(device)
-        self.targets = soft_labels(torch.cat([no_label, *(lane.y for lane in lanes)]), spec)
-        self.targets = self.targets.to(device)
-        sizes = torch.tensor(self.sizes, device=device)
-        self.starts = (torch.cumsum(sizes, 0) - sizes + 1)[:, None]
-        self.mean = torch.stack([lane.mean for lane in lanes]).to(device)[:, None]
-        self.std = torch.stack([lane.std for lane in lanes]).to(device)[:, None]
+        self.X = sent(torch.cat([blank, *(lane.X for lane in lanes)]), device)
+        labels = torch.cat([no_label, *(lane.y for lane in lanes)])
+        self.targets = sent(soft_labels(labels, spec), device)
+        sizes = torch.tensor(self.sizes)
+        self.starts = sent((torch.cumsum(sizes, 0) - sizes + 1)[:, None], device)
+        self.mean = sent(torch.stack([lane.mean for lane in lanes])[:, None], device)
+        self.std = sent(torch.stack([lane.std for lane in lanes])[:, None], device)
         self.stream = member_stream(spec, seed, [lane.index for lane in lanes], device)
 
     @property

@@ -77,14 +77,14 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         Multiplies every value first, whatever its dtype.
     seed_rule : {"partition", "shared"}
         Whether members draw from streams of their own.
-    execution : {None, "stacked", "single", "fused", "vmap"}
+    execution : {None, "stacked", "single", "graph", "fused", "vmap"}
         How members are trained; None takes the one for the network and device.
-    stack_width : int
-        Members per launch.
+    stack_width : int, optional
+        Members per launch, or on their way at once for ``"graph"``; 32, or 8 for ``"graph"``.
     tile_rows : int
         Rows per launch of a stacked batch.
     dtype : {None, "float32", "bfloat16"}
-        None takes bfloat16 for ``"fused"`` and float32 otherwise.
+        None takes bfloat16 for ``"fused"`` and for ``"graph"`` on CUDA, and float32 otherwise.
     device : {"cpu", "cuda"}
         Never chosen automatically: another device is another model.
     threads : int
@@ -140,7 +140,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         input_scale: float = 1.0,
         seed_rule: str = "partition",
         execution: str | None = None,
-        stack_width: int = 32,
+        stack_width: int | None = None,
         tile_rows: int = 64,
         dtype: str | None = None,
         device: str = "cpu",
@@ -208,11 +208,13 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
                 f" torch.nn.Module, got {self.network!r}."
             )
         execution = self.execution or _usual_execution(network, self.device)
-        fused = execution == "fused"
+        graph = execution == "graph"
+        half = execution == "fused" or (graph and self.device == "cuda")
         partition = "channel" if len(shape) == 3 else "feature"
         params.update(
             execution=execution,
-            dtype=self.dtype or ("bfloat16" if fused else "float32"),
+            stack_width=(8 if graph else 32) if self.stack_width is None else self.stack_width,
+            dtype=self.dtype or ("bfloat16" if half else "float32"),
             milestones=self._milestones(),
             augmentation=_augmentation(self.augmentation),
             normalize=partition if self.normalize == "partition" else self.normalize,
@@ -236,7 +238,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         filled = self.resolve(tuple(shape), 2)
         params["augmentation"] = filled.to_json()["augmentation"]
         params["milestones"] = filled.milestones
-        params["execution"], params["dtype"] = filled.execution, filled.dtype
+        for name in ("execution", "dtype", "stack_width"):
+            params[name] = getattr(filled, name)
         return {"learner": "torch", **params, "machine": fingerprint(filled)}
 
     def fit_members(
@@ -286,7 +289,10 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
 def _usual_execution(network: str, device: str) -> str:
     if network in ("linear", "mlp"):
         return "stacked"
-    return "fused" if network in ("nin", "nin4") and device == "cuda" else "single"
+    # A user's module may draw random numbers, which only "single" keeps apart.
+    if device == "cpu" or network == "custom":
+        return "single"
+    return "fused" if network in ("nin", "nin4") else "graph"
 
 
 def _augmentation(given: str | Mapping[str, Any] | Augmentation | None) -> Augmentation:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 
 import torch
 from joblib import effective_n_jobs
 
 from poisonproof.engines.torch.checkpoint import Checkpoints
 from poisonproof.engines.torch.device import deterministic, require_device
+from poisonproof.engines.torch.graphs import train_on_tracks
 from poisonproof.engines.torch.memory import require_memory
 from poisonproof.engines.torch.rows import MemberRows, partition_rows
 from poisonproof.engines.torch.single import train_member
 from poisonproof.engines.torch.stacked import perceptron_forward, train_stack
-from poisonproof.engines.torch.state import MemberState
+from poisonproof.engines.torch.state import MemberState, failed
 from poisonproof.engines.torch.vectorised import first_parameters, module_forward
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.partition.partitioned import PartitionedData
@@ -84,7 +85,7 @@ def _waiting(
 
 
 def _groups(spec: TorchSpec, members: Iterator[MemberRows]) -> Iterator[_Group]:
-    width = 1 if spec.execution == "single" else spec.stack_width
+    width = 1 if spec.is_alone else spec.stack_width
     while group := list(islice(members, width)):
         yield group
 
@@ -98,6 +99,11 @@ def _workers(spec: TorchSpec, n_jobs: int | None) -> int:
 def _trained(
     spec: TorchSpec, seed: int, device: torch.device, groups: Iterator[_Group], n_jobs: int | None
 ) -> Iterator[tuple[_Group, list[MemberState]]]:
+    if spec.execution == "graph":
+        members = chain.from_iterable(groups)
+        for rows, state in train_on_tracks(spec, members, seed, device):
+            yield [rows], [state]
+        return
     if spec.execution != "fused":
         yield from _run(_trainer(spec, seed, device), groups, _workers(spec, n_jobs))
         return
@@ -154,9 +160,5 @@ def _train_alone(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.dev
             return train_member(spec, rows, seed, device)
         with torch.random.fork_rng():
             return train_member(spec, rows, seed, device)
-    except (MemoryError, OSError, torch.OutOfMemoryError):
-        raise
     except Exception as error:
-        if spec.network != "custom":
-            raise
-        return MemberState(rows.index, {}, f"{type(error).__name__}: {error}")
+        return failed(spec, rows.index, error)

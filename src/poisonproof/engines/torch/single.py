@@ -8,29 +8,25 @@ member's data is in reach. Workers only schedule.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any
-
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from poisonproof.engines.torch.batches import planned_steps
+from poisonproof.engines.torch.device import autocast
 from poisonproof.engines.torch.lanes import Lanes
 from poisonproof.engines.torch.losses import lane_losses
+from poisonproof.engines.torch.modules import first_module, ordered, prepare_module
 from poisonproof.engines.torch.rows import MemberRows
-from poisonproof.engines.torch.state import MemberState, finished
-from poisonproof.learners.torch.networks import build, initialise
+from poisonproof.engines.torch.state import MemberState, finished, host_tensors
 from poisonproof.learners.torch.specification import TorchSpec
-from poisonproof.learners.torch.streams import Stream
 
-__all__ = ["member_scores", "prepare_module", "train_member"]
+__all__ = ["member_scores", "train_member"]
 
 
 def train_member(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device) -> MemberState:
     """Train one member from its own rows and its own stream."""
     lane = Lanes(spec, [rows], seed, device)
-    module = _fresh_module(spec, lane.stream, device)
+    module = prepare_module(first_module(spec, lane.stream), spec, device)
     optimizer = _optimizer(spec, module)
     last: dict[str, Tensor] = {}
     for step in planned_steps(spec, lane.stream, lane.sizes):
@@ -42,24 +38,7 @@ def train_member(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.dev
             last = {k: v.clone() for k, v in module.state_dict().items()}
         if not _step(spec, module, optimizer, x[0], targets):
             return _stopped(spec, rows, last)
-    return finished(rows.index, _host(module.state_dict(), rows), diverged=False)
-
-
-def _fresh_module(spec: TorchSpec, stream: Stream, device: torch.device) -> nn.Module:
-    if spec.network == "custom":
-        # A user's module draws its first weights, and its dropout, from torch's own stream.
-        torch.manual_seed(int(stream.values(2**16, 1)[0, 0]))
-        return prepare_module(build(spec), spec, device)
-    module = build(spec)
-    module.load_state_dict({k: v[0] for k, v in initialise(module, stream).items()})
-    return prepare_module(module, spec, device)
-
-
-def prepare_module(module: nn.Module, spec: TorchSpec, device: torch.device) -> nn.Module:
-    """Move a module to the device, in the memory order its convolutions like there."""
-    if device.type == "cuda" and len(spec.input_shape) == 3:
-        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return module.to(device)
+    return finished(rows.index, host_tensors(module.state_dict(), rows), diverged=False)
 
 
 def _optimizer(spec: TorchSpec, module: nn.Module) -> torch.optim.Optimizer:
@@ -80,10 +59,6 @@ def _optimizer(spec: TorchSpec, module: nn.Module) -> torch.optim.Optimizer:
     )
 
 
-def _autocast(spec: TorchSpec) -> AbstractContextManager[object]:
-    return torch.autocast(spec.device, torch.bfloat16, enabled=spec.dtype == "bfloat16")
-
-
 def _step(
     spec: TorchSpec,
     module: nn.Module,
@@ -93,8 +68,8 @@ def _step(
 ) -> bool:
     """Do one step; return False, and change nothing, if the loss is not finite."""
     module.train()
-    with _autocast(spec):
-        logits = module(_ordered(x))
+    with autocast(spec):
+        logits = module(ordered(x))
     counts = torch.tensor([len(x)], device=x.device)
     loss = lane_losses(logits[None], targets, counts).sum()
     if not torch.isfinite(loss):
@@ -103,24 +78,13 @@ def _step(
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     if spec.on_nan == "last_finite":
-        return all(bool(torch.isfinite(p).all()) for p in module.parameters())
+        return all(bool(torch.isfinite(v).all()) for v in module.state_dict().values())
     return True
-
-
-def _ordered(x: Tensor) -> Tensor:
-    if x.device.type == "cuda" and x.ndim == 4:
-        return x.contiguous(memory_format=torch.channels_last)
-    return x
-
-
-def _host(state: dict[str, Tensor], rows: MemberRows) -> dict[str, NDArray[Any]]:
-    host = {name: value.detach().cpu().contiguous().numpy().copy() for name, value in state.items()}
-    return {**host, "normalise.mean": rows.mean.numpy(), "normalise.std": rows.std.numpy()}
 
 
 def _stopped(spec: TorchSpec, rows: MemberRows, last: dict[str, Tensor]) -> MemberState:
     if spec.on_nan == "last_finite":
-        return finished(rows.index, _host(last, rows), diverged=False)
+        return finished(rows.index, host_tensors(last, rows), diverged=False)
     return finished(rows.index, {}, diverged=True)
 
 
@@ -131,8 +95,6 @@ def member_scores(
     """Return one member's scores on exactly `vote_rows` samples, shape (n, C)."""
     module.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("normalise.")})
     module.eval()
-    with _autocast(spec):
-        scores: Tensor = module(
-            _ordered((X - tensors["normalise.mean"]) / tensors["normalise.std"])
-        )
+    with autocast(spec):
+        scores: Tensor = module(ordered((X - tensors["normalise.mean"]) / tensors["normalise.std"]))
     return scores.float()

@@ -5,11 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-__all__ = ["MemberState", "finished", "tensors_digest"]
+from poisonproof.engines.torch.rows import MemberRows
+from poisonproof.learners.torch.specification import TorchSpec
+
+__all__ = ["MemberState", "failed", "finished", "host_tensors", "tensors_digest"]
+
+_MACHINE = (MemoryError, OSError, torch.OutOfMemoryError, torch.AcceleratorError)
+"""What says nothing about a partition, so it must not become a member's abstention."""
 
 DIVERGED = "the loss or the weights stopped being finite"
 
@@ -71,3 +80,22 @@ def finished(
     if diverged or broken:
         return MemberState(index, {}, f"TrainingDiverged: {DIVERGED}")
     return MemberState(index, tensors)
+
+
+def failed(spec: TorchSpec, index: int, error: Exception) -> MemberState:
+    """Return the abstention of a member whose network raised on its own rows, or raise again.
+
+    torch refuses some rows with a ValueError (batch norm over one value); a user's module may
+    raise anything.
+    """
+    if isinstance(error, _MACHINE) or not (
+        spec.network == "custom" or isinstance(error, ValueError)
+    ):
+        raise error
+    return MemberState(index, {}, f"{type(error).__name__}: {error}")
+
+
+def host_tensors(state: Mapping[str, Tensor], rows: MemberRows) -> dict[str, NDArray[Any]]:
+    """Return a module's state and the normalisation of its rows, on the host."""
+    host = {name: value.detach().cpu().contiguous().numpy().copy() for name, value in state.items()}
+    return {**host, "normalise.mean": rows.mean.numpy(), "normalise.std": rows.std.numpy()}

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from poisonproof.engines.torch.device import deterministic, require_device
-from poisonproof.engines.torch.single import member_scores, prepare_module
+from poisonproof.engines.torch.graphs import graph_scores
+from poisonproof.engines.torch.modules import prepare_module
+from poisonproof.engines.torch.single import member_scores
 from poisonproof.engines.torch.stacked import perceptron_forward, stack_scores
 from poisonproof.engines.torch.state import MemberState
 from poisonproof.engines.torch.vectorised import module_forward
@@ -43,6 +45,8 @@ def score_blocks(
             from poisonproof.engines.torch.fused.trainer import fused_scores
 
             yield from fused_scores(spec, members, voters, X)
+        elif spec.execution == "graph":
+            yield from graph_scores(spec, members, voters, X, device)
         elif spec.execution == "single":
             yield from _alone(spec, members, voters, X, device)
         else:

@@ -103,17 +103,15 @@ def _affine(images: Tensor, rule: Augmentation, words: Tensor) -> Tensor:
 
 
 def _colour(images: Tensor, rule: Augmentation, words: Tensor) -> Tensor:
-    factors = 1.0 + _signed(words)[..., None, None, None] * torch.tensor(
-        [rule.brightness, rule.contrast, rule.saturation, 0.0], device=images.device
-    ).view(4, 1, 1, 1)
-    images = images * factors[:, :, 0]
+    signed = _signed(words)[..., None, None, None]
+    images = images * (1.0 + signed[:, :, 0] * rule.brightness)
     if rule.contrast:
         mean = images.mean(dim=(2, 3, 4), keepdim=True)
-        images = (images - mean) * factors[:, :, 1] + mean
+        images = (images - mean) * (1.0 + signed[:, :, 1] * rule.contrast) + mean
     if rule.saturation:
-        weights = torch.tensor([0.299, 0.587, 0.114], device=images.device).view(3, 1, 1)
-        gray = (images * weights).sum(dim=2, keepdim=True)
-        images = (images - gray) * factors[:, :, 2] + gray
+        red, green, blue = images.chunk(3, dim=2)
+        gray = red * 0.299 + green * 0.587 + blue * 0.114
+        images = (images - gray) * (1.0 + signed[:, :, 2] * rule.saturation) + gray
     return images
 
 

@@ -14,7 +14,7 @@ from poisonproof.exceptions import InvalidInputError
 __all__ = ["EXECUTIONS", "NETWORKS", "Augmentation", "TorchSpec"]
 
 NETWORKS = ("linear", "mlp", "nin", "nin4", "resnet10", "resnet18", "custom")
-EXECUTIONS = ("stacked", "single", "fused", "vmap")
+EXECUTIONS = ("stacked", "single", "graph", "fused", "vmap")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "network": NETWORKS,
     "execution": EXECUTIONS,
@@ -99,9 +99,10 @@ class TorchSpec:
         Width of the output: declared, never found in the data.
     execution : str
         ``"stacked"`` (`stack_width` members per launch, batches padded to `batch_size`),
-        ``"single"`` (one member at a time, shapes follow its own partition), ``"fused"`` (NiN
-        kernels in which every program belongs to one member; CUDA only) or ``"vmap"`` (a user's
-        module through `torch.func`, shapes as in ``"stacked"``).
+        ``"single"`` (one member at a time, shapes follow its own partition), ``"graph"`` (the
+        same shapes, `stack_width` members at once, each replayed from CUDA graphs on a stream of
+        its own), ``"fused"`` (NiN kernels in which every program belongs to one member; CUDA
+        only) or ``"vmap"`` (a user's module through `torch.func`, shapes as in ``"stacked"``).
     milestones : tuple of int
         First epoch (counted from 0) of each lower learning rate of the step schedule.
     normalize : str
@@ -209,8 +210,8 @@ class TorchSpec:
             wrong.append("augmentation with saturation needs three channels.")
         if self.execution == "stacked" and self.network not in ("linear", "mlp"):
             wrong.append(
-                f"network={self.network!r} cannot be stacked; use execution='single', or 'fused'"
-                " for NiN on CUDA, or 'vmap' for a custom module."
+                f"network={self.network!r} cannot be stacked; use execution='single' or 'graph',"
+                " or 'fused' for NiN on CUDA, or 'vmap' for a custom module."
             )
         if self.execution == "vmap" and self.network != "custom":
             wrong.append("execution='vmap' is for custom modules only.")
@@ -227,7 +228,7 @@ class TorchSpec:
         if self.network not in ("nin", "nin4") or self.device != "cuda":
             wrong.append(
                 "execution='fused' is for network='nin' or 'nin4' on device='cuda', got"
-                f" {self.network!r} on {self.device!r}; use execution='single'."
+                f" {self.network!r} on {self.device!r}; use execution='graph' or 'single'."
             )
         if self.dtype != "bfloat16" or self.batch_size not in (16, 32, 64, 128):
             wrong.append(
@@ -237,9 +238,15 @@ class TorchSpec:
         if self.optimizer != "sgd" or self.on_nan != "abstain" or self.n_classes > 64:
             wrong.append(
                 "execution='fused' supports optimizer='sgd', on_nan='abstain' and at most 64"
-                " classes; use execution='single' for others."
+                f" classes, got {self.optimizer!r}, {self.on_nan!r} and {self.n_classes}; use"
+                " execution='graph' for others."
             )
         return wrong
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a launch holds one member, so that shapes may follow its own partition."""
+        return self.execution in ("single", "graph")
 
     @property
     def is_image_network(self) -> bool:

@@ -81,12 +81,20 @@ class Stream:
         Seed of the ensemble, in [0, 2**64).
     lanes : tensor of shape (S,)
         Number of each member's stream: its partition index, or 0 under one shared seed.
+    host : tensor of shape (S,), optional
+        The same numbers on the CPU, where they are known already: asking the device would wait
+        for all work queued there.
     """
 
-    def __init__(self, seed: int, lanes: Tensor) -> None:
+    def __init__(self, seed: int, lanes: Tensor, host: Tensor | None = None) -> None:
+        self._seed, self._host = seed, host
         self._low = seed & _MASK
         self._high = (seed >> 32) & _MASK
         self.lanes = lanes.to(torch.int64)
+
+    def on_host(self) -> Stream:
+        """Return the same streams on the CPU."""
+        return Stream(self._seed, self.lanes.cpu() if self._host is None else self._host)
 
     def words(self, purpose: int, epoch: int | Tensor, rows: Tensor) -> Tensor:
         """Draw four words per lane and row.
@@ -108,7 +116,10 @@ class Stream:
         device = rows.device
 
         def word(value: int | Tensor) -> Tensor:
-            return torch.as_tensor(value, dtype=torch.int64, device=device)
+            if isinstance(value, Tensor):
+                return value
+            # Filled on the device: a copy from the host would wait for all work queued there.
+            return torch.full((), value, dtype=torch.int64, device=device)
 
         counter = (rows, word(epoch), word(int(purpose)), word(self._high))
         return philox(counter, (word(self._low), self.lanes[:, None]))
