@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.pretraining import PRETRAINING, FrozenNetwork, pretraining_recipe
 from poisonproof.reproduction import (
     data_from_cache,
     load_recipes,
@@ -18,20 +20,51 @@ from poisonproof.reproduction.law import make_learner
 from tests.reproduction.conftest import write_recipes
 
 
+@pytest.fixture
+def rotnet_shape():
+    """A map that has a specification and no weights."""
+    return FrozenNetwork(pretraining_recipe("rotnet-mnist"), {}, {})
+
+
 def test_all_sixteen_dpa_rows_are_there():
     recipes = load_recipes()
-    assert len(recipes) == 16
-    count = {table: len(select_rows(recipes, table)) for table in ("table1", "table3", "table4")}
-    assert count == {"table1": 7, "table3": 7, "table4": 2}
+    tables = Counter(recipe.table for recipe in recipes.values() if recipe.method == "dpa")
+    assert tables == {"table1": 7, "table3": 7, "table4": 2}
     assert all(recipe.id == name for name, recipe in recipes.items())
 
 
+@pytest.mark.parametrize("data", ["mnist"])
+def test_every_ss_dpa_row_is_there_with_sorted_hashed_and_one_seed_partitions(data):
+    rows = [r for r in load_recipes().values() if r.method == "ss-dpa" and r.data.name == data]
+    by_table = {
+        table: [r.n_partitions for r in rows if r.table == table]
+        for table in ("table1", "table2", "table3")
+    }
+    assert by_table["table1"] == by_table["table2"] == by_table["table3"] != []
+    for row in rows:
+        assert row.partitioner == ("pixel_sum" if row.table == "table2" else "sorted")
+        assert row.learner["seed_rule"] == ("shared" if row.table == "table3" else "partition")
+        assert row.features in PRETRAINING
+
+
+def test_ss_dpa_members_on_mnist_have_the_published_schedule(rotnet_shape):
+    recipe = load_recipes()["mnist-ssdpa-1200-hash"]
+    learner = make_learner(recipe, "cpu", rotnet_shape)
+    spec = learner.resolve((1, 28, 28), 10)
+    assert (spec.schedule.epochs, spec.schedule.batch_size, spec.lane_rows) == (100, 128, 88)
+    rates = [spec.schedule.rate(epoch, 0, 1) for epoch in (0, 35, 36, 70, 71, 85, 86, 99)]
+    assert rates == pytest.approx([0.1, 0.1, 0.02, 0.02, 0.004, 0.004, 0.0008, 0.0008])
+    assert spec.schedule.augmentation.crop == 4
+    assert spec.schedule.normalize == "none"
+
+
 def test_the_papers_training_times_add_up_to_72_hours():
-    hours = sum(r.paper.minutes * r.n_partitions for r in load_recipes().values()) / 60
+    rows = [r for r in load_recipes().values() if r.method == "dpa"]
+    hours = sum(r.paper.minutes * r.n_partitions for r in rows) / 60
     assert round(hours) == 72
 
 
-@pytest.mark.parametrize("name", list(load_recipes()))
+@pytest.mark.parametrize("name", [r.id for r in load_recipes().values() if r.method == "dpa"])
 def test_every_row_trains_the_published_network_with_the_published_schedule(name):
     recipe = load_recipes()[name]
     learner = make_learner(recipe, "cpu")
@@ -53,7 +86,7 @@ def test_every_row_trains_the_published_network_with_the_published_schedule(name
 @pytest.mark.parametrize(
     ("table", "rows", "words"),
     [
-        ("table9", (), "no 'table9'; known are table1, table3, table4"),
+        ("table9", (), "no 'table9'; known are table1, table2, table3, table4"),
         ("table1", ("mnist-dpa-1",), "no row 'mnist-dpa-1' in table1"),
         ("table4", ("mnist-dpa-1200",), "no row 'mnist-dpa-1200' in table4"),
     ],

@@ -23,12 +23,13 @@ __all__ = ["reproduce"]
 POSITION = 80
 EPILOG = "Example: poisonproof reproduce table1 --rows mnist-dpa-1200 --device cuda"
 RESULTS = Path("experiments/results")
+FEATURES = Path("experiments/features")
 
 
 def reproduce(
     table: Annotated[
         str | None,
-        typer.Argument(help="table1, table3 or table4. Without it the rows are listed."),
+        typer.Argument(help="table1, table2, table3 or table4. Without it the rows are listed."),
     ] = None,
     rows: Annotated[
         str | None,
@@ -58,6 +59,10 @@ def reproduce(
             metavar="DIR", help="Take finished members from another run; may be repeated."
         ),
     ] = None,
+    features: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="SS-DPA: learned features; see: poisonproof features."),
+    ] = FEATURES,
     limit_seconds: Annotated[
         float | None,
         typer.Option(metavar="N", help="Stop in time, and keep what is finished."),
@@ -106,6 +111,7 @@ def reproduce(
         device=choose("--device", device, ("cuda", "cpu")),
         members=_member_range(members, chosen),
         resume_from=tuple(resume_from or ()),
+        features=features,
         deadline=None if limit_seconds is None else began + limit_seconds,
         scores=scores,
         n_jobs=jobs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poisonproof.exceptions import InvalidInputError
@@ -13,29 +14,79 @@ from poisonproof.reproduction.row_data import RowData
 if TYPE_CHECKING:
     from poisonproof.engines.torch import TorchLearner
     from poisonproof.learners.torch import TorchSpec
+    from poisonproof.pretraining import FrozenNetwork, TailLearner
+    from poisonproof.pretraining.tail_specification import TailSpec
 
-__all__ = ["law_of", "make_learner", "resolve"]
+    Learner = TorchLearner | TailLearner
+    Spec = TorchSpec | TailSpec
+
+__all__ = ["features_of", "law_of", "make_learner", "resolve"]
+
+_METHODS = {"torch": "dpa", "tail": "ss-dpa"}
+"""Kinds of learners, and the method whose rows they make."""
 
 
-def make_learner(recipe: Recipe, device: str) -> TorchLearner:
-    """Return the learner of a recipe for one device."""
-    from poisonproof.engines.torch import TorchLearner
-
+def make_learner(recipe: Recipe, device: str, frozen: FrozenNetwork | None = None) -> Learner:
+    """Return the learner of a recipe for one device, on `frozen` features if it shares some."""
     options = dict(recipe.learner)
     kind = options.pop("kind", None)
-    if kind != "torch" or recipe.method != "dpa":
+    if recipe.method != _METHODS.get(str(kind)):
         raise InvalidInputError(
-            f"{recipe.id}: rows of method 'dpa' with learners of kind 'torch' can be made, got "
-            f"{recipe.method!r} with {kind!r}."
+            f"{recipe.id}: rows of method 'dpa' with learners of kind 'torch' can be made, and "
+            f"'ss-dpa' with 'tail'; got {recipe.method!r} with {kind!r}."
         )
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
     try:
-        return TorchLearner(**options, device=device)
+        if kind == "torch":
+            from poisonproof.engines.torch import TorchLearner
+
+            return TorchLearner(**options, device=device)
+        from poisonproof.pretraining import TailLearner
+
+        assert frozen is not None
+        options.pop("network")
+        return TailLearner(frozen, **options, lane_rows=_lane_rows(recipe))
     except TypeError as error:
         raise InvalidInputError(f"{recipe.id}: the learner is wrong: {error}.") from error
 
 
-def resolve(learner: TorchLearner, data: RowData) -> TorchSpec:
+def _lane_rows(recipe: Recipe) -> int:
+    """Return how many rows a member has in a launch: the published size, not the data's."""
+    largest = recipe.partition_sizes[1]
+    return min(int(recipe.learner["batch_size"]), -(-largest // 8) * 8)
+
+
+def features_of(
+    recipe: Recipe, data: RowData, folder: Path | None, device: str
+) -> FrozenNetwork | None:
+    """Return the features that a row's members share, learned from the row's own samples.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are none in ``folder/name``, or they were learned from other samples.
+    """
+    if not recipe.features:
+        return None
+    from poisonproof.pretraining import load_features
+    from poisonproof.pretraining.samples import samples_digest, sorted_images
+
+    if folder is None:
+        raise InvalidInputError(
+            f"{recipe.id} needs the features {recipe.features}: name their folder with --features."
+        )
+    frozen = load_features(folder / recipe.features, device=device)
+    own = samples_digest(sorted_images(data.x_train, frozen.spec.input_shape))
+    if frozen.law.get("samples_sha256") != own:
+        raise InvalidInputError(
+            f"The features in {folder / recipe.features} were learned from other samples than "
+            f"those of {recipe.data.name}. Train them again: poisonproof features train "
+            f"{recipe.features}."
+        )
+    return frozen
+
+
+def resolve(learner: Learner, data: RowData) -> Spec:
     """Return the full specification of a learner for some data."""
     from poisonproof.engines.torch.rows import input_shape
 
@@ -43,14 +94,19 @@ def resolve(learner: TorchLearner, data: RowData) -> TorchSpec:
 
 
 def law_of(
-    recipe: Recipe, data: RowData, parts: PartitionedData, spec: TorchSpec
+    recipe: Recipe,
+    data: RowData,
+    parts: PartitionedData,
+    spec: Spec,
+    frozen: FrozenNetwork | None = None,
 ) -> dict[str, Any]:
     """Return everything that the bits of a row's members depend on, as JSON values."""
     from poisonproof.engines.torch.device import fingerprint, require_device
 
-    require_device(spec)  # the fingerprint of a machine without it would mean nothing
+    machine: Any = spec if frozen is None else spec.schedule
+    require_device(machine)  # the fingerprint of a machine without it would mean nothing
     listed = "\n".join(parts.partition_digests())
-    return {
+    law = {
         "row": recipe.id,
         "data": {"name": data.name, "sha256": data.digest},
         "partitioner": recipe.partitioner,
@@ -59,5 +115,14 @@ def law_of(
         "seed": recipe.seed,
         "specification": spec.to_json(),
         "specification_sha256": spec.digest(),
-        "machine": fingerprint(spec),
+        "machine": fingerprint(machine),
     }
+    if frozen is not None:
+        law["threat"] = "label_flip"
+        law["features"] = {
+            "name": recipe.features,
+            "sha256": frozen.digest(),
+            "epochs": len(frozen.history),
+            **frozen.law,
+        }
+    return law

@@ -63,13 +63,13 @@ class Outcome:
 
 
 def certify_result(result: RowResult) -> Certificates:
-    """Return the certificates of all test images against inserted and deleted rows."""
+    """Return the certificates of all test images against the threat of the row."""
     if not result.is_complete:
         raise InvalidInputError(
             f"{result.row} has {len(result.members)} of {result.n_partitions} members; a "
             "certificate needs all. Go on with --resume-from."
         )
-    return certify_votes(result.signed_votes, result.n_classes, threat="insert_delete")
+    return certify_votes(result.signed_votes, result.n_classes, threat=result.threat)
 
 
 def evaluate(result: RowResult) -> Outcome:

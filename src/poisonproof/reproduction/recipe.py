@@ -69,8 +69,8 @@ class Recipe:
         Name of the row, and of the folder of its result.
     table : str
         ``"table1"``, ``"table3"``, ...
-    method : str
-        ``"dpa"``; others may follow.
+    method : {"dpa", "ss-dpa"}
+        Against inserted and deleted rows, or against flipped labels.
     data : DataFacts
         The dataset.
     partitioner : str
@@ -87,6 +87,8 @@ class Recipe:
         What differs from the paper's recipe.
     paper : PaperNumbers
         What the paper prints.
+    features : str
+        Name of the features that members share; empty if they share none.
     """
 
     id: str
@@ -100,6 +102,7 @@ class Recipe:
     seed: int
     deviations: tuple[str, ...]
     paper: PaperNumbers
+    features: str = ""
 
 
 def load_recipes(folder: str | Path | None = None) -> dict[str, Recipe]:
@@ -161,7 +164,9 @@ def select_rows(
 
 
 def _file_rank(file: Any) -> tuple[int, str]:
-    order = ("mnist.toml", "cifar10.toml", "gtsrb.toml")  # as in the paper
+    # as in the paper
+    sets = ("mnist", "cifar10", "gtsrb")
+    order = [f"{name}{method}.toml" for name in sets for method in ("", "-ssdpa")]
     return (order.index(file.name) if file.name in order else len(order), file.name)
 
 

@@ -71,6 +71,11 @@ class RowResult:
         return str(self.law["row"])
 
     @property
+    def threat(self) -> str:
+        """What the votes certify against; rows are inserted or deleted unless the law says more."""
+        return str(self.law.get("threat", "insert_delete"))
+
+    @property
     def is_complete(self) -> bool:
         """Whether all members voted."""
         return len(self.members) == self.n_partitions

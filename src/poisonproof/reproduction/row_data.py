@@ -17,6 +17,8 @@ from poisonproof.reproduction.recipe import DataFacts, Recipe
 
 __all__ = ["RowData", "data_from_cache", "make_partitions"]
 
+PARTITIONERS = ("pixel_sum", "sorted")
+
 
 @dataclass(frozen=True)
 class RowData:
@@ -90,13 +92,17 @@ def make_partitions(recipe: Recipe, data: RowData) -> tuple[Partitioner, Partiti
     InvalidInputError
         If the partitions do not have the published sizes.
     """
-    if recipe.partitioner != "pixel_sum":
+    if recipe.partitioner not in PARTITIONERS:
         raise InvalidInputError(
-            f"{recipe.id}: partitioner must be 'pixel_sum', got {recipe.partitioner!r}."
+            f"{recipe.id}: partitioner must be one of {', '.join(PARTITIONERS)}, got "
+            f"{recipe.partitioner!r}."
         )
     partitioner = make_partitioner(recipe.partitioner, recipe.n_partitions)
-    # The sum of a one-pixel image is that pixel: the rule itself does the rest.
-    assignment = partitioner.assign(data.sums[:, np.newaxis])
+    if recipe.partitioner == "sorted":
+        assignment = partitioner.assign(data.x_train)
+    else:
+        # The sum of a one-pixel image is that pixel: the rule itself does the rest.
+        assignment = partitioner.assign(data.sums[:, np.newaxis])
     digests = sample_digests(data.x_train)
     parts = PartitionedData.build(
         data.x_train, data.y_train, assignment, digests, recipe.n_partitions

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import PartitionedData
 from poisonproof.progress import Progress, Silent
-from poisonproof.reproduction.law import law_of, make_learner, resolve
+from poisonproof.reproduction.law import features_of, law_of, make_learner, resolve
 from poisonproof.reproduction.recipe import Recipe
 from poisonproof.reproduction.result import (
     RowResult,
@@ -34,7 +34,9 @@ from poisonproof.reproduction.runs import Block, Run, new_run
 from poisonproof.reproduction.scores import write_scores
 
 if TYPE_CHECKING:
-    from poisonproof.engines.torch import TorchEnsemble, TorchLearner
+    from poisonproof.engines.torch import TorchEnsemble
+    from poisonproof.pretraining.tail_ensemble import TailEnsemble
+    from poisonproof.reproduction.law import Learner
 
 __all__ = ["Options", "gather_results", "run_row"]
 
@@ -54,6 +56,8 @@ class Options:
         Which members to train; all by default.
     resume_from : tuple of Path
         Folders with members that other runs have finished.
+    features : Path, optional
+        Folder of learned features, one folder each.
     deadline : float, optional
         Value of `time.monotonic` before which to stop; no block is begun that would end later.
     scores : bool
@@ -71,6 +75,7 @@ class Options:
     device: str = "cuda"
     members: range | None = None
     resume_from: tuple[Path, ...] = ()
+    features: Path | None = None
     deadline: float | None = None
     scores: bool = False
     n_jobs: int | None = None
@@ -108,9 +113,10 @@ def run_row(recipe: Recipe, data: RowData, out: Path, options: Options) -> RowRe
     """
     data.check(recipe.data)
     _, parts = make_partitions(recipe, data)
-    learner = make_learner(recipe, options.device)
+    frozen = features_of(recipe, data, options.features, options.device)
+    learner = make_learner(recipe, options.device, frozen)
     spec = resolve(learner, data)
-    law = law_of(recipe, data, parts, spec)
+    law = law_of(recipe, data, parts, spec, frozen)
     folder = out / recipe.id
     known = gather_results(recipe.id, [folder, *options.resume_from])
     if known is not None:
@@ -134,7 +140,7 @@ class _Row:
     recipe: Recipe
     data: RowData
     parts: PartitionedData
-    learner: TorchLearner
+    learner: Learner
     law: Mapping[str, Any]
     folder: Path
     options: Options
@@ -194,7 +200,11 @@ class _Row:
         return result
 
     def _result(
-        self, which: list[int], ensemble: TorchEnsemble, votes: NDArray[np.int16], run: Run
+        self,
+        which: list[int],
+        ensemble: TorchEnsemble | TailEnsemble,
+        votes: NDArray[np.int16],
+        run: Run,
     ) -> RowResult:
         order = np.argsort(which)
         members = np.array(which, dtype=np.int64)[order]

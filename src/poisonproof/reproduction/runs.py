@@ -134,7 +134,7 @@ def _engine_digest() -> str:
     """Return a digest of the code that trains and asks deep members."""
     root = Path(poisonproof.__file__).parent
     sha = hashlib.sha256()
-    for folder in ("engines/torch", "learners/torch"):
+    for folder in ("engines/torch", "learners/torch", "pretraining"):
         for path in sorted((root / folder).rglob("*.py")):
             sha.update(f"{path.relative_to(root).as_posix()}\n".encode())
             sha.update(path.read_bytes())

@@ -1,0 +1,181 @@
+"""``poisonproof features``: maps learned from images without labels."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from poisonproof.cli._options import choose
+from poisonproof.cli._output import check_folder
+from poisonproof.cli._text import say, verbosity
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.progress import make_progress
+
+if TYPE_CHECKING:
+    from poisonproof.pretraining import FrozenNetwork, PretrainSpec, Watch
+    from poisonproof.reproduction import RowData
+
+__all__ = ["features"]
+
+POSITION = 75
+EPILOG = "Example: poisonproof features train rotnet-mnist --device cuda --out rotnet"
+PROBE_ROWS = 2000
+
+
+def features(
+    action: Annotated[str, typer.Argument(help="train: learn a map. show: say what one is.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="rotnet-mnist, simclr-cifar10 or simclr-gtsrb; with --images: rotnet or simclr."
+        ),
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the map.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
+    images: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="An imported dataset of your own; see: poisonproof data --folder."
+        ),
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of imported datasets.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A packed dataset instead.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="eager or compiled.  [compiled on cuda, else eager]")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
+    every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 10,
+    limit_seconds: Annotated[
+        float | None, typer.Option(metavar="N", help="Stop in time; the same command goes on.")
+    ] = None,
+    stop_after: Annotated[
+        int | None, typer.Option(min=1, metavar="E", help="Stop after E epochs; as above.")
+    ] = None,
+    probe: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="E", help="Every E epochs, say how well neighbours do. Only printed."
+        ),
+    ] = 0,
+) -> None:
+    """Learn a map from images alone, to be shared by all members of an SS-DPA ensemble.
+
+    Labels cannot reach it: what trains takes images and nothing else. A run that was stopped goes
+    on where it was when the command is repeated.
+    """
+    began = time.monotonic()
+    choose("ACTION", action, ("train", "show"))
+    if out is None:
+        raise InvalidInputError("Name the folder of the map: --out DIR.")
+    if action == "show":
+        _show(out)
+        return
+    check_folder(out)
+    from poisonproof.pretraining import train_features
+    from poisonproof.pretraining.training import Limits
+
+    rows = _load(recipe, images, cache, data)
+    spec = _specification(recipe, rows, choose("--device", device, ("cuda", "cpu")), engine, images)
+    spec = _changed(spec, seed=seed, **({"epochs": epochs} if epochs else {}))
+    deadline = None if limit_seconds is None else began + limit_seconds
+    frozen = train_features(
+        rows.x_train,
+        spec,
+        folder=out / "run",
+        limits=Limits(every, deadline, stop_after),
+        progress=make_progress(verbosity()),
+        watch=_watch(rows, probe),
+    )
+    if frozen is None:
+        say(f"Stopped before epoch {spec.epochs}. Run the command again to go on.")
+        return
+    path = frozen.save(out)
+    say(f"{path}: {len(frozen.history)} epochs, digest {frozen.digest()}.")
+
+
+def _load(recipe: str, images: str | None, cache: Path | None, pack: Path | None) -> RowData:
+    from poisonproof.reproduction import data_from_cache, data_from_pack
+
+    if pack is not None:
+        return data_from_pack(pack)
+    return data_from_cache(images or recipe.partition("-")[2] or recipe, cache)
+
+
+def _specification(
+    recipe: str, rows: RowData, device: str, engine: str | None, images: str | None
+) -> PretrainSpec:
+    from poisonproof.pretraining import PRETRAINING, pretraining_recipe
+
+    changes: dict[str, Any] = {"device": device, "engine": engine or "eager"}
+    if device == "cuda":
+        changes |= {"dtype": "bfloat16", "engine": engine or "compiled"}
+    if images is None:
+        return pretraining_recipe(recipe, **changes)
+    base = {"rotnet": "rotnet-mnist", "simclr": "simclr-cifar10"}
+    if recipe not in base:
+        raise InvalidInputError(f"With --images the recipe is rotnet or simclr, got {recipe!r}.")
+    shape = rows.x_train.shape[1:]
+    channels = shape[0] if len(shape) == 3 else 1
+    changes["input_shape"] = shape if len(shape) == 3 else (1, *shape)
+    known = PRETRAINING[base[recipe]]
+    if channels != len(known["mean"]):
+        changes |= {"mean": (0.5,) * channels, "std": (0.25,) * channels}
+    return pretraining_recipe(base[recipe], **changes)
+
+
+def _changed(spec: PretrainSpec, **changes: Any) -> PretrainSpec:
+    from dataclasses import replace
+
+    if "epochs" in changes and spec.milestones:
+        share = changes["epochs"] / spec.epochs
+        changes["milestones"] = tuple(round(m * share) for m in spec.milestones)
+    return replace(spec, **changes)
+
+
+def _watch(rows: RowData, probe: int) -> Watch:
+    """Print every epoch, and now and then the probe; training sees nothing of it."""
+
+    def told(report: Any, current: Any) -> None:
+        text = (
+            f"Epoch {report.epoch}: loss {report.loss:.4f}, right {100 * report.share:.2f} %, "
+            f"{report.images_per_second:,.0f} images/s"
+        )
+        if probe and report.epoch % probe == 0:
+            text += f", neighbours {100 * _probe(current(), rows):.2f} %"
+        say(text + ".")
+
+    return told
+
+
+def _probe(frozen: FrozenNetwork, rows: RowData) -> float:
+    from poisonproof.pretraining.probe import neighbour_probe
+
+    chosen = np.linspace(0, len(rows.x_train) - 1, 5 * PROBE_ROWS).astype(int)
+    test = slice(0, PROBE_ROWS)
+    return neighbour_probe(
+        frozen, rows.x_train[chosen], rows.y_train[chosen], rows.x_test[test], rows.y_test[test]
+    )
+
+
+def _show(folder: Path) -> None:
+    from poisonproof.pretraining import load_features
+
+    frozen = load_features(folder)
+    spec = frozen.spec
+    loss, share = frozen.history[-1]
+    say(
+        f"{spec.method} on images of shape {spec.input_shape}, {len(frozen.history)} epochs: loss "
+        f"{loss:.4f}, right {100 * share:.2f} %.\nSamples {frozen.law['samples_sha256']}.\n"
+        f"Digest {frozen.digest()}."
+    )

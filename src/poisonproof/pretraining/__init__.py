@@ -1,0 +1,27 @@
+"""Features learned from samples without labels, and members that stand on them."""
+
+from __future__ import annotations
+
+from poisonproof.exceptions import MissingExtraError
+
+try:
+    import torch as _torch  # noqa: F401 - only to name the missing extra
+except ImportError as error:
+    raise MissingExtraError("torch", "torch") from error
+
+from poisonproof.pretraining.frozen import FrozenNetwork, load_features
+from poisonproof.pretraining.recipes import PRETRAINING, pretraining_recipe
+from poisonproof.pretraining.specification import PretrainSpec
+from poisonproof.pretraining.tail_learner import TailLearner
+from poisonproof.pretraining.training import Watch, train_features
+
+__all__ = [
+    "PRETRAINING",
+    "FrozenNetwork",
+    "PretrainSpec",
+    "TailLearner",
+    "Watch",
+    "load_features",
+    "pretraining_recipe",
+    "train_features",
+]

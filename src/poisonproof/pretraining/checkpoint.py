@@ -1,0 +1,125 @@
+"""A run that was stopped, on disk: weights and momentum after a whole epoch.
+
+Two safetensors files, each whole or absent: ``weights`` and ``momentum``. Both name the law, the
+epoch and the digest of their content, so that a pair that does not belong together is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from poisonproof.engines.torch.state import tensors_digest
+from poisonproof.exceptions import StoreError
+
+__all__ = ["Checkpoint", "RunFolder", "read_tensors", "write_tensors"]
+
+Tensors = dict[str, NDArray[Any]]
+
+
+def write_tensors(path: Path, tensors: Tensors, about: dict[str, str]) -> None:
+    """Write named arrays with their digest, whole or not at all."""
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    content = save(tensors, metadata={**about, "digest": tensors_digest(tensors, None)})
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """Read what `write_tensors` wrote, and check its digest."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = dict(file.metadata() or {})
+            tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read: {error}.") from error
+    if about.get("digest") != tensors_digest(tensors, None):
+        raise StoreError(f"{path} is damaged: its content does not have the recorded digest.")
+    return tensors, about
+
+
+class Checkpoint:
+    """The state of a run after `epoch` epochs.
+
+    Parameters
+    ----------
+    epoch : int
+        Epochs done.
+    weights : dict of arrays
+        Parameters and running statistics of the network.
+    momentum : ndarray
+        The optimiser's vector.
+    history : list of [loss, share]
+        What each epoch came to.
+    """
+
+    def __init__(
+        self, epoch: int, weights: Tensors, momentum: NDArray[Any], history: list[list[float]]
+    ) -> None:
+        self.epoch, self.weights = epoch, weights
+        self.momentum, self.history = momentum, history
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when the first checkpoint is written.
+    law : dict
+        What the run depends on; a checkpoint of another law is refused.
+    """
+
+    def __init__(self, folder: Path, law: dict[str, Any]) -> None:
+        self.folder = folder
+        text = json.dumps(law, sort_keys=True)
+        self.law = hashlib.sha256(text.encode()).hexdigest()
+
+    def load(self) -> Checkpoint | None:
+        """Return the newest state of which both files are there, or None."""
+        for path in sorted(self.folder.glob("weights-*.safetensors"), reverse=True):
+            other = path.with_name(path.name.replace("weights-", "momentum-"))
+            if not other.exists():
+                continue
+            weights, about = read_tensors(path)
+            momentum, also = read_tensors(other)
+            for found in (about, also):
+                if found.get("law") != self.law:
+                    raise StoreError(
+                        f"{self.folder} holds a run of another law (other samples, parameters or"
+                        " machine). Choose another folder, or take it away."
+                    )
+            history = json.loads(about["history"])
+            return Checkpoint(int(about["epoch"]), weights, momentum["momentum"], history)
+        return None
+
+    def save(self, state: Checkpoint) -> None:
+        """Write a state; older ones go once both of its files are there."""
+        about = {"law": self.law, "epoch": str(state.epoch), "history": json.dumps(state.history)}
+        name = f"{state.epoch:06d}.safetensors"
+        old = [p for p in self.folder.glob("*-*.safetensors") if not p.name.endswith(name)]
+        write_tensors(self.folder / f"momentum-{name}", {"momentum": state.momentum}, about)
+        write_tensors(self.folder / f"weights-{name}", state.weights, about)
+        for path in old:
+            path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Take all states away."""
+        for path in self.folder.glob("*-*.safetensors"):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+"""One step of training, run as it is or recorded once and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from poisonproof.learners.torch.streams import Purpose
+from poisonproof.pretraining.flat import FlatWeights
+from poisonproof.pretraining.tasks import Task
+
+__all__ = ["Stepper"]
+
+_WARM = 3
+"""Steps before recording: libraries set themselves up in the first ones."""
+
+
+class Stepper:
+    """Batches of one width through loss, gradient and update.
+
+    Parameters
+    ----------
+    task : Task
+        Network and loss, on the device.
+    weights : FlatWeights
+        The network's parameters.
+    images : uint8 tensor of shape (n, C, H, W)
+        All samples, on the device.
+    width : int
+        Images per step.
+    """
+
+    def __init__(self, task: Task, weights: FlatWeights, images: Tensor, width: int) -> None:
+        self.task, self.weights, self.images = task, weights, images
+        device = images.device
+        self.rows = torch.zeros(width, dtype=torch.int64, device=device)
+        self.draw = {
+            purpose: torch.zeros(width, 4, dtype=torch.int64, device=device)
+            for purpose in task.purposes
+        }
+        self.rate = torch.zeros((), device=device)
+        self.totals = torch.zeros(2, device=device)
+        self._loss: Callable[..., tuple[Tensor, Tensor]] = task.loss
+        if task.spec.engine == "compiled":
+            _repeatable_compiler()
+            self._loss = torch.compile(task.loss, fullgraph=True, dynamic=False)
+        self._work: Callable[[], None] = self._step
+        if device.type == "cuda":
+            self._work = self._recorded()
+
+    def run(self, rows: Tensor, draw: dict[Purpose, Tensor], rate: Tensor) -> None:
+        """Take one step; loss and share are added to `totals`."""
+        self.rows.copy_(rows)
+        for purpose, words in draw.items():
+            self.draw[purpose].copy_(words)
+        self.rate.copy_(rate)
+        self._work()
+
+    def _step(self) -> None:
+        spec = self.task.spec
+        self.weights.gradients.zero_()
+        loss, share = self._loss(self.images[self.rows], self.draw)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.weights.update(self.rate, spec.momentum, spec.nesterov, spec.weight_decay)
+        self.totals.add_(torch.stack([loss.detach(), share.detach()]))
+
+    def _recorded(self) -> Callable[[], None]:
+        """Record the launches of a step, so that a step costs one call; leave no trace of it."""
+        kept = self._state()
+        before = [tensor.clone() for tensor in kept]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM):
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        for tensor, old in zip(kept, before, strict=True):
+            tensor.copy_(old)
+        return graph.replay
+
+    def _state(self) -> list[Tensor]:
+        weights = self.weights
+        return [weights.values, weights.velocity, self.totals, *self.task.module.buffers()]
+
+
+def _repeatable_compiler() -> None:
+    """Forbid the compiler to choose kernels by timing them: the load would choose the bits."""
+    from torch._inductor import config  # there is no public switch
+
+    settings: Any = config
+    if hasattr(settings, "deterministic"):
+        settings.deterministic = True
+    settings.triton.autotune_pointwise = False
+    settings.max_autotune = False
+    settings.coordinate_descent_tuning = False

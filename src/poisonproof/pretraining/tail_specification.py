@@ -1,0 +1,90 @@
+"""The law of members that are the rest of a network on a frozen first part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.torch.specification import TorchSpec
+
+__all__ = ["NETWORK", "TailSpec"]
+
+NETWORK = "nin-tail"
+FACTORY = "poisonproof.pretraining.tail_network:third_block"
+
+
+@dataclass(frozen=True)
+class TailSpec:
+    """Everything a member's bits depend on, its partition and the seed apart.
+
+    Attributes
+    ----------
+    schedule : TorchSpec
+        Input, epochs, optimiser, augmentation, precision, width of a stack.
+    features_sha256 : str
+        Digest of the frozen part.
+    lane_rows : int
+        Rows per member and launch; no batch may have more.
+    """
+
+    schedule: TorchSpec
+    features_sha256: str
+    lane_rows: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lane_rows <= self.schedule.batch_size:
+            raise InvalidInputError(
+                f"lane_rows must be between 1 and batch_size={self.schedule.batch_size}, got"
+                f" {self.lane_rows}."
+            )
+
+    @property
+    def execution(self) -> str:
+        """How members are trained: many per launch."""
+        return "stacked"
+
+    @property
+    def stack_width(self) -> int:
+        """Members per launch."""
+        return self.schedule.stack_width
+
+    @property
+    def device(self) -> str:
+        """Where members are trained."""
+        return self.schedule.device
+
+    @property
+    def threads(self) -> int:
+        """Threads inside one CPU operation."""
+        return self.schedule.threads
+
+    @property
+    def n_classes(self) -> int:
+        """Size of the declared label set."""
+        return self.schedule.n_classes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the specification as JSON values."""
+        return {
+            **self.schedule.to_json(),
+            "network": NETWORK,
+            "execution": self.execution,
+            "features_sha256": self.features_sha256,
+            "lane_rows": self.lane_rows,
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TailSpec:
+        """Read what `to_json` wrote."""
+        rest = dict(values)
+        features, rows = rest.pop("features_sha256"), rest.pop("lane_rows")
+        rest |= {"network": "custom", "execution": "vmap"}
+        return cls(TorchSpec.from_json(rest), features, rows)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical JSON form."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,170 @@
+"""SS-DPA rows: features first, then members, certified against flipped labels."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from poisonproof.cli._app import run
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.pretraining import PretrainSpec, train_features
+from poisonproof.reproduction import (
+    Options,
+    certify_result,
+    evaluate,
+    load_recipes,
+    read_result,
+    run_row,
+    write_pack,
+)
+from poisonproof.reproduction.page import write_report
+from tests.reproduction.conftest import make_data
+
+K = 12
+ROWS = """
+[data]
+name = "shapes"
+title = "Shapes"
+n_train = 240
+n_test = 60
+n_classes = 3
+sha256 = "{sha256}"
+figure = "9b"
+
+[learner.tail]
+kind = "tail"
+network = "nin-tail"
+epochs = 2
+batch_size = 32
+milestones = [1]
+augmentation = {{ crop = 1 }}
+stack_width = 4
+deviations = ["It is small."]
+
+[[row]]
+id = "shapes-ssdpa-12"
+table = "table1"
+method = "ss-dpa"
+partitioner = "sorted"
+n_partitions = 12
+partition_sizes = [20, 20]
+learner = "tail"
+features = "rotnet-shapes"
+seed = 0
+seed_rule = "partition"
+[row.paper]
+clean = 90.0
+base = 70.0
+median = 4
+minutes = 0.5
+"""
+SPEC = PretrainSpec("rotnet", (1, 6, 6), epochs=1, batch_size=32, crop=1, map_rows=32)
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("features")
+    train_features(make_data().x_train, SPEC).save(folder / "rotnet-shapes")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recipes")
+    (folder / "shapes-ssdpa.toml").write_text(ROWS.format(sha256=make_data().digest))
+    return load_recipes(folder)
+
+
+@pytest.fixture(scope="module")
+def recipe(recipes):
+    return recipes["shapes-ssdpa-12"]
+
+
+@pytest.fixture(scope="module")
+def results(recipe, features, tmp_path_factory):
+    out = tmp_path_factory.mktemp("results")
+    run_row(recipe, make_data(), out, Options(device="cpu", features=features))
+    return out
+
+
+def test_a_row_is_certified_against_flipped_labels_and_names_its_features(recipe, results):
+    result = read_result(results / recipe.id)
+    assert result.is_complete
+    assert certify_result(result).threat.name == "label_flip"
+    about = result.law["features"]
+    assert (about["name"], about["epochs"]) == ("rotnet-shapes", 1)
+    assert len(about["sha256"]) == 64
+    assert set(result.sizes.tolist()) == {20}
+    assert 0 <= evaluate(result).clean <= 100
+
+
+def test_a_row_in_pieces_is_the_same_row(recipe, features, results, tmp_path):
+    some = Options(device="cpu", features=features, members=range(5))
+    run_row(recipe, make_data(), tmp_path, some)
+    again = run_row(recipe, make_data(), tmp_path, Options(device="cpu", features=features))
+    whole = read_result(results / recipe.id)
+    assert np.array_equal(again.digests, whole.digests)
+    assert np.array_equal(again.votes, whole.votes)
+
+
+def test_features_of_other_samples_are_refused(recipe, features, tmp_path):
+    data = make_data()
+    changed = data.x_train.copy()
+    changed[0, 0, 0] ^= 1
+    other = dataclasses.replace(data, x_train=changed)
+    facts = dataclasses.replace(recipe.data, sha256=other.digest)
+    moved = dataclasses.replace(recipe, data=facts)
+    with pytest.raises(InvalidInputError, match="learned from other samples"):
+        run_row(moved, other, tmp_path, Options(device="cpu", features=features))
+    assert not (tmp_path / recipe.id).exists()
+
+
+def test_flipped_labels_leave_the_features_valid_and_touch_their_own_members(
+    recipe, features, results, tmp_path
+):
+    data = make_data()
+    flipped = data.y_train.copy()
+    flipped[:2] = (flipped[:2] + 1) % 3
+    other = dataclasses.replace(data, y_train=flipped)
+    facts = dataclasses.replace(recipe.data, sha256=other.digest)
+    moved = dataclasses.replace(recipe, data=facts)
+    after = run_row(moved, other, tmp_path, Options(device="cpu", features=features))
+    before = read_result(results / recipe.id)
+    changed = (before.digests != after.digests).any(axis=1)
+    assert 1 <= changed.sum() <= 2
+
+
+def test_the_page_speaks_of_flipped_labels_and_pretraining(recipes, results, tmp_path):
+    write_report(recipes, results, tmp_path)
+    page = (tmp_path / "reproduction.md").read_text()
+    assert "label flips" in page
+    assert "`rotnet-shapes`" in page
+    assert "assets/reproduction/figure-9b.svg" in page
+
+
+def test_features_are_trained_resumed_and_shown_from_the_command_line(tmp_path, capsys):
+    pack, out = tmp_path / "pack", tmp_path / "map"
+    data = make_data(40, 12)
+    write_pack(data, pack)
+    words = ["features", "train", "rotnet", "--images", "shapes", "--data", str(pack)]
+    words += ["--out", str(out), "--device", "cpu", "--epochs", "2"]
+    assert run([*words, "--stop-after", "1"]) == 0
+    assert not (out / "features.safetensors").exists()
+    assert run(words) == 0
+    assert run(["features", "show", "--out", str(out)]) == 0
+    assert "2 epochs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["features", "train", "rotnet-mnist"], "--out DIR"),
+        (["features", "grow", "rotnet-mnist", "--out", "x"], "train, show"),
+        (["features", "show", "--out", "nowhere"], "features train"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(words, message, capsys):
+    assert run(words) == 2
+    assert message in capsys.readouterr().err
