@@ -12,7 +12,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Certificates": "poisonproof.certificates",
+    "ClusterVoteClassifier": "poisonproof.estimators",
     "DPAClassifier": "poisonproof.estimators",
+    "NeighborVoteClassifier": "poisonproof.estimators",
     "SSDPAClassifier": "poisonproof.estimators",
     "TorchLearner": "poisonproof.engines.torch",
     "certify_scores": "poisonproof.certificates",
@@ -23,7 +25,9 @@ _HOMES = {
 # `TorchLearner` is public, too, but needs an extra: a star import must work without it.
 __all__ = [
     "Certificates",
+    "ClusterVoteClassifier",
     "DPAClassifier",
+    "NeighborVoteClassifier",
     "SSDPAClassifier",
     "certify_scores",
     "certify_votes",
@@ -33,7 +37,13 @@ __all__ = [
 if TYPE_CHECKING:
     from poisonproof.certificates import Certificates, certify_scores, certify_votes
     from poisonproof.engines.torch import TorchLearner as TorchLearner
-    from poisonproof.estimators import DPAClassifier, SSDPAClassifier, load
+    from poisonproof.estimators import (
+        ClusterVoteClassifier,
+        DPAClassifier,
+        NeighborVoteClassifier,
+        SSDPAClassifier,
+        load,
+    )
 
 
 def __getattr__(name: str) -> Any:

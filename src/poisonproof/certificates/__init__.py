@@ -11,6 +11,7 @@ from poisonproof.certificates.plurality import (
     targeted_radius,
 )
 from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.row_votes import certify_row_votes
 from poisonproof.certificates.scores import certify_scores
 from poisonproof.certificates.spread import Spread, make_spread
 from poisonproof.certificates.threats import (
@@ -36,6 +37,7 @@ __all__ = [
     "Spread",
     "Threat",
     "certify_finite_aggregation",
+    "certify_row_votes",
     "certify_scores",
     "certify_votes",
     "count_votes",

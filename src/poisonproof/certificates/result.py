@@ -23,6 +23,9 @@ _ACTS = {
     "finite_aggregation": "a vote, with shared buckets of rows,",
     "runoff": "a run-off election",
     "runoff_finite_aggregation": "a run-off election, with shared buckets of rows,",
+    "row_votes": "a vote of single training rows,",
+    "cluster_assignment": "an assignment of clusters to classes by the labels",
+    "label_flips": "a vote, counting the labels behind each member,",
 }
 
 
@@ -56,7 +59,8 @@ class Certificates:
     method : str
         How the members were aggregated: ``"plurality"``, ``"finite_aggregation"``, ``"runoff"`` or
         ``"runoff_finite_aggregation"``. In a run-off `counts` are first choices and `runner_up`
-        is the other finalist.
+        is the other finalist. ``"row_votes"`` and ``"cluster_assignment"``: every training row is
+        a member. ``"label_flips"``: the radius counts flipped labels, not changed members.
 
     Guarantee
     ---------

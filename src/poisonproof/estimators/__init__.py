@@ -1,8 +1,17 @@
 """The scikit-learn contract: classifiers that certify what they predict."""
 
+from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier
 from poisonproof.estimators.loading import load
+from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.rows import Rows
 from poisonproof.estimators.ssdpa import SSDPAClassifier
 
-__all__ = ["DPAClassifier", "Rows", "SSDPAClassifier", "load"]
+__all__ = [
+    "ClusterVoteClassifier",
+    "DPAClassifier",
+    "NeighborVoteClassifier",
+    "Rows",
+    "SSDPAClassifier",
+    "load",
+]

@@ -1,0 +1,172 @@
+"""Cluster votes: labels say which class a cluster of unlabeled samples is."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from threadpoolctl import threadpool_limits
+
+from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
+from poisonproof.estimators.row_voting import RowVoting, flat_numbers
+from poisonproof.estimators.validation import check_random_state
+from poisonproof.learners.clusters import (
+    AssignmentRule,
+    best_assignment,
+    certify_clusters,
+    make_clusterer,
+)
+from poisonproof.learners.streams import isolated_streams, seed_nested
+from poisonproof.partition import sample_digests, take_canonical
+
+__all__ = ["ClusterVoteClassifier"]
+
+
+class ClusterVoteClassifier(RowVoting):
+    """A classifier that uses labels only to name clusters of samples.
+
+    The attacker may flip labels but not touch samples, so clusters may be learned from all
+    samples. With ``assignment="local"`` every cluster takes the label of most of its rows. The
+    other two choose one assignment of all clusters to classes, the one with most agreeing rows:
+    to turn one cluster the attacker must make two swap, which nearly doubles the radius.
+
+    Parameters
+    ----------
+    features : transformer, optional
+        Fitted on all samples, in an order their values decide, and never on a label.
+    n_clusters : int, optional
+        Number of clusters, K; by default one per class.
+    assignment : {"local", "one_to_one", "onto"}, default="local"
+        Which assignments are admissible: any, those that give no class twice (K <= C), or those
+        that leave no class without a cluster (K >= C).
+    clusterer : {"spectral", "kmeans", "mixture"} or estimator, default="spectral"
+        How clusters are found. An estimator has `fit` and `predict` and its own number of clusters.
+    classes : array of shape (C,), optional
+        The label set; see `DPAClassifier`.
+    device : str, optional
+        "cuda" looks for the neighbours of "spectral" on a GPU, with the same result.
+    invalid_rows : {"raise", "drop"}, default="raise"
+        What to do with a training row whose values are not finite. An unknown label is an error.
+    random_state : int, default=0
+        Seed of clusterers that draw.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        The label set, sorted.
+    table_ : ndarray of shape (K, C)
+        Rows of every cluster by label.
+    cluster_classes_ : ndarray of shape (K,)
+        The class of every cluster.
+    clusters_ : ndarray of shape (m,)
+        The cluster of every training row.
+
+    Guarantee
+    ---------
+    Features and clusters are a function of the multiset of samples, the parameters and
+    `random_state`: neither labels nor row order reach them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = ClusterVoteClassifier(n_clusters=12, assignment="onto", classes=range(10))
+    >>> certificates = clf.fit(X[:1500], y[:1500]).certify(X[1500:])
+    >>> certificates.threat.name, bool(certificates.radius.max() > 75)
+    ('label_flip', True)
+    """
+
+    threats: ClassVar = ("label_flip",)
+
+    def __init__(
+        self,
+        features: Any = None,
+        n_clusters: int | None = None,
+        assignment: AssignmentRule = "local",
+        *,
+        clusterer: Any = "spectral",
+        classes: Any = None,
+        device: str | None = None,
+        invalid_rows: str = "raise",
+        random_state: int = 0,
+    ) -> None:
+        self.features = features
+        self.n_clusters = n_clusters
+        self.assignment = assignment
+        self.clusterer = clusterer
+        self.classes = classes
+        self.device = device
+        self.invalid_rows = invalid_rows
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Cluster the samples, then count the labels of every cluster.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame, shape (m, ...)
+            Samples.
+        y : array of shape (m,)
+            Labels.
+        """
+        check_random_state(self.random_state)
+        rows = self._training_rows(X, y)
+        order = np.lexsort(sample_digests(rows.X).view(">u8").T[::-1])
+        clusters = np.empty(len(order), dtype=np.int64)
+        clusters[order] = self._find_clusters(take_canonical(rows.X, order))
+        self.clusters_ = clusters
+        self._count_labels(rows.y)
+        return self
+
+    def _find_clusters(self, samples: Any) -> NDArray[np.int64]:
+        n_clusters = len(self.classes_) if self.n_clusters is None else self.n_clusters
+        with isolated_streams(self.random_state, 0), threadpool_limits(limits=1):
+            self.features_ = None if self.features is None else clone(self.features)
+            if self.features_ is not None:
+                seed_nested(self.features_, self.random_state, 0)
+                self.features_.fit(samples)
+            self.clusterer_ = make_clusterer(self.clusterer, n_clusters, self.device)
+            seed_nested(self.clusterer_, self.random_state, 1)
+            mapped = self._mapped(samples)
+            self.clusterer_.fit(mapped)
+            found = getattr(self.clusterer_, "labels_", None)
+            if found is None:  # mixtures tell the cluster of a row only when asked
+                found = self.clusterer_.predict(mapped)
+        return np.asarray(found, dtype=np.int64)
+
+    def _count_labels(self, y: NDArray[np.int64]) -> None:
+        n_clusters = self._n_clusters()
+        table = np.zeros((n_clusters, len(self.classes_)), dtype=np.int64)
+        np.add.at(table, (self.clusters_, y), 1)
+        self.table_ = table
+        self.cluster_classes_ = self.classes_[best_assignment(table, self.assignment)]
+
+    def _n_clusters(self) -> int:
+        known = getattr(self.clusterer_, "n_clusters", None)
+        known = getattr(self.clusterer_, "n_components", None) if known is None else known
+        return int(self.clusters_.max()) + 1 if known is None else int(known)
+
+    def _certify(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+        with threadpool_limits(limits=1):
+            clusters = self._clusters_of(self._mapped(X))
+        return certify_clusters(self.table_, clusters, self.assignment, threat, target)
+
+    def _clusters_of(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        if getattr(self.clusterer_, "rowwise", False):
+            found = self.clusterer_.predict(rows)
+        else:  # asked together, rows may be rounded differently than alone
+            found = [self.clusterer_.predict(row[None])[0] for row in rows]
+        return np.asarray(found, dtype=np.int64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # clusters need not be classes
+        return tags
+
+    def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
+        return make_threat(name, "row", 2, (TRUSTED_SAMPLES, *assumptions))
+
+    def _mapped(self, X: Any) -> NDArray[Any]:
+        return flat_numbers(X if self.features_ is None else self.features_.transform(X))

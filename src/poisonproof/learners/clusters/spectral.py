@@ -1,0 +1,141 @@
+"""Spectral clusters of the neighbour graph of samples, without labels."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from scipy.sparse.linalg import eigsh
+from sklearn.base import BaseEstimator, ClusterMixin
+from threadpoolctl import threadpool_limits
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.learners.similarity import nearest_rows
+
+__all__ = ["SpectralClusters"]
+
+_DENSE = 400  # below this many samples all eigenvectors are computed: quicker, and always exact
+
+
+class SpectralClusters(ClusterMixin, BaseEstimator):
+    """Cut the graph of nearest neighbours by the largest eigenvectors of its normalised matrix.
+
+    Every sample is joined to its nearest samples by cosine; the eigenvectors say which samples
+    hang together, and a pivoted QR factorisation reads the clusters off (Damle, Minden and Ying,
+    2019): no random start, no iteration. A new sample takes the cluster of most of its
+    neighbours.
+
+    Parameters
+    ----------
+    n_clusters : int, default=10
+        Number of clusters, K.
+    n_neighbors : int, default=20
+        Neighbours joined to each sample, and asked for a new one.
+    precision : {"single", "double"}, default="single"
+        Bits kept of a row; see `poisonproof.features.exact_rows`.
+    device : str, optional
+        "cuda" finds neighbours on a GPU, with the same result.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (m,)
+        The cluster of every sample.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.1], [0.1, 1.0], [0.0, 1.0]])
+    >>> labels = SpectralClusters(n_clusters=2, n_neighbors=1).fit(X).labels_
+    >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
+    True
+    """
+
+    rowwise: ClassVar[bool] = True
+    """The cluster of a new sample does not depend on what is asked with it."""
+
+    rows_: ExactRows
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        n_neighbors: int = 20,
+        precision: Precision = "single",
+        device: str | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_neighbors = n_neighbors
+        self.precision = precision
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
+        self._check_parameters(len(X))
+        self.rows_ = exact_rows(np.asarray(X), self.precision)
+        found, _ = nearest_rows(self.rows_, self.rows_, self.n_neighbors + 1, self.device)
+        with threadpool_limits(limits=1):
+            vectors = leading_vectors(_graph(found), self.n_clusters)
+            self.labels_ = read_clusters(vectors)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Return the cluster of most neighbours of every row, ties to the smaller cluster."""
+        asked = exact_rows(np.asarray(X), self.precision)
+        found, _ = nearest_rows(asked, self.rows_, self.n_neighbors, self.device)
+        votes = self.labels_[found]
+        counts = np.stack([(votes == c).sum(axis=1) for c in range(self.n_clusters)], axis=1)
+        return np.asarray(counts.argmax(axis=1), dtype=np.int64)
+
+    def _check_parameters(self, n_samples: int) -> None:
+        if self.n_clusters < 1 or self.n_neighbors < 1:
+            raise InvalidInputError(
+                "n_clusters and n_neighbors must be at least 1, but are "
+                f"{self.n_clusters!r} and {self.n_neighbors!r}."
+            )
+        if self.n_clusters > n_samples:
+            raise InvalidInputError(
+                f"n_clusters={self.n_clusters} is more than the n_samples={n_samples} samples."
+            )
+
+
+def _graph(found: NDArray[np.int64]) -> sparse.csr_array:
+    """Return the symmetric graph of neighbours; a sample that is its own neighbour has no arc."""
+    n, width = found.shape
+    sources = np.repeat(np.arange(n), width)
+    targets = found.ravel()
+    arcs = sources != targets
+    ones = np.ones(int(arcs.sum()))
+    one_way = sparse.csr_array((ones, (sources[arcs], targets[arcs])), shape=(n, n))
+    return sparse.csr_array(one_way + one_way.T)
+
+
+def leading_vectors(graph: sparse.csr_array, count: int) -> NDArray[np.float64]:
+    """Return the eigenvectors of the `count` largest eigenvalues of D^-1/2 W D^-1/2, as columns.
+
+    Rows are scaled to length one, which makes samples of few and of many neighbours comparable.
+    """
+    n = graph.shape[0]
+    degrees = np.asarray(graph.sum(axis=1)).ravel()
+    scale = np.zeros(n)
+    np.divide(1.0, np.sqrt(degrees), out=scale, where=degrees > 0)
+    matrix = sparse.diags_array(scale) @ graph @ sparse.diags_array(scale)
+    if n <= max(_DENSE, 2 * count + 1):
+        _, vectors = linalg.eigh(matrix.toarray(), subset_by_index=[n - count, n - 1])
+    else:
+        # A start that no eigenvector is orthogonal to, the same for the same number of samples.
+        start = 1.0 + np.random.default_rng(0).random(n)
+        _, vectors = eigsh(matrix, k=count, which="LA", v0=start, tol=1e-6)
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
+    return unit
+
+
+def read_clusters(vectors: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Turn the eigenvectors, shape (m, K), so that every cluster has its own axis."""
+    count = vectors.shape[1]
+    _, _, pivots = linalg.qr(vectors.T, pivoting=True, mode="economic")
+    left, _, right = linalg.svd(vectors[pivots[:count]].T)
+    turned = np.abs(vectors @ (left @ right))
+    return np.asarray(turned.argmax(axis=1), dtype=np.int64)

@@ -1,0 +1,137 @@
+"""Votes of single rows: what may not reach a vote does not, and attacks on real data fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+
+from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
+from poisonproof.exceptions import GuaranteeError
+from poisonproof.learners.similarity import Neighborhood, nearest_rows
+
+X, Y = load_digits(return_X_y=True)
+TRAIN, TEST = slice(0, 1500), slice(1500, None)
+
+
+def neighbors(**parameters: Any) -> NeighborVoteClassifier:
+    return NeighborVoteClassifier(threshold=0.88, classes=range(10), **parameters)
+
+
+def clusters(**parameters: Any) -> ClusterVoteClassifier:
+    return ClusterVoteClassifier(classes=range(10), **parameters)
+
+
+def real_rows(n: int, d: int, seed: int) -> NDArray[np.float64]:
+    """Dense rows at the size where float products start to depend on their neighbours."""
+    rng = np.random.default_rng(seed)
+    return np.abs(rng.normal(size=(n, d)) + 2 * rng.normal(size=(1, d)))
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_other_rows_their_order_and_the_device_change_no_vote(metric: Any) -> None:
+    known, asked = real_rows(5000, 512, 1), real_rows(300, 512, 2)
+    lengths = np.linalg.norm(known, axis=1)
+    distances = np.linalg.norm(known - asked[0], axis=1)
+    cosines = known @ asked[0] / (lengths * np.linalg.norm(asked[0]))
+    near = Neighborhood(float(np.median(distances if metric == "euclidean" else cosines)), metric)
+    y = np.arange(5000) % 7
+    counts = near.count_by_class(near.prepare(asked), near.prepare(known), y, 7)
+    assert 0 < counts.sum() < counts.size * 5000 / 7
+    order = np.random.default_rng(3).permutation(5000)
+    shuffled = near.count_by_class(near.prepare(asked), near.prepare(known[order]), y[order], 7)
+    assert np.array_equal(counts, shuffled)
+    alone = near.count_by_class(near.prepare(asked[7:8]), near.prepare(known), y, 7)
+    assert np.array_equal(counts[7:8], alone)
+    more = np.concatenate([real_rows(1, 512, 4), known])
+    grown = near.count_by_class(near.prepare(asked), near.prepare(more), np.append([6], y), 7)
+    assert np.abs(grown - counts).sum(axis=1).max() <= 1
+    on_torch = Neighborhood(near.threshold, metric, device="cpu")
+    there = on_torch.count_by_class(near.prepare(asked), near.prepare(known), y, 7)
+    assert np.array_equal(counts, there)
+
+
+def test_neighbours_found_with_torch_are_those_found_with_numpy() -> None:
+    near = Neighborhood(0.5)
+    known, asked = near.prepare(real_rows(3000, 256, 1)), near.prepare(real_rows(300, 256, 2))
+    here, there = (nearest_rows(asked, known, 9, device) for device in (None, "cpu"))
+    assert np.array_equal(here[0], there[0])
+    assert np.array_equal(here[1], there[1])
+
+
+def test_no_insertions_and_deletions_within_the_radius_turn_a_neighbour_vote() -> None:
+    clf = neighbors().fit(X[TRAIN], Y[TRAIN])
+    certificates = clf.certify(X[TEST])
+    assert int((certificates.radius > 20).sum()) > 100
+    for row in np.flatnonzero(certificates.radius > 0)[:15]:
+        label, rival = certificates.labels[row], certificates.runner_up[row]
+        asked, radius = X[TEST][row : row + 1], int(certificates.radius[row])
+        voters = _voters(clf, asked, int(label))
+        removed = min(radius // 2, len(voters))
+        for budget, survives in ((radius, True), (radius + 1, False)):
+            keep = np.setdiff1d(np.arange(1500), voters[:removed])
+            copies = np.repeat(asked, budget - removed, axis=0)
+            poisoned = neighbors().fit(
+                np.concatenate([X[TRAIN][keep], copies]),
+                np.concatenate([Y[TRAIN][keep], np.full(len(copies), rival)]),
+            )
+            assert (poisoned.predict(asked)[0] == label) == survives
+
+
+def _voters(clf: NeighborVoteClassifier, asked: Any, label: int) -> Any:
+    rows = np.flatnonzero(Y[TRAIN] == label)
+    return rows[[neighbors().fit(X[[i]], Y[[i]]).counts(asked).sum() == 1 for i in rows]]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "n_clusters"), [("local", 12), ("one_to_one", 10), ("onto", 12)]
+)
+def test_no_flips_within_the_radius_turn_a_cluster(assignment: Any, n_clusters: int) -> None:
+    parameters = {"assignment": assignment, "n_clusters": n_clusters}
+    clf = clusters(**parameters).fit(X[TRAIN], Y[TRAIN])
+    certificates = clf.certify(X[TEST])
+    rng = np.random.default_rng(0)
+    asked = clf.clusterer_.predict(X[TEST])
+    for cluster in np.unique(asked)[:4]:
+        row = int(np.flatnonzero(asked == cluster)[0])
+        radius, rival = int(certificates.radius[row]), certificates.runner_up[row]
+        own = np.flatnonzero((clf.clusters_ == cluster) & (Y[TRAIN] == certificates.labels[row]))
+        flipped = Y[TRAIN].copy()
+        flipped[rng.permutation(own)[:radius]] = rival
+        poisoned = clusters(**parameters).fit(X[TRAIN], flipped)
+        assert np.array_equal(poisoned.clusters_, clf.clusters_)
+        assert poisoned.predict(X[TEST][row : row + 1])[0] == certificates.labels[row]
+        if assignment == "local":
+            flipped[own[~np.isin(own, np.flatnonzero(flipped != Y[TRAIN]))][:1]] = rival
+            turned = clusters(**parameters).fit(X[TRAIN], flipped)
+            assert turned.predict(X[TEST][row : row + 1])[0] != certificates.labels[row]
+
+
+@pytest.mark.parametrize("clusterer", ["spectral", "kmeans", "mixture"])
+def test_neither_labels_nor_row_order_reach_a_cluster(clusterer: Any) -> None:
+    rng = np.random.default_rng(0)
+    order = rng.permutation(1500)
+    features = PCA(20)
+    first = clusters(clusterer=clusterer, features=features).fit(X[TRAIN], Y[TRAIN])
+    second = clusters(clusterer=clusterer, features=features).fit(
+        X[TRAIN][order], rng.permutation(Y[TRAIN])
+    )
+    assert np.array_equal(first.clusters_[order], second.clusters_)
+    mapped = first.features_.transform(X[TEST])
+    assert np.array_equal(first.clusterer_.predict(mapped), second.clusterer_.predict(mapped))
+
+
+def test_what_would_void_the_certificate_raises() -> None:
+    with pytest.raises(GuaranteeError, match="learns from all training rows"):
+        neighbors(features=PCA(2)).fit(X[TRAIN], Y[TRAIN])
+    fitted = clusters().fit(X[TRAIN], Y[TRAIN])
+    with pytest.raises(GuaranteeError, match="label_flip only"):
+        fitted.certify(X[TEST], threat="insert_delete")
+    undeclared = NeighborVoteClassifier().fit(X[TRAIN], Y[TRAIN])
+    with pytest.raises(GuaranteeError, match="Declare it"):
+        undeclared.certify(X[TEST], require_declared=True)
+    assert undeclared.certify(X[TEST]).threat.assumptions
