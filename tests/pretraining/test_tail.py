@@ -8,6 +8,7 @@ import torch
 
 from poisonproof import SSDPAClassifier
 from poisonproof.exceptions import InvalidInputError, MemberWarning
+from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
 from poisonproof.pretraining import TailLearner
 from poisonproof.pretraining.tail_ensemble import restore_members
 from poisonproof.pretraining.tail_network import Tail, third_block, windows
@@ -82,7 +83,10 @@ def test_members_do_not_depend_on_stack_mates_or_order(learner, classifier, imag
     other = SSDPAClassifier(learner, n_partitions=K, classes=range(10))
     other.fit(images[:N][order].reshape(N, -1), labels[:N][order])
     assert other.ensemble_.digests() == classifier.ensemble_.digests()
-    alone = learner.fit_members(classifier.data_, [4], 10, 0)
+    X = images[:N]
+    where = SortedIndex(n_partitions=K).assign(X)
+    parts = PartitionedData.build(X, labels[:N], where, sample_digests(X), K)
+    alone = learner.fit_members(parts, [4], 10, 0)
     assert alone.digests() == classifier.ensemble_.digests()[4:5]
 
 

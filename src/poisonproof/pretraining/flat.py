@@ -30,7 +30,11 @@ class FlatWeights:
             view = _shaped(self.values, places[name], parameter.shape)
             view.copy_(parameter.detach())
             parameter.data = view
-            parameter.grad = _shaped(self.gradients, places[name], parameter.shape)
+        self.parameters = list(named.values())
+        self._gradients = [
+            _shaped(self.gradients, places[name], parameter.shape)
+            for name, parameter in named.items()
+        ]
 
     def _places(self) -> dict[str, slice]:
         places, start = {}, 0
@@ -39,6 +43,11 @@ class FlatWeights:
             places[name] = slice(start, start + size)
             start += size
         return places
+
+    def differentiate(self, loss: Tensor) -> None:
+        """Put the gradient of `loss` into `gradients`."""
+        found = torch.autograd.grad(loss, self.parameters)
+        torch._foreach_copy_(self._gradients, list(found))
 
     @torch.no_grad()
     def update(self, rate: Tensor, momentum: float, nesterov: bool, weight_decay: float) -> None:

@@ -61,9 +61,8 @@ class Stepper:
 
     def _step(self) -> None:
         spec = self.task.spec
-        self.weights.gradients.zero_()
         loss, share = self._loss(self.images[self.rows], self.draw)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self.weights.differentiate(loss)
         self.weights.update(self.rate, spec.momentum, spec.nesterov, spec.weight_decay)
         self.totals.add_(torch.stack([loss.detach(), share.detach()]))
 
