@@ -1,0 +1,197 @@
+"""``poisonproof report``: one page that can be shown to the people who have to decide."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poisonproof.cli._data import AskedRows, open_model
+from poisonproof.cli._options import (
+    IgnoreOption,
+    JobsOption,
+    LabelOption,
+    SamplesOption,
+    parse_list,
+    parse_shape,
+)
+from poisonproof.cli._output import check_folder, check_out, write_bytes
+from poisonproof.cli._text import say, spoken_warnings, verbosity
+from poisonproof.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from poisonproof.report import Evidence, Step
+
+__all__ = ["report"]
+
+POSITION = 45
+EPILOG = (
+    "Examples: poisonproof report model test.csv --label kind --out report.html  |  "
+    "poisonproof report model test.csv --label kind --compare other --out report.html"
+)
+
+
+def report(
+    model: Annotated[Path, typer.Argument(help="A model made by poisonproof train.")],
+    data: Annotated[Path, typer.Argument(help="Test rows: .csv, .tsv, .parquet, .npz or .npy.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page: one .html file.")] = Path(
+        "report.html"
+    ),
+    label: LabelOption = None,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="MODEL", help="Another model on the same page; may be repeated."),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="What the page calls each model, in their order; may be repeated."),
+    ] = None,
+    title: Annotated[
+        str, typer.Option(help="Heading of the page.")
+    ] = "How much poison this model withstands",
+    threat: Annotated[
+        str | None,
+        typer.Option(
+            help="insert_delete, label_flip or replace; the unit may be said: replace/group.",
+            show_default="what the model certifies first",
+        ),
+    ] = None,
+    image_shape: Annotated[
+        str | None,
+        typer.Option(metavar="CxHxW", help="Show rows as images of this shape, channels first."),
+    ] = None,
+    shown: Annotated[
+        int, typer.Option(min=0, help="Least and most robust rows to show, each.")
+    ] = 6,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a summary to a .md file as well.")
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the pictures as .png and .svg as well."),
+    ] = None,
+    ignore: IgnoreOption = None,
+    x_key: SamplesOption = "X",
+    jobs: JobsOption = None,
+) -> None:
+    """Write one self-contained page about what a model withstands.
+
+    The page works from a disk, without a network: a slider for the attack size, classes, radii,
+    the weakest and strongest test rows, what is not protected, and how to verify it all. With
+    --label the predictions are compared with the true labels.
+    """
+    from poisonproof.report import Report
+
+    check_out(out, suffixes=(".html",), inputs=(data,))
+    check_out(markdown, suffixes=(".md",), inputs=(data,))
+    if figures is not None:
+        check_folder(figures)
+    paths = [model, *(compare or [])]
+    names = _names(paths, name)
+    asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key)
+    shape = parse_shape(image_shape)
+    models = [
+        _evidence(path, words, asked, threat, shape, jobs)
+        for path, words in zip(paths, names, strict=True)
+    ]
+    document = Report(
+        models,
+        title=title,
+        data_name=data.name,
+        n_shown=shown,
+        steps=_steps(paths[0], asked, threat),
+    )
+    files = {out: document.html().encode()}
+    if markdown is not None:
+        files[markdown] = document.markdown().encode()
+    if figures is not None:
+        figures.mkdir(parents=True, exist_ok=True)
+        files |= {figures / file: content for file, content in document.figures().items()}
+    for path, content in files.items():
+        write_bytes(path, content)
+    _tell(models, list(files))
+
+
+def _names(paths: list[Path], given: list[str] | None) -> list[str]:
+    if given is None:
+        names = [path.resolve().name for path in paths]
+        return names if len(set(names)) == len(names) else [str(path) for path in paths]
+    if len(given) != len(paths):
+        raise InvalidInputError(
+            f"--name is given once for each model, in their order: {len(paths)} models, but "
+            f"{len(given)} names."
+        )
+    return given
+
+
+def _evidence(
+    path: Path,
+    name: str,
+    asked: AskedRows,
+    threat: str | None,
+    shape: tuple[int, int, int] | None,
+    jobs: int | None,
+) -> Evidence:
+    from poisonproof.report import Evidence
+
+    trained = open_model(path, jobs=jobs, verbose=verbosity())
+    rows = trained.read(asked)
+    truth: Any = None if rows.labels is None else trained.classifier.classes_[rows.labels]
+    with spoken_warnings():
+        return Evidence.of(
+            trained.classifier,
+            rows.X,
+            truth,
+            name=name,
+            threat=threat,
+            require_declared=True,
+            feature_names=trained.feature_names,
+            image_shape=shape,
+        )
+
+
+def _steps(model: Path, asked: AskedRows, threat: str | None) -> list[Step]:
+    from poisonproof.report import Step
+
+    command = ["poisonproof", "certify", str(model), str(asked.path)]
+    command += ["--label", asked.label] if asked.label is not None else []
+    command += ["--threat", threat] if threat is not None else []
+    command += ["--ignore", ",".join(asked.ignore)] if asked.ignore else []
+    return [
+        Step(
+            "Certify again.",
+            "The same model and test rows give the same radii; from the written votes of each row "
+            "they can be computed without this software.",
+            shlex.join([*command, "--out", "certificates.csv"]),
+        ),
+        Step(
+            "Make this page again.",
+            "It has the same numbers, and the terminal prints the same fingerprints.",
+            shlex.join(["poisonproof", "report", *command[2:], "--out", "again.html"]),
+        ),
+        Step(
+            "Train again.",
+            "On the same rows, in any order, with the same versions, the fingerprint of the model "
+            "is the same.",
+        ),
+        Step(
+            "Attack it.",
+            "Poison the training rows, train for real, and see from which attack size on "
+            "predictions change.",
+            "poisonproof attack --help",
+        ),
+    ]
+
+
+def _tell(models: list[Evidence], paths: list[Path]) -> None:
+    from poisonproof.report import certificates_digest, headline
+
+    for model in models:
+        prefix = f"{model.name}: " if len(models) > 1 else ""
+        say(f"{prefix}{headline(model)}")
+        if model.identity is not None:
+            say(f"Model         {model.identity.digest}")
+        say(f"Certificates  {certificates_digest(model.certificates)}")
+    say(f"Written to {', '.join(str(path) for path in paths)}.")

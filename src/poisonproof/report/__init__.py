@@ -1,0 +1,21 @@
+"""One self-contained page, a summary and pictures from the certificates of a test set."""
+
+from __future__ import annotations
+
+from poisonproof.report.document import Report
+from poisonproof.report.evidence import Evidence
+from poisonproof.report.identity import Identity, certificates_digest, model_digest
+from poisonproof.report.page import Step
+from poisonproof.report.samples import make_samples
+from poisonproof.report.words import headline
+
+__all__ = [
+    "Evidence",
+    "Identity",
+    "Report",
+    "Step",
+    "certificates_digest",
+    "headline",
+    "make_samples",
+    "model_digest",
+]

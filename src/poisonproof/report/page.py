@@ -1,0 +1,217 @@
+"""The report: one HTML file that works from a disk, without a network and without a server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+import poisonproof
+from poisonproof.evaluation import default_sizes
+from poisonproof.exceptions import MissingExtraError
+from poisonproof.report.charts import count_ticks, curve_path, radius_bars, size_bars
+from poisonproof.report.evidence import Evidence
+from poisonproof.report.identity import certificates_digest
+from poisonproof.report.rows import extreme_rows
+from poisonproof.report.tally import percent
+from poisonproof.report.words import attacker_may, check_by_hand, headline, not_protected, reason
+
+__all__ = ["Step", "render_html"]
+
+_COLOURS = 6
+
+
+@dataclass(frozen=True)
+class Step:
+    """One way to verify the report: what to do, why, and the command if there is one."""
+
+    title: str
+    text: str
+    command: str = ""
+
+
+def render_html(
+    models: Sequence[Evidence],
+    *,
+    title: str,
+    data_name: str | None,
+    n_shown: int,
+    steps: Sequence[Step],
+) -> str:
+    """Return the page. Every text in it is escaped, and its script may not load or send anything.
+
+    Parameters
+    ----------
+    models : sequence of Evidence
+        At least one; all count attacks in the same unit.
+    title : str
+        Heading of the page.
+    data_name : str, optional
+        What the test rows are called.
+    n_shown : int
+        Least and most robust rows to show, each.
+    steps : sequence of Step
+        How to verify, after the arithmetic of one row.
+    """
+    shown = [extreme_rows(model, n_shown) for model in models]
+    largest = max(model.largest for model in models)
+    first, domain = models[0], largest + 1
+    sections = [
+        _section(index, model, rows, domain)
+        for index, (model, rows) in enumerate(zip(models, shown, strict=True))
+    ]
+    sizes = {int(size) for model in models for size in default_sizes(model.certificates)}
+    median = first.tally.kept.median()
+    context = {
+        "title": title,
+        "data_name": data_name,
+        "version": poisonproof.__version__,
+        "models": sections,
+        "first": sections[0],
+        "best": max(sections, key=lambda section: section["median"] or 0),
+        "size": median or min(1, largest),
+        "median": median,
+        "largest": largest,
+        "domain": domain,
+        "sizes": sorted({*sizes, domain}),
+        "x_ticks": count_ticks(0, domain),
+        "by_hand": check_by_hand(first, shown[0][0] + shown[0][1]),
+        "steps": steps,
+        "study": None,
+        "percent": percent,
+    }
+    words = _words(first, domain)
+    numbers = _numbers(models, domain, words["kept_word"])
+    page: str = (
+        _environment().get_template("report.html").render(**context, **words, **_assets(numbers))
+    )
+    return page
+
+
+def _words(model: Evidence, domain: int) -> dict[str, Any]:
+    """Return what all models of a page have in common, in words."""
+    threat, with_truth = model.certificates.threat, model.y_true is not None
+    what = "Certified accuracy" if with_truth else "Predictions that cannot change"
+    return {
+        "threat": threat,
+        "with_truth": with_truth,
+        "kept_word": "stay correct" if with_truth else "cannot change",
+        "label": f"{what} against attack size, from 0 to {domain:,} {threat.plural}. "
+        "The table below has the values.",
+        "attacker_may": attacker_may(threat),
+        "reason": reason(model),
+        "not_protected": not_protected(threat, with_truth=with_truth),
+    }
+
+
+def _assets(numbers: str) -> dict[str, Any]:
+    """Return style, script and data, marked as safe, and the digests that allow them."""
+    from markupsafe import Markup
+
+    style, script = _asset("style.css"), _asset("script.js")
+    return {
+        "style": Markup(style),
+        "script": Markup(script),
+        "numbers": Markup(numbers),
+        "style_hash": Markup(_hash(style)),
+        "script_hash": Markup(_hash(script)),
+    }
+
+
+def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, Any]:
+    radius, tally = model.certificates.radius, model.tally
+    return {
+        "id": f"model-{index}",
+        "name": model.name,
+        "colour": index % _COLOURS,
+        "headline": headline(model),
+        "kept": tally.kept,
+        "fixed": tally.fixed,
+        "classes": list(zip(tally.labels, tally.by_class, strict=True)),
+        "median": tally.kept.median(),
+        "smallest": int(radius.min()),
+        "middle": int(np.sort(radius)[(len(radius) - 1) // 2]),
+        "largest": model.largest,
+        "n_members": model.certificates.n_members,
+        "n_training": _counted_rows(model),
+        "path": curve_path(tally.kept, domain),
+        "radii": radius_bars(tally, domain),
+        "partitions": None if model.partition_sizes is None else size_bars(model.partition_sizes),
+        "partition_words": _partition_words(model),
+        "least": rows[0],
+        "most": rows[1],
+        "movable": model.certificates.method == "plurality",
+        "identity": model.identity,
+        "certificates_digest": certificates_digest(model.certificates),
+    }
+
+
+def _numbers(models: Sequence[Evidence], domain: int, kept_word: str) -> str:
+    """Return what the script counts with, safe to stand inside a script element."""
+    threat = models[0].certificates.threat
+    data = {
+        "domain": domain,
+        "kept": kept_word,
+        "unit": {
+            "singular": threat.singular,
+            "plural": threat.plural,
+            "one": threat.unit,
+            "many": threat.plural.removesuffix(f" {threat.deed}"),
+            "deed": threat.deed,
+        },
+        "models": [
+            {"name": model.name, "training": _counted_rows(model), **model.tally.to_json()}
+            for model in models
+        ],
+    }
+    text = json.dumps(data, separators=(",", ":"))
+    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _counted_rows(model: Evidence) -> int | None:
+    """Return the training rows, where the attack is counted in rows and so is a share of them."""
+    return model.n_training_rows if model.certificates.threat.unit == "row" else None
+
+
+def _partition_words(model: Evidence) -> str:
+    sizes = model.partition_sizes
+    if sizes is None:
+        return ""
+    empty = int((sizes == 0).sum())
+    words = (
+        f"{len(sizes):,} partitions with {int(sizes.min()):,} to {int(sizes.max()):,} rows, "
+        f"{float(sizes.mean()):,.1f} on average."
+    )
+    return f"{words} {empty:,} have no rows; their members abstain." if empty else words
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise MissingExtraError("jinja2", "report") from error
+    environment = Environment(
+        loader=PackageLoader("poisonproof.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = lambda number: f"{number:,}"
+    return environment
+
+
+def _asset(name: str) -> str:
+    return (resources.files("poisonproof.report") / "templates" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return how a content security policy names an inline script or style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,117 @@
+"""The threat model, its limits and how to check a certificate, in plain words."""
+
+from __future__ import annotations
+
+from poisonproof.certificates import Threat
+from poisonproof.report.evidence import Evidence
+from poisonproof.report.rows import ShownRow, shown_row
+
+__all__ = ["attacker_may", "check_by_hand", "headline", "not_protected", "reason"]
+
+_DEEDS = {
+    ("insert_delete", "row"): (
+        "Insert training rows with any content and any label, and delete training rows, in any "
+        "mix. Each row inserted or deleted counts one; changing a row counts two."
+    ),
+    ("insert_delete", "group"): (
+        "Take part under new identities and make contributors vanish with everything they handed "
+        "in. Each contributor counts one, however many rows are theirs."
+    ),
+    ("label_flip", "row"): "Change the labels of training rows. Each relabelled row counts one.",
+    ("label_flip", "sample"): (
+        "Change the labels of training samples. Each sample counts one, with all its copies."
+    ),
+    ("label_flip", "group"): (
+        "Change the labels of everything that a contributor handed in. Each contributor counts one."
+    ),
+    ("replace", "row"): (
+        "Change training rows in any way: values, label or both. Each changed row counts one."
+    ),
+    ("replace", "group"): (
+        "Change, add and remove rows of contributors in any way. Each contributor counts one, "
+        "however many rows are theirs."
+    ),
+}
+
+
+def headline(evidence: Evidence) -> str:
+    """Return the one sentence that a reader should remember."""
+    threat, tally = evidence.certificates.threat, evidence.tally
+    if evidence.summary is not None:
+        return evidence.summary.sentences()[1]
+    median = tally.fixed.median()
+    if not median:
+        return f"Fewer than half of the predictions withstand {threat.count(1)}."
+    return f"At least half of the predictions stay as they are even if any {threat.clause(median)}."
+
+
+def attacker_may(threat: Threat) -> tuple[str, ...]:
+    """Return what the attacker is granted."""
+    deed = _DEEDS.get(
+        (threat.name, threat.unit),
+        f"Have {threat.plural}. Each of them counts one.",
+    )
+    return (
+        deed,
+        "Know everything beforehand: all other rows, the code, the random seed, and the row that "
+        "will be classified. Have any amount of computing power.",
+        "Choose the worst attack of the given size. The numbers are no averages and no chances.",
+    )
+
+
+def reason(evidence: Evidence) -> str:
+    """Return why the certificate holds, in three sentences."""
+    threat, members = evidence.certificates.threat, evidence.certificates.n_members
+    reach = "one member" if threat.touches == 1 else f"{threat.touches} members"
+    return (
+        f"A fixed rule spread the training rows over partitions, and {members:,} members "
+        "were trained on their own partitions and on nothing else. "
+        f"One {threat.singular} reaches at most {reach}, so it moves at most that many votes. "
+        "As long as the lead of a label is larger than what an attack can move, the label stays."
+    )
+
+
+def not_protected(threat: Threat, *, with_truth: bool) -> tuple[str, ...]:
+    """Return what the certificates say nothing about."""
+    points = [
+        "Attacks on the row that is being classified: a changed image or message may get another "
+        "label. Only the training data is covered.",
+        "The code, the libraries, the machine and the model file: whoever can change those needs "
+        "no poison.",
+        "Choices made by looking at untrusted data: the number of members, the features, the "
+        "settings. They must be fixed beforehand or chosen on trusted data.",
+        "Attacks larger than the radius of a row. It may still hold, but nothing is proved.",
+    ]
+    if with_truth:
+        points.append(
+            "The measured accuracy, if the test rows come from the same untrusted source: poisoned "
+            "test rows make it look better or worse than it is."
+        )
+    if threat.name == "label_flip":
+        points.append("Rows that are inserted, deleted or whose content is changed.")
+    if threat.unit == "group":
+        points.append("One person with many identities: each identity counts as a contributor.")
+    return tuple(points)
+
+
+def check_by_hand(evidence: Evidence, shown: list[ShownRow]) -> str | None:
+    """Return the arithmetic of one row that is on the page, for a plain vote."""
+    threat = evidence.certificates.threat
+    able = [
+        row for row in shown if row.movable and len(row.bars) > 1 and row.bars[1].role != "other"
+    ]
+    if not able:
+        return None
+    row = next((row for row in able if row.radius > 0), able[0])
+    row = shown_row(evidence, row.number)
+    winner, rival = row.bars[0], row.bars[1]
+    held, lost = row.radius * row.movable, (row.radius + 1) * row.movable
+    return (
+        f"Test row {row.number:,} got {winner.count:,} votes for {winner.label} and "
+        f"{rival.count:,} for {rival.label}, the closest rival. At worst "
+        f"{threat.count(row.radius)} leave {winner.count - held:,} to {rival.count + held:,}: "
+        f"{winner.label} still wins. "
+        f"{threat.count(row.radius + 1).capitalize()} could make it {winner.count - lost:,} to "
+        f"{rival.count + lost:,}, and that may be enough. (Of equal counts, the label that comes "
+        f"first in the label set wins.) So the radius is {row.radius:,}."
+    )

@@ -1,0 +1,110 @@
+"""What a report refuses, and what its files contain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poisonproof import certify_votes
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.report import Evidence, Report, certificates_digest
+from poisonproof.report.samples import TextSamples
+
+from .conftest import random_evidence
+
+VOTES = [[0, 0, 0, 1], [1, 1, 1, 1]]
+
+
+def test_the_same_evidence_gives_the_same_bytes(digits: list[Evidence]) -> None:
+    report = Report(digits, title="Digits")
+    assert report.html() == Report(digits, title="Digits").html()
+    assert report.figures() == Report(digits, title="Digits").figures()
+
+
+def test_ten_thousand_rows_make_less_than_three_megabytes() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (10_000, 3, 32, 32)).astype(np.uint8)
+    from poisonproof.report import make_samples
+
+    evidence = random_evidence(10_000, 1000, 10, samples=make_samples(images))
+    assert len(Report([evidence]).html().encode()) < 3_000_000
+
+
+def test_models_that_count_in_different_units_are_not_compared() -> None:
+    rows = Evidence("rows", certify_votes(VOTES, 2))
+    flips = Evidence("flips", certify_votes(VOTES, 2, threat="label_flip"))
+    with pytest.raises(GuaranteeError, match="different units"):
+        Report([rows, flips])
+
+
+def test_targeted_certificates_make_no_report() -> None:
+    with pytest.raises(GuaranteeError, match="without target"):
+        Evidence("targeted", certify_votes(VOTES, 2, target=1))
+
+
+def test_what_does_not_belong_together_is_an_error() -> None:
+    one = Evidence("one", certify_votes(VOTES, 2))
+    with pytest.raises(InvalidInputError, match="at least one model"):
+        Report([])
+    with pytest.raises(InvalidInputError, match="different names"):
+        Report([one, one])
+    with pytest.raises(InvalidInputError, match="for all models of a report, or for none"):
+        Report([one, Evidence("two", certify_votes(VOTES, 2), np.array([0, 1]))])
+    with pytest.raises(InvalidInputError, match="2 certificates but 1 samples"):
+        Evidence("three", certify_votes(VOTES, 2), samples=TextSamples(["a"]))
+    with pytest.raises(InvalidInputError, match="no test rows"):
+        Evidence("none", certify_votes(np.zeros((0, 4), int), 2))
+
+
+def test_the_file_name_chooses_the_format(digits: list[Evidence], tmp_path: Path) -> None:
+    report = Report(digits[:1])
+    report.save(tmp_path / "page.html")
+    report.save(tmp_path / "page.md")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "page.md").read_text().startswith("# ")
+    with pytest.raises(InvalidInputError, match=r"\.html or a \.md file"):
+        report.save(tmp_path / "page.pdf")
+
+
+def test_the_summary_says_what_the_page_says(digits: list[Evidence]) -> None:
+    text = Report(digits, title="Two | models").markdown()
+    for model in digits:
+        assert model.identity is not None
+        assert model.identity.digest in text
+        assert certificates_digest(model.certificates) in text
+        assert f"{model.tally.kept.median()}" in text
+    assert "# Two \\| models" in text
+    assert "not protected" in text
+
+
+def test_a_summary_shows_hostile_names_as_they_are() -> None:
+    evidence = Evidence("<img src=x onerror=alert(1)>", certify_votes(VOTES, 2))
+    text = Report([evidence], title="a\n# b <script>").markdown()
+    assert "<img" not in text.replace("\\<", "")
+    assert text.splitlines()[0] == "# a \\# b \\<script\\>"
+
+
+def test_pictures_come_as_png_and_svg(digits: list[Evidence]) -> None:
+    figures = Report(digits, title="costs $5 or $6").figures()
+    stems = {name.rpartition(".")[0] for name in figures}
+    assert stems == {"certified-accuracy", "radii-1", "radii-2", "partitions-1", "partitions-2"}
+    for name, content in figures.items():
+        assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+
+
+@pytest.mark.parametrize("threat", ["insert_delete", "label_flip", "replace", "replace/group"])
+def test_a_report_needs_neither_labels_nor_a_model(threat: str) -> None:
+    page = Report([Evidence("bare", certify_votes(VOTES, 2, threat=threat))]).html()
+    assert "cannot change" in page
+    assert "stay correct" not in page.replace(page[page.index("<script>") :], "")
+
+
+def test_the_arithmetic_by_hand_is_right() -> None:
+    votes = np.repeat([[0, 1, 2, -1]], [12, 5, 2, 1], axis=1)
+    certificates = certify_votes(np.vstack([votes, votes]), 3, threat="replace")
+    page = Report([Evidence("vote", certificates)]).html()
+    assert certificates.radius[0] == 1
+    assert "got 12 votes for 0 and 5 for 1" in page
+    assert "1 row changed in any way leave 10 to 7" in page
+    assert "could make it 8 to 9" in page
