@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import poisonproof
-from poisonproof.datasets import CheckedRows, Schema, label_text, read_rows
+from poisonproof.cli._text import counted, note
+from poisonproof.datasets import (
+    CheckedRows,
+    Schema,
+    label_text,
+    read_rows,
+    read_table,
+    split_rows,
+)
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import TableSchema, parse_schema
 
 __all__ = ["AskedRows", "TrainedModel", "open_model"]
 
@@ -21,6 +33,7 @@ class AskedRows:
     label: str | None
     ignore: tuple[str, ...]
     samples: str
+    held_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,16 +47,27 @@ class TrainedModel:
         The columns it was trained on, if they had names.
     classes : tuple of str
         Its label set as text.
+    table : TableSchema or None
+        The frozen schema it was trained with, if there was one.
     """
 
     classifier: Any
     feature_names: tuple[str, ...] | None
     classes: tuple[str, ...]
+    table: TableSchema | None = None
 
     def read(self, asked: AskedRows) -> CheckedRows:
         """Read rows with the model's features, matched by name, whatever their order."""
         from sklearn.utils import get_tags
 
+        allow_missing = bool(get_tags(self.classifier).input_tags.allow_nan)
+        if self.table is not None:
+            return self._read_table(asked, self.table, allow_missing)
+        if asked.held_out:
+            raise InvalidInputError(
+                "--held-out needs a model that was trained with --schema: without one no rows were "
+                "held out."
+            )
         has_names = asked.path.suffix.lower() not in {".npz", ".npy"}
         schema = Schema(
             classes=self.classes,
@@ -52,12 +76,44 @@ class TrainedModel:
             ignore=asked.ignore,
             others="raise",
             n_features=getattr(self.classifier, "n_features_in_", None),
-            allow_missing=get_tags(self.classifier).input_tags.allow_nan,
+            allow_missing=allow_missing,
             samples=asked.samples,
         )
         rows = read_rows(asked.path, schema)
         rows.refuse_problems()
         return rows
+
+    def truth(self, rows: CheckedRows) -> NDArray[Any] | None:
+        """Return the true labels of rows that were read with them."""
+        known = self.classifier.classes_ if self.table is None else np.array(self.table.classes)
+        return None if rows.labels is None else known[rows.labels]
+
+    def _read_table(self, asked: AskedRows, table: TableSchema, allow_missing: bool) -> CheckedRows:
+        if asked.label not in (None, table.label):
+            raise InvalidInputError(
+                f"--label is {asked.label!r}, but the model's schema declares {table.label!r}."
+            )
+        rows = read_table(
+            asked.path,
+            replace(table, ignore=(*table.ignore, *asked.ignore)),
+            labelled=asked.held_out or asked.label is not None,
+            grouped=asked.held_out,
+            allow_missing=allow_missing,
+        )
+        if table.invalid_rows == "raise":
+            rows.refuse_problems()
+        elif rows.problems:
+            left_out = f"{counted(len(rows.problems), 'row')} left out"
+            note(f"{left_out} that did not fit; the first: {rows.describe_problems()}")
+        if not asked.held_out:
+            return rows
+        held_out = split_rows(rows, table)
+        if not held_out.any():
+            raise InvalidInputError(
+                f"No row of {asked.path} is held out: the schema's test_share is "
+                f"{table.test_share:g}."
+            )
+        return rows.only(held_out)
 
     def class_value(self, text: str, option: str) -> Any:
         """Return the class that `text` names."""
@@ -72,6 +128,8 @@ def open_model(path: Path, *, jobs: int | None, verbose: int) -> TrainedModel:
         raise InvalidInputError(f"There is no model {path}. Make one with: poisonproof train")
     classifier = poisonproof.load(path)
     classifier.set_params(n_jobs=jobs, verbose=verbose)
+    known = getattr(classifier, "provenance_", None) or {}
+    table = parse_schema(known["schema"]) if known.get("schema") else None
     names = getattr(classifier, "feature_names_in_", None)
     if names is not None:
         # Columns are matched by name here; plain arrays go on, so there are no names to compare.
@@ -80,4 +138,5 @@ def open_model(path: Path, *, jobs: int | None, verbose: int) -> TrainedModel:
         classifier,
         None if names is None else tuple(str(name) for name in names),
         tuple(str(label_text(value)) for value in classifier.classes_),
+        table,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from poisonproof.cli._options import choose
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["MEMBER_KINDS", "check_weights", "make_member"]
+__all__ = ["AUTO_KINDS", "MEMBER_KINDS", "check_weights", "make_member"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ MEMBER_KINDS = {
     "neighbors": _Kind(_CLOSED_FORM, "NeighborsClassifier", {"n_neighbors": 1}),
     "nearest-mean": _Kind(_CLOSED_FORM, "NearestMeanClassifier"),
     "ridge": _Kind(_CLOSED_FORM, "RidgeClassifier"),
+    "kernel-ridge": _Kind(
+        _CLOSED_FORM, "KernelRidgeClassifier", {"kernel": "rbf", "gamma": 2.0, "alpha": 0.01}
+    ),
     "discriminant": _Kind(_CLOSED_FORM, "LinearDiscriminantClassifier"),
     "linear": _Kind(_TORCH, "TorchLearner", {"network": "linear"}),
     "mlp": _Kind(_TORCH, "TorchLearner", {"network": "mlp"}),
@@ -41,6 +44,9 @@ MEMBER_KINDS = {
     "resnet10": _Kind(_TORCH, "TorchLearner", {"network": "resnet10", "augmentation": "crop"}),
 }
 """Where scaling matters the scaler stands inside the member: each learns it from its own rows."""
+
+AUTO_KINDS = ("tree", "naive-bayes", "logistic", "ridge", "kernel-ridge")
+"""What ``--model auto`` tries on trusted rows: quick to train, different in kind."""
 
 
 def make_member(name: str, **network_options: Any) -> Any:

@@ -14,11 +14,13 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError
 __all__ = [
     "ClassesFileOption",
     "ClassesOption",
+    "ExpectedRowsOption",
     "FeaturesOption",
     "IgnoreOption",
     "JobsOption",
     "LabelOption",
     "SamplesOption",
+    "WantedRadiusOption",
     "choose",
     "declared_classes",
     "parse_list",
@@ -52,6 +54,14 @@ FeaturesOption = Annotated[
         metavar="A,B,...",
         help="The feature columns. By default all that no other option names.",
     ),
+]
+ExpectedRowsOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="How many training rows you expect, known beforehand."),
+]
+WantedRadiusOption = Annotated[
+    int | None,
+    typer.Option(metavar="R", help="The attack size that half of the rows should withstand."),
 ]
 IgnoreOption = Annotated[
     str | None, typer.Option(metavar="A,B,...", help="Columns that are no features.")

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -21,6 +21,7 @@ __all__ = [
     "console",
     "counted",
     "note",
+    "print_closing",
     "print_protected",
     "print_summary",
     "say",
@@ -113,6 +114,16 @@ def print_protected(certificates: Certificates, sizes: Sequence[int]) -> None:
     )
     console().print(table)
     say(*str(certificates).splitlines())
+
+
+def print_closing(certificates: Certificates, classifier: Any) -> None:
+    """Say in plain words what was proved about these predictions."""
+    from poisonproof.evaluation import closing_sentences
+
+    known = getattr(classifier, "provenance_", None) or {}
+    if certificates.target is None:
+        counts = {key: known.get(key) for key in ("n_rows", "n_groups")}
+        say(*closing_sentences(certificates, **counts))
 
 
 def shares_table(

@@ -19,9 +19,17 @@ from poisonproof.cli._options import (
     declared_classes,
     parse_list,
 )
-from poisonproof.cli._output import check_out, write_bytes
-from poisonproof.cli._text import print_protected, print_summary, say, spoken_warnings, verbosity
-from poisonproof.datasets import read_votes
+from poisonproof.cli._output import check_out, write_bytes, write_columns
+from poisonproof.cli._text import (
+    print_closing,
+    print_protected,
+    print_summary,
+    say,
+    spoken_warnings,
+    verbosity,
+)
+from poisonproof.datasets import CheckedRows, read_votes
+from poisonproof.evaluation.sentences import SAME_SOURCE
 from poisonproof.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -42,7 +50,10 @@ def certify(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz or .npy.", show_default=False),
+        typer.Argument(
+            help="Rows: .csv, .tsv, .parquet, .npz, .npy, or a folder of images.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -51,7 +62,20 @@ def certify(
     summary_out: Annotated[
         Path | None, typer.Option(help="Write the certified accuracy as .json (needs --label).")
     ] = None,
+    rows_out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write place, label, radius and true label of every row: .csv, .parquet, .npz."
+        ),
+    ] = None,
     label: LabelOption = None,
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out",
+            help="DATA is what the model was trained on: certify the rows that were held out.",
+        ),
+    ] = False,
     threat: Annotated[
         str | None,
         typer.Option(
@@ -92,8 +116,11 @@ def certify(
     """
     check_out(out, inputs=(data, votes))
     check_out(summary_out, suffixes=(".json",), inputs=(data, votes))
+    check_out(rows_out, inputs=(data, votes))
     if votes is not None:
-        _refuse_with_votes(model=model, data=data, label=label, summary_out=summary_out)
+        _refuse_with_votes(
+            model=model, data=data, label=label, summary_out=summary_out, rows_out=rows_out
+        )
         certificates = _from_votes(
             read_votes(votes, key=votes_key, abstain=abstain),
             *_votes_classes(n_classes, classes, abstain),
@@ -109,22 +136,40 @@ def certify(
         )
     if n_classes is not None or classes is not None:
         raise InvalidInputError("--n-classes and --classes belong to --votes; a model has its own.")
-    if summary_out is not None and label is None:
+    labelled = label is not None or held_out
+    if summary_out is not None and not labelled:
         raise InvalidInputError("--summary-out needs the true labels: --label COLUMN.")
-    if label is not None and target is not None:
+    if labelled and target is not None:
         raise InvalidInputError(
             "--label and --target exclude each other: a certificate against one label does not "
             "prove that a correct label stays."
         )
     trained = open_model(model, jobs=jobs, verbose=verbosity())
     goal = None if target is None else trained.class_value(target, "--target")
-    rows = trained.read(AskedRows(data, label, parse_list(ignore, "--ignore"), x_key))
+    rows = trained.read(AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out))
     with spoken_warnings():
         certificates = trained.classifier.certify(
             rows.X, threat=threat, target=goal, require_declared=True
         )
-    truth = None if rows.labels is None else trained.classifier.classes_[rows.labels]
+    truth = trained.truth(rows)
+    if rows_out is not None:
+        write_columns(rows_out, _row_columns(rows, certificates, truth))
     _finish(certificates, truth, out, summary_out)
+    if rows_out is not None:
+        say(f"Written to {rows_out}.")
+    if trained.table is not None:
+        print_closing(certificates, trained.classifier)
+    if held_out:
+        say(SAME_SOURCE)
+
+
+def _row_columns(rows: CheckedRows, certificates: Certificates, truth: Any) -> dict[str, Any]:
+    columns = {
+        rows.unit: rows.places,
+        "label": certificates.labels.astype(str),
+        "radius": certificates.radius,
+    }
+    return columns if truth is None else {**columns, "true_label": truth}
 
 
 def _refuse_with_votes(**given: Any) -> None:

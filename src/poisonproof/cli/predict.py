@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.table import Column, Table
+from rich.text import Text
 
 import poisonproof
 from poisonproof.cli._data import AskedRows, open_model
@@ -19,7 +20,7 @@ from poisonproof.cli._options import (
     parse_list,
 )
 from poisonproof.cli._output import check_out, write_columns
-from poisonproof.cli._text import console, counted, say, spoken_warnings, verbosity
+from poisonproof.cli._text import console, counted, say, shown, spoken_warnings, verbosity
 
 __all__ = ["predict"]
 
@@ -29,7 +30,10 @@ EPILOG = "Example: poisonproof predict model new.csv --out labels.csv"
 
 def predict(
     model: Annotated[Path, typer.Argument(help="A model made by poisonproof train.")],
-    data: Annotated[Path, typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz or .npy.")],
+    data: Annotated[
+        Path,
+        typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz, .npy, or a folder of images."),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -48,7 +52,8 @@ def predict(
     """Predict the label of every row by a vote of the members.
 
     Feature columns are found by their names, in any order. A label column, if the file has one, is
-    named by --label and not used.
+    named by --label and not used. A model trained with --schema reads by that schema; what is
+    written then begins with the line, row or file.
     """
     check_out(out, inputs=(data,))
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
@@ -61,12 +66,13 @@ def predict(
     labels = classes[result.labels]
     given = result.counts[np.arange(len(rows)), result.labels]
     if out is not None:
-        write_columns(out, {"label": labels, "votes": given})
+        place = {} if trained.table is None else {rows.unit: rows.places}
+        write_columns(out, {**place, "label": labels, "votes": given})
     if votes_out is not None:
         write_columns(votes_out, {"votes": votes, "classes": classes})
     table = Table("Predicted label", Column("Rows", justify="right"))
     for name in trained.classes:
-        table.add_row(name, f"{int((labels == name).sum()):,}")
+        table.add_row(Text(shown(name)), f"{int((labels == name).sum()):,}")
     console().print(table)
     members = counted(votes.shape[1], "member")
     say(f"{counted(len(rows), 'row')} of {data} labelled by a vote of {members}.")

@@ -7,31 +7,36 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 import poisonproof
+from poisonproof.cli._choice import Settings, check_partitions, choose_settings
 from poisonproof.cli._members import MEMBER_KINDS, check_weights, make_member
 from poisonproof.cli._options import (
     ClassesFileOption,
     ClassesOption,
+    ExpectedRowsOption,
     FeaturesOption,
     IgnoreOption,
     JobsOption,
     LabelOption,
-    SamplesOption,
+    WantedRadiusOption,
     choose,
-    declared_classes,
-    parse_list,
     parse_shape,
 )
 from poisonproof.cli._output import check_model_path
-from poisonproof.cli._text import counted, say, spoken_warnings, verbosity
-from poisonproof.datasets import CheckedRows, Schema, read_rows
+from poisonproof.cli._source import ColumnOptions, TrainingSource, open_source
+from poisonproof.cli._text import counted, print_closing, say, shown, spoken_warnings, verbosity
+from poisonproof.datasets import CheckedRows
 from poisonproof.exceptions import InvalidInputError
 
 __all__ = ["train"]
 
 POSITION = 20
-EPILOG = "Example: poisonproof train mails.csv --label kind --classes ham,spam -k 50 --out model"
+EPILOG = (
+    "Examples: poisonproof train mails.csv --schema mails.schema.json -k 200 --out model  |  "
+    "poisonproof train mails.csv --label kind --classes ham,spam -k 50 --out model"
+)
 PARTITIONERS = {
     "dpa": ("content", "pixel_sum", "group"),
     "ss-dpa": ("sorted", "content", "pixel_sum", "group"),
@@ -39,19 +44,27 @@ PARTITIONERS = {
 
 
 def train(
-    data: Annotated[Path, typer.Argument(help="Training rows: .csv, .tsv, .parquet or .npz.")],
+    data: Annotated[
+        Path, typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz, or a folder of images.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the model.")],
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A frozen schema, made by: poisonproof schema."),
+    ] = None,
     label: LabelOption = None,
     classes: ClassesOption = None,
     classes_file: ClassesFileOption = None,
     k: Annotated[
-        int,
+        str,
         typer.Option(
             "--partitions",
             "-k",
+            metavar="NUMBER|auto",
+            callback=check_partitions,
             help="Number of members. More: larger certificates, less data each.",
         ),
-    ] = 50,
+    ] = "50",
     method: Annotated[
         str,
         typer.Option(
@@ -59,8 +72,14 @@ def train(
         ),
     ] = "dpa",
     model: Annotated[
-        str, typer.Option(help=f"What a member is: {', '.join(MEMBER_KINDS)}.")
+        str, typer.Option(help=f"What a member is: {', '.join(MEMBER_KINDS)}, or auto.")
     ] = "tree",
+    trusted: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="auto: rows that no attacker wrote, to choose on."),
+    ] = None,
+    expected_rows: ExpectedRowsOption = None,
+    wanted_radius: WantedRadiusOption = None,
     partitioner: Annotated[
         str | None,
         typer.Option(
@@ -79,11 +98,17 @@ def train(
     weights: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The weight of a row.")
     ] = None,
-    x_key: SamplesOption = "X",
+    x_key: Annotated[
+        str | None,
+        typer.Option("--x-key", metavar="ARRAY", help="npz only: the array of samples.  [X]"),
+    ] = None,
     invalid_rows: Annotated[
-        str,
-        typer.Option(help="raise: stop at a row that does not fit. drop: leave such rows out."),
-    ] = "raise",
+        str | None,
+        typer.Option(
+            help="raise: stop at a row that does not fit. drop: leave such rows out.",
+            show_default="what the schema says, else raise",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the members' random streams.")] = 0,
     image_shape: Annotated[
         str | None,
@@ -99,38 +124,49 @@ def train(
 ) -> None:
     """Train one small model per partition of the rows.
 
-    Every column is declared: features are numbers (an empty cell is a missing value), labels are
-    text. Nothing is guessed from the file, because whoever poisons a row would take part in the
-    guess.
+    Every column is declared, in a frozen schema or by options (features are then numbers). Nothing
+    is guessed from the file, because whoever poisons a row would take part in the guess. With a
+    schema a share of the rows is held out by a hash, and what is proved about them is said at the
+    end.
     """
     check_model_path(out)
     choose("--method", method, list(PARTITIONERS))
-    choose("--invalid-rows", invalid_rows, ("raise", "drop"))
-    names = declared_classes(classes, classes_file)
-    member = make_member(model, image_shape=parse_shape(image_shape), epochs=epochs, device=device)
-    classifier = _classifier(method, member, k, _partitioner(partitioner, method, groups), names)
-    if weights is not None:
-        check_weights(model)
+    if invalid_rows is not None:
+        choose("--invalid-rows", invalid_rows, ("raise", "drop"))
+    options = ColumnOptions(
+        label, classes, classes_file, features, ignore, groups, weights, x_key, invalid_rows
+    )
+    source = open_source(schema, options, data)
+    asked = Settings(k, model, trusted, expected_rows, wanted_radius, jobs)
+    n_members, kind = choose_settings(asked, data, source.classes, source.table)
+    member = _member(kind, source, image_shape, epochs=epochs, device=device)
+    if source.weights is not None:
+        check_weights(kind)
+    rule = _partitioner(partitioner, method, source.groups, chosen=groups is not None)
+    classifier = _classifier(method, member, n_members, rule, source.classes)
     classifier.set_params(
-        n_jobs=jobs, random_state=seed, invalid_rows=invalid_rows, verbose=verbosity()
+        n_jobs=jobs, random_state=seed, invalid_rows=source.invalid_rows, verbose=verbosity()
     )
-    schema = Schema(
-        classes=names,
-        label=_label_column(label, data),
-        groups=groups,
-        weights=weights,
-        features=parse_list(features, "--features") or None,
-        ignore=parse_list(ignore, "--ignore"),
-        allow_missing=_takes_missing_values(classifier),
-        samples=x_key,
+    rows = source.read(
+        data, allow_missing=_takes_missing_values(classifier), droppable=method == "dpa"
     )
-    rows = read_rows(data, schema)
-    if invalid_rows == "raise":
-        rows.refuse_problems("Correct the row, or leave such rows out with --invalid-rows drop.")
-    _fit(classifier, rows, names)
+    held_out = source.held_out(rows)
+    _fit(classifier, rows, source.classes, ~held_out)
+    if (provenance := source.provenance(rows, ~held_out)) is not None:
+        classifier.provenance_ = provenance
     classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is no part of the model
     classifier.save(out)
-    _report(classifier, rows, model, out)
+    _report(classifier, rows, kind, out)
+    if held_out.any():
+        _certify_held_out(classifier, rows, np.array(source.classes), held_out, jobs)
+    _print_next(rows, out, held_out)
+
+
+def _member(kind: str, source: TrainingSource, image_shape: str | None, **options: Any) -> Any:
+    shape: tuple[int, ...] | None = parse_shape(image_shape)
+    if shape is None and kind in ("nin", "resnet10"):
+        shape = source.image_shape()
+    return make_member(kind, image_shape=shape, **options)
 
 
 def _classifier(method: str, member: Any, k: int, partitioner: str, names: tuple[str, ...]) -> Any:
@@ -140,23 +176,20 @@ def _classifier(method: str, member: Any, k: int, partitioner: str, names: tuple
     return kind(member, n_partitions=k, partitioner=partitioner, classes=np.array(names))
 
 
-def _partitioner(asked: str | None, method: str, groups: str | None) -> str:
+def _partitioner(asked: str | None, method: str, groups: str | None, *, chosen: bool) -> str:
+    """Return the rule; `chosen` says that the groups were asked for here, not in the schema."""
     if asked is None:
         return "group" if groups is not None else PARTITIONERS[method][0]
     choose(f"--partitioner of {method}", asked, PARTITIONERS[method])
-    if (asked == "group") != (groups is not None):
+    if asked == "group" and groups is None:
         raise InvalidInputError(
             "--partitioner group needs --groups COLUMN, the contributor of every row."
-            if groups is None
-            else f"--groups has no meaning with --partitioner {asked}; use --partitioner group."
+        )
+    if asked != "group" and chosen:
+        raise InvalidInputError(
+            f"--groups has no meaning with --partitioner {asked}; use --partitioner group."
         )
     return asked
-
-
-def _label_column(label: str | None, data: Path) -> str:
-    if label is None and data.suffix.lower() != ".npz":
-        raise InvalidInputError("Name the column with the labels: --label COLUMN.")
-    return label or "y"
 
 
 def _takes_missing_values(classifier: Any) -> bool:
@@ -165,13 +198,16 @@ def _takes_missing_values(classifier: Any) -> bool:
     return bool(get_tags(classifier).input_tags.allow_nan)
 
 
-def _fit(classifier: Any, rows: CheckedRows, names: tuple[str, ...]) -> None:
+def _fit(
+    classifier: Any, rows: CheckedRows, names: tuple[str, ...], train: NDArray[np.bool_]
+) -> None:
+    by_group = classifier.partitioner == "group"
     with spoken_warnings():
         classifier.fit(
-            rows.X,
-            np.array(names)[rows.labels],
-            groups=rows.groups,
-            sample_weight=rows.weights,
+            rows.X[train],
+            np.array(names)[rows.labels][train],
+            groups=rows.groups[train] if by_group and rows.groups is not None else None,
+            sample_weight=None if rows.weights is None else rows.weights[train],
         )
     if rows.names is not None:
         classifier.feature_names_in_ = np.array(rows.names, dtype=object)
@@ -180,17 +216,43 @@ def _fit(classifier: Any, rows: CheckedRows, names: tuple[str, ...]) -> None:
 def _report(classifier: Any, rows: CheckedRows, model: str, out: Path) -> None:
     sizes = classifier.partition_sizes_
     say(
-        f"Trained {counted(len(sizes), 'member')} ({model}) on {counted(len(rows), 'row')} of "
-        f"{rows.path}: {counted(rows.X.shape[1], 'feature')}, "
+        f"Trained {counted(len(sizes), 'member')} ({model}) on "
+        f"{counted(int(sizes.sum()), 'row')} of {rows.path}: "
+        f"{counted(rows.X.shape[1], 'feature')}, "
         f"{len(classifier.classes_)} declared classes.",
         f"Rows per partition: {sizes.min():,} to {sizes.max():,}, on average {sizes.mean():,.1f}.",
     )
     if rows.problems:
+        first = rows.problems[0]
         say(
             f"Left out {counted(len(rows.problems), 'row')} that did not fit; the first: "
-            f"{rows.unit} {rows.problems[0].place}: {rows.problems[0].reason}."
+            f"{rows.unit} {first.place}: {shown(first.reason, 200)}."
         )
+    say(f"Model written to {out}.")
+
+
+def _certify_held_out(
+    classifier: Any,
+    rows: CheckedRows,
+    names: NDArray[Any],
+    held_out: NDArray[np.bool_],
+    jobs: int | None,
+) -> None:
+    from poisonproof.evaluation import SAME_SOURCE
+
+    classifier.set_params(n_jobs=jobs)
+    certificates = classifier.certify(rows.X[held_out], require_declared=True)
+    right = certificates.labels == names[rows.labels][held_out]
     say(
-        f"Model written to {out}.",
-        f"Next: poisonproof certify {out} TEST{rows.path.suffix} --label NAME",
+        f"Held out: {counted(int(held_out.sum()), 'row')}, {100 * right.mean():.1f} % of them "
+        "labelled correctly."
     )
+    print_closing(certificates, classifier)
+    say(*(f"Assumed: {sentence}." for sentence in certificates.threat.assumptions), SAME_SOURCE)
+
+
+def _print_next(rows: CheckedRows, out: Path, held_out: NDArray[np.bool_]) -> None:
+    if held_out.any():
+        say(f"Next: poisonproof certify {out} {rows.path} --held-out")
+    else:
+        say(f"Next: poisonproof certify {out} TEST{rows.path.suffix} --label NAME")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,17 @@ class CheckedRows:
 
     def __len__(self) -> int:
         return len(self.X)
+
+    def only(self, which: NDArray[np.bool_]) -> CheckedRows:
+        """Return some of the rows; `which` has shape (n,)."""
+        return replace(
+            self,
+            X=self.X[which],
+            labels=None if self.labels is None else self.labels[which],
+            groups=None if self.groups is None else self.groups[which],
+            weights=None if self.weights is None else self.weights[which],
+            places=self.places[which],
+        )
 
     def refuse_problems(self, advice: str = "Correct the row.") -> None:
         """Raise `InvalidRowsError` for the first rejected row, if there is one."""

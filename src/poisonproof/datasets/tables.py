@@ -34,6 +34,7 @@ def read_table(
     schema: TableSchema,
     *,
     labelled: bool = True,
+    grouped: bool = True,
     allow_missing: bool = True,
 ) -> CheckedRows:
     """Read a file or folder as a frozen schema says.
@@ -45,7 +46,9 @@ def read_table(
     schema : TableSchema
         Frozen.
     labelled : bool
-        Whether labels, groups and weights are read. Otherwise they may be there or not.
+        Whether labels are read. Otherwise that column may be there or not.
+    grouped : bool
+        Whether groups and weights, where the schema has any, are read; likewise.
     allow_missing : bool
         Whether the members take missing values.
 
@@ -68,7 +71,9 @@ def read_table(
     """
     schema.require_frozen()
     path = Path(path)
-    plain = _plain_schema(schema, labelled=labelled, allow_missing=allow_missing)
+    plain = replace(
+        _plain_schema(schema, labelled=labelled, grouped=grouped), allow_missing=allow_missing
+    )
     raw = _read(path, schema, plain, labelled=labelled)
     cells = _cells(raw, schema)
     X, reasons = encode_rows(schema, cells, len(raw.places))
@@ -85,26 +90,26 @@ def split_rows(
     return held_out_rows(rows.X, held_out, rows.groups if schema.groups is not None else None)
 
 
-def _plain_schema(schema: TableSchema, *, labelled: bool, allow_missing: bool) -> Schema:
+def _plain_schema(schema: TableSchema, *, labelled: bool, grouped: bool) -> Schema:
     """Return what the readers of files need to know."""
     optional = list(schema.ignore)
-    named = [schema.label, schema.groups, schema.weights]
     if not labelled:
-        optional += [name for name in named if name is not None]
+        optional.append(schema.label)
+    if not grouped:
+        optional += [name for name in (schema.groups, schema.weights) if name is not None]
     numbers = [column.name for column in schema.columns if isinstance(column, NumberColumn)]
     texts = [column.name for column in schema.columns if not isinstance(column, NumberColumn)]
     arrays = schema.kind == "arrays"
     return Schema(
         classes=schema.classes,
         label=schema.label if labelled else None,
-        groups=schema.groups if labelled else None,
-        weights=schema.weights if labelled else None,
+        groups=schema.groups if grouped else None,
+        weights=schema.weights if grouped else None,
         features=None if arrays else numbers,
         optional=optional,
         others="raise",
         texts=() if arrays else texts,
         text_numbers=True,
-        allow_missing=allow_missing,
         samples=schema.columns[0].name,
     )
 

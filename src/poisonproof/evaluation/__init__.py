@@ -12,10 +12,12 @@ from poisonproof.evaluation.accuracy import (
 )
 from poisonproof.evaluation.collective import CollectiveCertificate, collective_certificate
 from poisonproof.evaluation.display import CertifiedAccuracyDisplay
+from poisonproof.evaluation.sentences import SAME_SOURCE, closing_sentences, half_radius
 from poisonproof.evaluation.summary import Summary, default_sizes, summarize
 from poisonproof.evaluation.tables import ClassRow, ClassTable, per_class_table
 
 __all__ = [
+    "SAME_SOURCE",
     "CertifiedAccuracyDisplay",
     "ClassRow",
     "ClassTable",
@@ -24,8 +26,10 @@ __all__ = [
     "base_accuracy",
     "certified_accuracy",
     "clean_accuracy",
+    "closing_sentences",
     "collective_certificate",
     "default_sizes",
+    "half_radius",
     "median_radius",
     "per_class_table",
     "protected_share",
