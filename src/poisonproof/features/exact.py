@@ -34,9 +34,9 @@ class ExactRows:
 
     Attributes
     ----------
-    values : ndarray of shape (n, d), float32 or float64
+    values : ndarray of shape (n, d), float32 or float64, or (g, n, d) for g stacks of rows
         Integers of Euclidean length at most 2^12 (float32) or 2^26 (float64).
-    exponents : ndarray of shape (n,), int32
+    exponents : ndarray of shape (n,), int32, or (g, n)
         Row j stands for ``values[j] * 2.0 ** exponents[j]``.
     """
 
@@ -157,5 +157,5 @@ def exact_product(left: ExactRows, right: ExactRows) -> NDArray[Any]:
     The BLAS behind NumPy adds products of entries, in any order, in the precision of its input: it
     neither emulates float32 by shorter numbers nor adds rows before multiplying (Strassen).
     """
-    product: NDArray[Any] = left.values @ right.values.T
+    product: NDArray[Any] = left.values @ right.values.swapaxes(-1, -2)
     return product

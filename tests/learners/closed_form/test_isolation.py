@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from poisonproof.learners.closed_form import NearestMeanClassifier
+from poisonproof.learners.closed_form.rows import MemberRows
 
 from .partitions import LEARNERS, asked, blobs, cut, trained, uneven_ids
 
@@ -121,6 +122,6 @@ def test_where_rows_lie_in_memory_changes_nothing(name) -> None:
         rows = room[shift : shift + 67 * 391].reshape(67, 391)
         rows[:] = X
         prepared = learner._prepare(rows, settings)
-        part = learner._fit_member(prepared, y, np.ones(67), settings)
+        part = learner._fit_rows(MemberRows(prepared, y, np.ones(67), np.unique(y)), settings)
         digests.add(part.digest(b""))
     assert len(digests) == 1

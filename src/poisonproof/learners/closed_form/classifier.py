@@ -21,7 +21,13 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
 from poisonproof.learners.closed_form.lifts import lifted_columns, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
-from poisonproof.learners.closed_form.rows import blocks, canonical_order, n_features, problems
+from poisonproof.learners.closed_form.rows import (
+    MemberRows,
+    blocks,
+    canonical_order,
+    n_features,
+    problems,
+)
 from poisonproof.learners.closed_form.stacked import StackedMembers
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.values import take_canonical
@@ -57,15 +63,8 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     max_bytes: int
 
     @abstractmethod
-    def _fit_rows(
-        self,
-        rows: Any,
-        y: NDArray[np.intp],
-        weight: NDArray[np.float64],
-        classes: NDArray[np.int16],
-        settings: dict[str, Any],
-    ) -> MemberParts:
-        """Fit one member on prepared rows of two or more classes; ``classes[y]`` are the labels."""
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        """Fit one member on prepared rows of two or more classes."""
 
     def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> Any:
         """Return what `_fit_rows` needs of each row: a function of that row, cut with slices."""
@@ -166,21 +165,27 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         ends = np.cumsum(np.bincount(owner, minlength=n_members)).tolist()
         with np.errstate(all="ignore"):
             prepared = self._prepared_or_none(X, settings)
-            results: list[MemberParts | Exception] = []
+            results: dict[int, MemberParts | Exception] = dict(failed)
+            alike: dict[tuple[int, int], dict[int, MemberRows]] = {}
             for member, (start, stop) in enumerate(pairwise([0, *ends])):
                 if member in failed:
-                    results.append(failed[member])
                     continue
                 here = slice(start, stop)
+                present = np.bincount(y[here]).nonzero()[0]
+                if len(present) < 2:
+                    results[member] = MemberParts(present.astype(np.int16))
+                    continue
                 try:
                     rows = self._prepare(X[here], settings) if prepared is None else prepared[here]
-                    results.append(self._fit_member(rows, y[here], weights[here], settings))
-                except MemoryError:
-                    raise
-                except Exception as error:
-                    # One partition the learner cannot take must not stop the others.
-                    results.append(error)
-        return results
+                except InvalidRowsError as error:
+                    results[member] = error
+                    continue
+                part = MemberRows(rows, y[here], weights[here], present)
+                alike.setdefault((stop - start, len(present)), {})[member] = part
+            for group in alike.values():
+                fitted = self._fit_alike(list(group.values()), settings)
+                results.update(zip(group, fitted, strict=True))
+        return [results[member] for member in range(n_members)]
 
     def _prepared_or_none(self, X: NDArray[np.float64], settings: dict[str, Any]) -> Any:
         """Prepare all rows at once, or None if one of them cannot be: then member by member."""
@@ -189,18 +194,20 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         except InvalidRowsError:
             return None
 
-    def _fit_member(
-        self,
-        rows: Any,
-        y: NDArray[np.int64],
-        weight: NDArray[np.float64],
-        settings: dict[str, Any],
-    ) -> MemberParts:
-        present = np.flatnonzero(np.bincount(y))
-        classes = present.astype(np.int16)
-        if len(classes) < 2:
-            return MemberParts(classes)
-        return self._fit_rows(rows, np.searchsorted(present, y), weight, classes, settings)
+    def _fit_alike(
+        self, members: Sequence[MemberRows], settings: dict[str, Any]
+    ) -> list[MemberParts | Exception]:
+        """Fit members with equally many rows and classes; what one raises stands in its place."""
+        fitted: list[MemberParts | Exception] = []
+        for member in members:
+            try:
+                fitted.append(self._fit_rows(member, settings))
+            except MemoryError:
+                raise
+            except Exception as error:
+                # One partition the learner cannot take must not stop the others.
+                fitted.append(error)
+        return fitted
 
     def _settings(self, n_features: int, n_classes: int) -> dict[str, Any]:
         self._check_parameters()

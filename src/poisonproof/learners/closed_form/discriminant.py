@@ -13,6 +13,7 @@ from poisonproof.learners.closed_form.classifier import MAX_BYTES, UnweightedCla
 from poisonproof.learners.closed_form.linear_members import LinearMembers, linear_parts
 from poisonproof.learners.closed_form.nearest_mean import class_means
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.rows import MemberRows
 from poisonproof.learners.closed_form.solve import positive_solve
 from poisonproof.learners.closed_form.stacked import StackedMembers
 
@@ -64,14 +65,8 @@ class LinearDiscriminantClassifier(UnweightedClassifier):
                 f"shrinkage must be above 0 and at most 1, but is {self.shrinkage!r}."
             )
 
-    def _fit_rows(
-        self,
-        rows: NDArray[np.float64],
-        y: NDArray[np.intp],
-        weight: NDArray[np.float64],
-        classes: NDArray[np.int16],
-        settings: dict[str, Any],
-    ) -> MemberParts:
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        rows, y, weight = member.rows, member.positions, member.weight
         means, totals = class_means(rows, y, weight)
         centred = rows - means[y]
         spread = float(np.square(centred).sum()) / (len(y) * rows.shape[1])
@@ -82,7 +77,7 @@ class LinearDiscriminantClassifier(UnweightedClassifier):
             weights = means
         priors = np.log(totals / len(y))
         bias = priors - 0.5 * (means * weights).sum(axis=1)
-        return linear_parts(classes, weights, bias, settings)
+        return linear_parts(member.classes, weights, bias, settings)
 
 
 def _inverse_times(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from poisonproof.features.exact import ExactRows
 from poisonproof.learners.closed_form.kernels import Kernel, RowTerms, make_kernel
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.readouts import Readout, tile_readouts
 from poisonproof.learners.closed_form.stacked import StackedMembers, Visit
 from poisonproof.learners.closed_form.tiles import Tile
 
@@ -35,36 +37,37 @@ def _fine_bits(n_rows: int, precision: str) -> int:
 
 def integer_coefficients(
     coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
-) -> tuple[NDArray[np.float64], np.int32]:
-    """Round one member's dual coefficients to integers with a common power of two.
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Round the dual coefficients of members to integers, each member with one power of two.
 
     Parameters
     ----------
-    coefficients : ndarray of shape (m, p)
-        How much each row's kernel counts for each class.
-    exponents : ndarray of shape (m,)
+    coefficients : ndarray of shape (g, m, p)
+        How much each of m rows' kernels counts for each class, for g members.
+    exponents : ndarray of shape (g, m)
         Powers of two by which the rows' kernels will be divided.
     precision : {"single", "double"}
         How many bits to keep.
 
     Returns
     -------
-    integers : ndarray of shape (m, p)
+    integers : ndarray of shape (g, m, p)
         In "single", the absolute values of a column add up to at most 2^29. In "double" they are
         longer, and `KernelMembers` adds up their upper and lower bits apart.
-    exponent : int32
-        ``integers * 2.0 ** exponent`` is `coefficients` times the rows' powers of two.
+    powers : ndarray of int32 of shape (g,)
+        ``integers * 2.0 ** power`` is `coefficients` times the rows' powers of two.
     """
-    top = int(exponents.max(initial=0))
-    scaled = np.ldexp(coefficients, (exponents - top)[:, np.newaxis])
-    if not np.isfinite(scaled).all():
-        raise FloatingPointError("the coefficients are not finite")
-    heaviest = np.abs(scaled).sum(axis=0).max(initial=0.0)
-    longest = 2.0 ** _column_bits(precision) - len(scaled)
-    power = int(np.frexp(heaviest / longest)[1]) if heaviest else 0
-    power -= _fine_bits(len(scaled), precision)
-    integers = np.rint(np.ldexp(scaled, -power)) + 0.0
-    return integers, np.int32(power + top)
+    n_rows = coefficients.shape[1]
+    top = exponents.max(axis=1, initial=0)
+    scaled = np.ldexp(coefficients, (exponents - top[:, np.newaxis])[..., np.newaxis])
+    # Added up row after row, whatever lies beside it in memory.
+    columns = np.add.accumulate(np.abs(scaled), axis=1)[:, -1]
+    heaviest = columns.max(axis=1, initial=0.0)
+    longest = 2.0 ** _column_bits(precision) - n_rows
+    powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
+    powers -= _fine_bits(n_rows, precision)
+    integers = np.rint(np.ldexp(scaled, -powers[:, np.newaxis, np.newaxis])) + 0.0
+    return integers, (powers + top).astype(np.int32)
 
 
 class KernelMembers(StackedMembers):
@@ -100,17 +103,16 @@ class KernelMembers(StackedMembers):
         return support, self._kernel.terms(support)
 
     @cached_property
-    def _readouts(self) -> list[tuple[NDArray[np.float64], ...]]:
-        """Coefficients (p_i, m_i) of the classes each member knows: upper and lower bits."""
-        readouts: list[tuple[NDArray[np.float64], ...]] = []
-        for index, classes in enumerate(self.classes):
-            here = slice(self.offsets[index], self.offsets[index + 1])
-            integers = np.ascontiguousarray(self.rows["coefficients"][here, classes].T)
-            bits = int(self._lower_bits[index])
-            upper = np.rint(np.ldexp(integers, -bits))
-            lower = integers - np.ldexp(upper, bits)
-            readouts.append((upper, lower) if bits else (upper,))
-        return readouts
+    def _readouts(self) -> list[list[Readout]]:
+        """The coefficients by which the kernels of each tile are multiplied."""
+        sizes = np.diff(self.offsets)
+        bits = np.repeat(self._lower_bits, sizes)[:, np.newaxis]
+        integers = self.rows["coefficients"]
+        upper = np.rint(np.ldexp(integers, -bits))
+        parts = [upper]
+        if bits.any():
+            parts.append(integers - np.ldexp(upper, bits))
+        return [tile_readouts(tile, parts, self.classes) for tile in self._tiles]
 
     @cached_property
     def _lower_bits(self) -> NDArray[np.intp]:
@@ -133,14 +135,14 @@ class KernelMembers(StackedMembers):
         products = np.empty((self._tile_rows(), len(asked)), dtype=support.values.dtype)
         integers = np.empty(products.shape)
         turned = np.ascontiguousarray(asked.values.T)
-        sums = _Sums(self._readouts, len(asked))
-        for tile in self._tiles:
+        sums = _Sums(self._tiles, len(asked))
+        for tile, readouts in zip(self._tiles, self._readouts, strict=True):
             here, size = slice(tile.start, tile.stop), tile.stop - tile.start
             np.matmul(support.values[here], turned, out=products[:size])
             self._kernel.bounded(products[:size], terms[here], asked_terms)
             products[:size] *= unit
             np.rint(products[:size], out=integers[:size])
-            sums.add(tile, integers, self.offsets)
+            sums.add(readouts, integers)
             if len(tile.members):
                 bits = np.repeat(self._lower_bits[tile.members], tile.counts)
                 visit(tile, sums.joined(bits))
@@ -152,37 +154,28 @@ class _Sums:
     Both sums are exact; adding them is the only rounding of a score.
     """
 
-    def __init__(self, readouts: list[tuple[NDArray[np.float64], ...]], width: int) -> None:
-        self._readouts = readouts
-        most = max((len(parts[0]) for parts in readouts), default=0)
-        rows = max(most, 256)
-        self._upper, self._lower = np.zeros((rows, width)), np.zeros((rows, width))
+    def __init__(self, tiles: Sequence[Tile], width: int) -> None:
+        most = max((tile.n_scores for tile in tiles), default=0)
+        self._upper, self._lower = np.zeros((most, width)), np.zeros((most, width))
         self._carried: list[NDArray[np.float64]] = []
 
-    def add(self, tile: Tile, integers: NDArray[np.float64], offsets: NDArray[np.intp]) -> None:
-        row = 0
-        for piece in tile.pieces:
-            begin = int(offsets[piece.member])
-            kernels = integers[piece.low - tile.start : piece.high - tile.start]
-            targets = (self._upper, self._lower)
-            parts = self._readouts[piece.member]
-            count = len(parts[0])
-            for part, target in zip(parts, targets, strict=False):
-                cut = part[:, piece.low - begin : piece.high - begin]
-                np.matmul(cut, kernels, out=target[row : row + count])
-            found = [target[row : row + count] for target in targets[: len(parts)]]
-            if not piece.is_first:
+    def add(self, readouts: Sequence[Readout], integers: NDArray[np.float64]) -> None:
+        for readout in readouts:
+            kernels = integers[readout.low : readout.high]
+            found = []
+            for part, target in zip(readout.parts, (self._upper, self._lower), strict=False):
+                here = target[readout.first : readout.last]
+                np.matmul(part, kernels, out=here)
+                found.append(here)
+            if readout.continues:
                 for now, before in zip(found, self._carried, strict=True):
                     np.add(now, before, out=now)
-            if piece.is_last:
-                row += count
-            else:
+            if readout.is_open:
                 self._carried = [now.copy() for now in found]
-        self._filled = row
 
     def joined(self, bits: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return scores, shape (rows, width); `bits` says how many are lower, per row."""
-        upper, lower = self._upper[: self._filled], self._lower[: self._filled]
+        upper, lower = self._upper[: len(bits)], self._lower[: len(bits)]
         if bits.any():
             upper *= np.ldexp(1.0, bits)[:, np.newaxis]
             upper += lower

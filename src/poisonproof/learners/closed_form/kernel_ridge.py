@@ -13,8 +13,9 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import ExactRows, Precision, exact_product, exact_rows
 from poisonproof.learners.closed_form.classifier import MAX_BYTES, WeightedClassifier
 from poisonproof.learners.closed_form.kernel_members import KernelMembers, integer_coefficients
-from poisonproof.learners.closed_form.kernels import RowTerms, make_kernel
+from poisonproof.learners.closed_form.kernels import Kernel, RowTerms, make_kernel
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.rows import MemberRows
 from poisonproof.learners.closed_form.solve import best_alpha, positive_solve
 from poisonproof.learners.closed_form.stacked import StackedMembers
 
@@ -104,44 +105,95 @@ class KernelRidgeClassifier(WeightedClassifier):
     def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> _KernelRows:
         rows = exact_rows(X, settings["precision"])
         # Ridges may be small, so the system is set up in float64 whatever the precision of votes.
-        return _KernelRows(rows, make_kernel(**settings["kernel"]).terms(rows, np.float64))
+        return _KernelRows(rows, _kernel(settings).terms(rows, np.float64))
 
-    def _fit_rows(
-        self,
-        rows: _KernelRows,
-        y: NDArray[np.intp],
-        weight: NDArray[np.float64],
-        classes: NDArray[np.int16],
-        settings: dict[str, Any],
-    ) -> MemberParts:
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        (fitted,) = self._fit_alike([member], settings)
+        if isinstance(fitted, Exception):
+            raise fitted
+        return fitted
+
+    def _fit_alike(
+        self, members: Sequence[MemberRows], settings: dict[str, Any]
+    ) -> list[MemberParts | Exception]:
+        """Fit many small members with few calls: all arrays have the members as first axis.
+
+        Every operation here works entry by entry, on integers, or on one member's matrix.
+        """
+        rows = _stacked([member.rows for member in members])
+        root = np.sqrt(np.stack([member.weight for member in members]))[..., np.newaxis]
+        positions = np.stack([member.positions for member in members])[..., np.newaxis]
         gram = exact_product(rows.exact, rows.exact).astype(np.float64)
-        make_kernel(**settings["kernel"]).bounded(gram, rows.terms, rows.terms)
+        _kernel(settings).bounded(gram, rows.terms, rows.terms)
         exponents = rows.terms.exponents
-        gram = np.ldexp(gram, exponents[:, np.newaxis] + exponents)
+        if exponents.any():
+            np.ldexp(gram, exponents[..., np.newaxis] + exponents[:, np.newaxis], out=gram)
         # Weighted: solve for the coefficients divided by the root of the weight.
-        root = np.sqrt(weight)
-        gram *= root[:, np.newaxis]
         gram *= root
-        targets = root[:, np.newaxis] * np.eye(len(classes))[y]
-        if not np.isfinite(gram).all():
-            raise FloatingPointError("the kernel overflows")
+        gram *= root.swapaxes(1, 2)
+        targets = root * (positions == np.arange(len(members[0].present)))
+        dual = np.zeros(targets.shape)
+        errors: dict[int, Exception] = {}
+        for index in range(len(members)):
+            try:
+                dual[index] = self._solve(gram[index], targets[index])
+            except np.linalg.LinAlgError as error:
+                errors[index] = error
+        dual *= root
+        integers, powers = integer_coefficients(dual, exponents, self.precision)
+        return [
+            errors[index]
+            if index in errors
+            else _kernel_parts(member, integers[index], powers[index], settings)
+            for index, member in enumerate(members)
+        ]
+
+    def _solve(
+        self, gram: NDArray[np.float64], targets: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the dual coefficients (m, p) of one member."""
         alpha = self.alpha
         if alpha == "loo":
             alpha = best_alpha(gram, targets, self.alphas)
-        gram[np.diag_indices(len(gram))] += float(alpha)
-        dual = root[:, np.newaxis] * positive_solve(gram, targets)
-        integers, exponent = integer_coefficients(dual, exponents, self.precision)
-        coefficients = np.zeros((len(y), settings["n_classes"]))
-        coefficients[:, classes] = integers
-        return MemberParts(
-            classes,
-            {
-                "values": rows.exact.values,
-                "exponents": rows.exact.exponents,
-                "coefficients": coefficients,
-            },
-            {"exponent": np.asarray(exponent)},
-        )
+        np.einsum("ii->i", gram)[:] += float(alpha)
+        return positive_solve(gram, targets)
+
+
+def _kernel_parts(
+    member: MemberRows,
+    integers: NDArray[np.float64],
+    power: np.int32,
+    settings: dict[str, Any],
+) -> MemberParts:
+    coefficients = np.zeros((len(member.y), settings["n_classes"]))
+    coefficients[:, member.present] = integers
+    return MemberParts(
+        member.classes,
+        {
+            "values": member.rows.exact.values,
+            "exponents": member.rows.exact.exponents,
+            "coefficients": coefficients,
+        },
+        {"exponent": np.asarray(power)},
+    )
+
+
+def _stacked(rows: Sequence[_KernelRows]) -> _KernelRows:
+    return _KernelRows(
+        ExactRows(
+            np.stack([some.exact.values for some in rows]),
+            np.stack([some.exact.exponents for some in rows]),
+        ),
+        RowTerms(
+            np.stack([some.terms.factor for some in rows]),
+            np.stack([some.terms.constant for some in rows]),
+            np.stack([some.terms.exponents for some in rows]),
+        ),
+    )
+
+
+def _kernel(settings: dict[str, Any]) -> Kernel:
+    return make_kernel(**settings["kernel"])
 
 
 @dataclass(frozen=True)

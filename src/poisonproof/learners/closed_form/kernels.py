@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ class RowTerms:
 
     Attributes
     ----------
-    factor, constant : ndarray of shape (n,)
+    factor, constant : ndarray of shape (n,), or (g, n) for g stacks of rows
         Enter the kernel entry by entry.
-    exponents : ndarray of shape (n,), int32
+    exponents : ndarray of int32, likewise
         ``2.0 ** exponents`` is at least the square root of the kernel of a row with itself, so
         kernels divided by both rows' powers lie in [-1, 1].
     """
@@ -74,10 +75,10 @@ class _Polynomial(Kernel):
         return _terms(factor, constant, exponents, dtype or rows.values.dtype)
 
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
-        products *= left.factor[:, np.newaxis]
-        products *= right.factor
+        products *= left.factor[..., np.newaxis]
+        products *= right.factor[..., np.newaxis, :]
         if self.coef0 > 0:
-            products += left.constant[:, np.newaxis] * right.constant
+            products += left.constant[..., np.newaxis] * right.constant[..., np.newaxis, :]
         if self.degree > 1:
             base = products.copy()
             for _ in range(self.degree - 1):
@@ -96,8 +97,8 @@ class _Cosine(Kernel):
         return _terms(factor, np.zeros(len(rows)), nothing, dtype or rows.values.dtype)
 
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
-        products *= left.factor[:, np.newaxis]
-        products *= right.factor
+        products *= left.factor[..., np.newaxis]
+        products *= right.factor[..., np.newaxis, :]
         np.clip(products, -1, 1, out=products)
 
 
@@ -119,10 +120,10 @@ class _Gaussian(Kernel):
         return _terms(factor, constant, nothing, dtype or rows.values.dtype)
 
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
-        products *= 2 * left.factor[:, np.newaxis]
-        products *= right.factor
-        products -= left.constant[:, np.newaxis]
-        products -= right.constant
+        products *= 2 * left.factor[..., np.newaxis]
+        products *= right.factor[..., np.newaxis, :]
+        products -= left.constant[..., np.newaxis]
+        products -= right.constant[..., np.newaxis, :]
         np.minimum(products, 0, out=products)
         np.exp(products, out=products)
 
@@ -136,6 +137,7 @@ def _terms(
     return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
 
 
+@cache
 def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
     """Return a kernel by name, after checking its parameters."""
     if name not in KERNELS:

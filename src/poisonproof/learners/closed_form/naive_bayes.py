@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import Precision
@@ -13,6 +12,7 @@ from poisonproof.learners.closed_form.classifier import MAX_BYTES, WeightedClass
 from poisonproof.learners.closed_form.linear_members import LinearMembers, linear_parts
 from poisonproof.learners.closed_form.nearest_mean import class_means
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.rows import MemberRows
 from poisonproof.learners.closed_form.stacked import StackedMembers
 
 __all__ = ["BernoulliNaiveBayes", "GaussianNaiveBayes"]
@@ -66,14 +66,8 @@ class GaussianNaiveBayes(WeightedClassifier):
     def _member_settings(self, n_features: int) -> dict[str, Any]:
         return {"lift": "squares"}
 
-    def _fit_rows(
-        self,
-        rows: NDArray[np.float64],
-        y: NDArray[np.intp],
-        weight: NDArray[np.float64],
-        classes: NDArray[np.int16],
-        settings: dict[str, Any],
-    ) -> MemberParts:
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        rows, y, weight = member.rows, member.positions, member.weight
         means, totals = class_means(rows, y, weight)
         within, _ = class_means(np.square(rows - means[y]), y, weight)
         overall, _ = class_means(rows, np.zeros_like(y), weight)
@@ -82,7 +76,7 @@ class GaussianNaiveBayes(WeightedClassifier):
         weights = np.concatenate([means / variances, -0.5 / variances], axis=1)
         fixed = np.square(means) / variances + np.log(variances)
         bias = np.log(totals / totals.sum()) - 0.5 * fixed.sum(axis=1)
-        return linear_parts(classes, weights, bias, settings)
+        return linear_parts(member.classes, weights, bias, settings)
 
 
 class BernoulliNaiveBayes(WeightedClassifier):
@@ -134,17 +128,11 @@ class BernoulliNaiveBayes(WeightedClassifier):
     def _member_settings(self, n_features: int) -> dict[str, Any]:
         return {"lift": "binary", "threshold": float(self.threshold)}
 
-    def _fit_rows(
-        self,
-        rows: NDArray[np.float64],
-        y: NDArray[np.intp],
-        weight: NDArray[np.float64],
-        classes: NDArray[np.int16],
-        settings: dict[str, Any],
-    ) -> MemberParts:
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        rows, y, weight = member.rows, member.positions, member.weight
         share, totals = class_means((self.threshold < rows).astype(np.float64), y, weight)
         seen = totals[:, np.newaxis]
         on = np.log(share * seen + self.alpha) - np.log(seen + 2 * self.alpha)
         off = np.log((1 - share) * seen + self.alpha) - np.log(seen + 2 * self.alpha)
         bias = np.log(totals / totals.sum()) + off.sum(axis=1)
-        return linear_parts(classes, on - off, bias, settings)
+        return linear_parts(member.classes, on - off, bias, settings)

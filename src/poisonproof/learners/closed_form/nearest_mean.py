@@ -11,6 +11,7 @@ from poisonproof.features.exact import Precision
 from poisonproof.learners.closed_form.classifier import MAX_BYTES, WeightedClassifier
 from poisonproof.learners.closed_form.linear_members import LinearMembers, linear_parts
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.rows import MemberRows
 from poisonproof.learners.closed_form.stacked import StackedMembers
 
 __all__ = ["NearestMeanClassifier", "class_means"]
@@ -46,17 +47,11 @@ class NearestMeanClassifier(WeightedClassifier):
     def _check_parameters(self) -> None:
         """Nothing to check."""
 
-    def _fit_rows(
-        self,
-        rows: NDArray[np.float64],
-        y: NDArray[np.intp],
-        weight: NDArray[np.float64],
-        classes: NDArray[np.int16],
-        settings: dict[str, Any],
-    ) -> MemberParts:
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        rows, y, weight = member.rows, member.positions, member.weight
         means, _ = class_means(rows, y, weight)
         bias = -0.5 * np.square(means).sum(axis=1)
-        return linear_parts(classes, means, bias, settings)
+        return linear_parts(member.classes, means, bias, settings)
 
 
 def class_means(

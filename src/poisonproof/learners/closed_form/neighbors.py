@@ -12,6 +12,7 @@ from poisonproof.features.exact import ExactRows, Precision, exact_rows
 from poisonproof.learners.closed_form.classifier import MAX_BYTES, UnweightedClassifier
 from poisonproof.learners.closed_form.neighbor_members import NeighborMembers
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.rows import MemberRows
 from poisonproof.learners.closed_form.stacked import StackedMembers
 
 __all__ = ["NeighborsClassifier"]
@@ -74,15 +75,13 @@ class NeighborsClassifier(UnweightedClassifier):
     def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> ExactRows:
         return exact_rows(X, settings["precision"])
 
-    def _fit_rows(
-        self,
-        rows: ExactRows,
-        y: NDArray[np.intp],
-        weight: NDArray[np.float64],
-        classes: NDArray[np.int16],
-        settings: dict[str, Any],
-    ) -> MemberParts:
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        rows = member.rows
         return MemberParts(
-            classes,
-            {"values": rows.values, "exponents": rows.exponents, "labels": classes[y]},
+            member.classes,
+            {
+                "values": rows.values,
+                "exponents": rows.exponents,
+                "labels": member.y.astype(np.int16),
+            },
         )

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poisonproof.features.exact import Precision
 from poisonproof.learners.closed_form.classifier import MAX_BYTES, WeightedClassifier
 from poisonproof.learners.closed_form.kernel_ridge import check_alpha
 from poisonproof.learners.closed_form.linear_members import LinearMembers, linear_parts
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.rows import MemberRows
 from poisonproof.learners.closed_form.solve import best_alpha, ridge_weights
 from poisonproof.learners.closed_form.stacked import StackedMembers
 
@@ -67,16 +67,10 @@ class RidgeClassifier(WeightedClassifier):
     def _check_parameters(self) -> None:
         check_alpha(self.alpha, self.alphas)
 
-    def _fit_rows(
-        self,
-        rows: NDArray[np.float64],
-        y: NDArray[np.intp],
-        weight: NDArray[np.float64],
-        classes: NDArray[np.int16],
-        settings: dict[str, Any],
-    ) -> MemberParts:
-        targets = 2.0 * np.eye(len(classes))[y] - 1.0
-        centre, level = np.zeros(rows.shape[1]), np.zeros(len(classes))
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        rows, y, weight = member.rows, member.positions, member.weight
+        targets = 2.0 * np.eye(len(member.present))[y] - 1.0
+        centre, level = np.zeros(rows.shape[1]), np.zeros(len(member.present))
         leverage = np.zeros(len(y))
         if self.fit_intercept:
             share = weight / weight.sum()
@@ -88,4 +82,4 @@ class RidgeClassifier(WeightedClassifier):
             alpha = best_alpha(scaled @ scaled.T, targets, self.alphas, leverage)
         weights = ridge_weights(scaled, targets, float(alpha))
         bias = level - centre @ weights
-        return linear_parts(classes, weights.T, bias, settings)
+        return linear_parts(member.classes, weights.T, bias, settings)

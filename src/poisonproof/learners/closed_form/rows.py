@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,41 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.partitioned import PartitionedData
 
-__all__ = ["blocks", "canonical_order", "n_features", "problems"]
+__all__ = ["MemberRows", "blocks", "canonical_order", "n_features", "problems"]
 
 _BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class MemberRows:
+    """The training rows of one member, in canonical order.
+
+    Attributes
+    ----------
+    rows : array or object of m rows
+        What the learner prepared.
+    y : ndarray of shape (m,)
+        Class indices.
+    weight : ndarray of shape (m,)
+        Weights, all positive.
+    present : ndarray of shape (p,)
+        The classes among `y`, ascending.
+    """
+
+    rows: Any
+    y: NDArray[np.int64]
+    weight: NDArray[np.float64]
+    present: NDArray[np.intp]
+
+    @property
+    def classes(self) -> NDArray[np.int16]:
+        """The classes this member can vote for, shape (p,)."""
+        return self.present.astype(np.int16)
+
+    @property
+    def positions(self) -> NDArray[np.intp]:
+        """The place of each row's class in `classes`, shape (m,)."""
+        return self.present.searchsorted(self.y)
 
 
 def problems(
