@@ -1,12 +1,16 @@
-"""The deep engine on one CUDA device: speed, isolation, reproducibility, a whole MNIST run.
+"""The deep engine on one CUDA device: speed, isolation, reproducibility, on real partitions.
 
-One command runs everything and writes a JSON file:
+Pack the data first (MNIST and CIFAR-10), then run all sections, or some:
 
-    PYTHONPATH=src python benchmarks/deep_h200.py --mnist mnist.npz --out results.json
+    python experiments/pack_data.py mnist --out packs/mnist
+    python experiments/pack_data.py cifar10 --out packs/cifar10
+    PYTHONPATH=src python benchmarks/deep_h200.py --data packs --out results.json
+    PYTHONPATH=src python benchmarks/deep_h200.py --data packs --out results.json --only resnet
 
-Single parts: ``--only mnist,speed,isolation,agreement,processes``. Sample-steps count real rows
-only: no padding, no dummy lanes. Augmentation, copies and learning-rate tables are part of the
-timed work.
+Sections are added to the file that is there. Sample-steps count real rows only: no padding, no
+dummy lanes. Augmentation, copies and learning-rate tables are part of the timed work. With
+compiled kernels in the cache the default sections take about 90 seconds; ``mnist``, the whole
+published model, takes two minutes more and is run when it is named.
 """
 
 from __future__ import annotations
@@ -18,51 +22,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from deep_data import SHAPES, Part, join, nin, packed, partitions, resnet
+from deep_loop import eager_rate, ordinary_loop
 
 from poisonproof.engines.torch import TorchEnsemble, TorchLearner
-from poisonproof.learners.torch.networks import build
-from poisonproof.partition import PixelSum
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Silent
 
-SHAPES = {28: (1, 28, 28), 32: (3, 32, 32)}
-CIFAR_SIZES = (31, 73)  # published partition sizes of CIFAR-10 at k = 1000
-
-
-def data_from_parts(parts: list[tuple[np.ndarray, np.ndarray]]) -> PartitionedData:
-    """Put partitions together as they are."""
-    X = np.concatenate([x for x, _ in parts])
-    y = np.concatenate([labels for _, labels in parts]).astype(np.int64)
-    offsets = np.cumsum([0, *(len(labels) for _, labels in parts)])
-    return PartitionedData(X, y, np.arange(len(y)), offsets)
-
-
-def mnist_parts(path: Path, n_partitions: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Cut MNIST by its pixel sums, as published."""
-    with np.load(path) as file:
-        X, y = file["x_train"], file["y_train"]
-    place = PixelSum(n_partitions=n_partitions).assign(X)
-    return [(X[place == i], y[place == i]) for i in range(n_partitions)]
-
-
-def cifar_like_parts(n_partitions: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Draw partitions of CIFAR-10's shape and sizes; what the pixels show costs no time."""
-    draw = np.random.default_rng(0)
-    sizes = draw.integers(CIFAR_SIZES[0], CIFAR_SIZES[1] + 1, n_partitions)
-    return [
-        (draw.integers(0, 256, (m, 3, 32, 32), dtype=np.uint8), draw.integers(0, 10, m))
-        for m in sizes
-    ]
-
-
-def learner(side: int, **changes: object) -> TorchLearner:
-    """Return the published recipe on CUDA."""
-    recipe = "nin-mnist" if side == 28 else "nin-cifar10"
-    return TorchLearner.from_recipe(recipe, device="cuda", stack_width=64, **changes)
+read = cache(packed)
 
 
 def timed_fit(model: TorchLearner, data: PartitionedData) -> tuple[TorchEnsemble, float]:
@@ -74,80 +47,133 @@ def timed_fit(model: TorchLearner, data: PartitionedData) -> tuple[TorchEnsemble
     return ensemble, time.perf_counter() - start
 
 
-def ordinary_loop(
-    X: np.ndarray, y: np.ndarray, shape: tuple[int, ...], epochs: int, precision: str
-) -> torch.nn.Module:
-    """Train one member as one writes it by hand: eager, data and augmentation on the device."""
-    spec = learner(shape[1], execution="single").resolve(shape, 10)
-    module = build(spec).cuda().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(
-        module.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4
-    )
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [61, 121, 161], 0.2)
-    images = torch.from_numpy(X.reshape(-1, *shape)).cuda().float()
-    mean, std = (f(images, dim=(0, 2, 3), keepdim=True) for f in (torch.mean, torch.std))
-    images = torch.nn.functional.pad(images, (4, 4, 4, 4))
-    images, labels = (images - mean) / std, torch.from_numpy(y.astype(np.int64)).cuda()
-    module.train()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(y), device="cuda").split(128):
-            x = _random_crop(images[rows], shape[1], flip=shape[0] == 3)
-            with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
-                scores = module(x.contiguous(memory_format=torch.channels_last))
-            loss = torch.nn.functional.cross_entropy(scores.float(), labels[rows])
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-        schedule.step()
-    module.eval()
-    return torch.nn.Sequential(_Normalise(mean, std), module)
+def small_parts(args: argparse.Namespace, side: int, count: int) -> list[Part]:
+    """Return partitions of 25 to 81 rows: MNIST at k = 1200, CIFAR-10 at k = 1000."""
+    name, k = ("mnist", 1200) if side == 28 else ("cifar10", 1000)
+    return partitions(read(args.data, name), k)[:count]
 
 
-class _Normalise(torch.nn.Module):
-    def __init__(self, mean: torch.Tensor, std: torch.Tensor) -> None:
-        super().__init__()
-        self.mean, self.std = mean, std
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the partition's own normalisation."""
-        return (x - self.mean) / self.std
-
-
-def _random_crop(padded: torch.Tensor, side: int, *, flip: bool) -> torch.Tensor:
-    count = len(padded)
-    offset = torch.randint(0, 9, (2, count, 1), device=padded.device)
-    place = torch.arange(side, device=padded.device)
-    y, x = offset[0] + place, offset[1] + place
-    if flip:
-        x = torch.where(torch.rand(count, 1, device=padded.device) < 0.5, x.flip(1), x)
-    image = torch.arange(count, device=padded.device)[:, None, None]
-    return padded.permute(0, 2, 3, 1)[image, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
+def speed(args: argparse.Namespace, side: int) -> dict[str, object]:
+    """Sample-steps per second of NiN against a sequential eager loop, in the same run."""
+    parts = small_parts(args, side, 256 if side == 28 else 192)
+    timed_fit(nin(side, epochs=2), join(parts[:1]))
+    data = join(parts)
+    _, seconds = timed_fit(nin(side, epochs=args.epochs), data)
+    eager = {name: eager_rate(parts[1:4], SHAPES[side], name) for name in ("tf32", "bfloat16")}
+    rate = len(data.y) * args.epochs / seconds
+    return {
+        "members": len(parts),
+        "rows": len(data.y),
+        "epochs": args.epochs,
+        "seconds": seconds,
+        "sample_steps_per_second": rate,
+        "eager_sequential": eager,
+        "times_eager": rate / max(eager.values()),
+    }
 
 
-def eager_rate(
-    parts: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...], precision: str
-) -> float:
-    """Return the sample-steps per second of the ordinary loop, one member after the other."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    ordinary_loop(*parts[0], shape, 10, precision)
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for X, y in parts:
-        ordinary_loop(X, y, shape, 60, precision)
-    torch.cuda.synchronize()
-    return 60 * sum(len(y) for _, y in parts) / (time.perf_counter() - start)
+def attacked(parts: list[Part]) -> tuple[int, dict[str, list[Part]]]:
+    """Insert into, delete from and enlarge the largest partition."""
+    largest = max(range(len(parts)), key=lambda i: len(parts[i][1]))
+    X, y = parts[largest]
+    changed = {
+        "insert": (np.concatenate([X, X[:1] ^ 1]), np.concatenate([y, y[:1]])),
+        "delete": (X[1:], y[1:]),
+        "enlarge": (np.concatenate([X, X ^ 3]), np.concatenate([y, y])),
+    }
+    return largest, {
+        name: [part if i == largest else p for i, p in enumerate(parts)]
+        for name, part in changed.items()
+    }
+
+
+def isolated(model: TorchLearner, parts: list[Part], other_width: int) -> dict[str, object]:
+    """Look at every member after each attack, on other lanes and in another stack width."""
+    largest, attacks = attacked(parts)
+    before, _ = timed_fit(model, join(parts))
+    test = parts[0][0]
+    votes, result = before.votes(test), {}
+    for name, changed in attacks.items():
+        after, _ = timed_fit(model, join(changed))
+        weights = np.array(before.digests()) != np.array(after.digests())
+        ballots = (votes != after.votes(test)).any(axis=0)
+        result[name] = np.flatnonzero(weights | ballots).tolist()
+    other = [*range(len(parts) - 1, len(parts) // 2, -1), 3]
+    expected = [before.members[i].digest() for i in other]
+    moved = model.fit_members(join(parts), other, 10, 0)
+    model.set_params(stack_width=other_width)
+    narrow = model.fit_members(join(parts), other, 10, 0)
+    return {
+        "members": len(parts),
+        "rows": [min(len(y) for _, y in parts), max(len(y) for _, y in parts)],
+        "largest": largest,
+        "changed_members": result,
+        "isolated": all(value == [largest] for value in result.values()),
+        "lane_moved_same_bits": [m.digest() for m in moved.members] == expected,
+        "other_stack_width_same_bits": [m.digest() for m in narrow.members] == expected,
+    }
+
+
+def isolation(args: argparse.Namespace) -> dict[str, object]:
+    """NiN at both shapes, 80 partitions, the stack as in production."""
+    return {
+        f"{side}x{side}": isolated(nin(side, epochs=5), small_parts(args, side, 80), 16)
+        for side in SHAPES
+    }
+
+
+def resnet_speed(args: argparse.Namespace) -> dict[str, object]:
+    """ResNet-10 from graphs: ten CIFAR-10 partitions of k = 50, by the number of tracks."""
+    parts = partitions(read(args.data, "cifar10"), 50)
+    data, epochs = join(parts), 20
+    timed_fit(resnet(epochs=1, stack_width=1), join(parts[:1]))
+    found: dict[str, object] = {"members": len(parts), "rows": len(data.y), "epochs": epochs}
+    for tracks in (1, 5, 10):
+        model = resnet(epochs=epochs, stack_width=tracks)
+        torch.cuda.reset_peak_memory_stats()
+        _, short = timed_fit(model.set_params(epochs=epochs // 4), data)
+        _, seconds = timed_fit(model.set_params(epochs=epochs), data)
+        found[f"{tracks} tracks"] = {
+            "seconds": seconds,
+            "sample_steps_per_second": len(data.y) * epochs / seconds,
+            # Recording graphs and copying home cost the same however long members train.
+            "without_start": len(data.y) * (epochs - epochs // 4) / (seconds - short),
+            "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+        }
+    few = join(parts[:2])
+    timed_fit(resnet(epochs=1, execution="single", dtype="bfloat16"), join(parts[:1]))
+    _, seconds = timed_fit(resnet(epochs=5, execution="single", dtype="bfloat16"), few)
+    found["one by one, eager"] = {"sample_steps_per_second": len(few.y) * 5 / seconds}
+    return found
+
+
+def resnet_profile(args: argparse.Namespace) -> dict[str, object]:
+    """Where the device's time goes when one track is alone: milliseconds by kernel."""
+    part = join(partitions(read(args.data, "cifar10"), 50)[:1])
+    model = resnet(epochs=4, stack_width=1)
+    timed_fit(model, part)
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        _, seconds = timed_fit(model, part)
+    kernels = sorted(profile.key_averages(), key=lambda k: -k.self_device_time_total)
+    times = {k.key[:70]: [k.self_device_time_total / 1e3, k.count] for k in kernels[:25]}
+    busy = sum(k.self_device_time_total for k in kernels) / 1e6
+    return {"seconds": seconds, "busy_seconds": busy, "milliseconds_and_calls": times}
+
+
+def resnet_isolation(args: argparse.Namespace) -> dict[str, object]:
+    """ResNet-10 from graphs, ten partitions of about 1,000 rows."""
+    return isolated(resnet(epochs=2), partitions(read(args.data, "cifar10"), 50), 3)
 
 
 def agreement(args: argparse.Namespace) -> dict[str, object]:
     """Compare 20 members with the ordinary loop of the same recipe in float32."""
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    parts = mnist_parts(args.mnist, 1200)[:20]
-    with np.load(args.mnist) as file:
-        X, y = file["x_test"], file["y_test"]
-    ensemble, _ = timed_fit(learner(28), data_from_parts(parts))
-    votes = ensemble.votes(X)
-    ours = (votes == y[:, None]).mean(axis=0)
+    data = read(args.data, "mnist")
+    X, y, parts = data.x_test, data.y_test, small_parts(args, 28, 20)
+    ensemble, _ = timed_fit(nin(28), join(parts))
+    ours = (ensemble.votes(X) == y[:, None]).mean(axis=0)
     losses = [_loss(ensemble.scores(p)[:, i], labels) for i, (p, labels) in enumerate(parts)]
     test = torch.from_numpy(X[:, None]).cuda().float()
     theirs, their_losses = [], []
@@ -172,93 +198,36 @@ def _loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
     return float(-np.log(probabilities[np.arange(len(labels)), labels] + 1e-12).mean())
 
 
-def speed(args: argparse.Namespace) -> dict[str, object]:
-    """Sample-steps per second against a sequential eager loop, in the same run."""
-    found: dict[str, object] = {}
-    for side, shape in SHAPES.items():
-        parts = mnist_parts(args.mnist, 1200)[:256] if side == 28 else cifar_like_parts(256)
-        data = data_from_parts(parts)
-        rows = len(data.y)
-        warm = data_from_parts(parts[:1])
-        timed_fit(learner(side, epochs=2), warm)
-        epochs = args.epochs
-        _, seconds = timed_fit(learner(side, epochs=epochs), data)
-        eager = {name: eager_rate(parts[1:4], shape, name) for name in ("tf32", "bfloat16")}
-        rate = rows * epochs / seconds
-        found[f"{side}x{side}"] = {
-            "members": len(parts),
-            "rows": rows,
-            "epochs": epochs,
-            "seconds": seconds,
-            "sample_steps_per_second": rate,
-            "eager_sequential": eager,
-            "times_eager": rate / max(eager.values()),
-        }
-    return found
-
-
-def isolation(args: argparse.Namespace) -> dict[str, object]:
-    """Insert into, delete from and enlarge the largest partition; look at all the others."""
-    found: dict[str, object] = {}
-    for side in SHAPES:
-        parts = mnist_parts(args.mnist, 1200)[:80] if side == 28 else cifar_like_parts(80)
-        model = learner(side, epochs=5)
-        largest = max(range(len(parts)), key=lambda i: len(parts[i][1]))
-        X, y = parts[largest]
-        attacks = {
-            "insert": (np.concatenate([X, X[:1] ^ 1]), np.concatenate([y, y[:1]])),
-            "delete": (X[1:], y[1:]),
-            "enlarge": (np.concatenate([X, X ^ 3]), np.concatenate([y, y])),
-        }
-        before, _ = timed_fit(model, data_from_parts(parts))
-        test = parts[0][0]
-        votes = before.votes(test)
-        result = {}
-        for name, changed in attacks.items():
-            attacked = [changed if i == largest else p for i, p in enumerate(parts)]
-            after, _ = timed_fit(model, data_from_parts(attacked))
-            weights = np.array(before.digests()) != np.array(after.digests())
-            ballots = (votes != after.votes(test)).any(axis=0)
-            result[name] = np.flatnonzero(weights | ballots).tolist()
-        other = [*range(79, 39, -1), 3]
-        moved = model.fit_members(data_from_parts(parts), other, 10, 0)
-        narrow = model.set_params(stack_width=16).fit_members(data_from_parts(parts), other, 10, 0)
-        expected = [before.members[i].digest() for i in other]
-        found[f"{side}x{side}"] = {
-            "largest": largest,
-            "changed_members": result,
-            "isolated": all(value == [largest] for value in result.values()),
-            "lane_moved_same_bits": [m.digest() for m in moved.members] == expected,
-            "other_stack_width_same_bits": [m.digest() for m in narrow.members] == expected,
-        }
-        print(side, found[f"{side}x{side}"], flush=True)
-    return found
-
-
-def digests(args: argparse.Namespace) -> dict[str, object]:
-    """Train a few members and print their digests; run by `processes`."""
-    parts = mnist_parts(args.mnist, 1200)[:16]
-    ensemble, _ = timed_fit(learner(28, epochs=10), data_from_parts(parts))
+def nin_digests(args: argparse.Namespace) -> dict[str, object]:
+    """Train a few NiN members and return their digests; run by `processes`."""
+    ensemble, _ = timed_fit(nin(28, epochs=10), join(small_parts(args, 28, 16)))
     return {"digests": ensemble.digests()}
 
 
-def processes(args: argparse.Namespace) -> dict[str, object]:
+def resnet_digests(args: argparse.Namespace) -> dict[str, object]:
+    """Train a few ResNet members and return their digests; run by `processes`."""
+    parts = partitions(read(args.data, "cifar10"), 50)[:4]
+    ensemble, _ = timed_fit(resnet(epochs=2), join(parts))
+    return {"digests": ensemble.digests()}
+
+
+def processes(args: argparse.Namespace, section: str) -> dict[str, object]:
     """Compare two fresh processes with empty compile caches, the second under load."""
     answers = []
     for loaded in (False, True):
-        with tempfile.TemporaryDirectory() as cache:
-            out = Path(cache) / "out.json"
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out.json"
             load = _start_load() if loaded else None
-            command = [sys.executable, __file__, "--mnist", str(args.mnist), "--only", "digests"]
+            command = [sys.executable, __file__, "--data", str(args.data), "--only", section]
             subprocess.run(
                 [*command, "--out", str(out)],
                 check=True,
-                env={**os.environ, "TRITON_CACHE_DIR": f"{cache}/triton"},
+                env={**os.environ, "TRITON_CACHE_DIR": f"{folder}/triton"},
             )
             if load is not None:
                 load.terminate()
                 load.wait()
-            answers.append(json.loads(out.read_text())["digests"]["digests"])
+            answers.append(json.loads(out.read_text())[section]["digests"])
     return {"members": len(answers[0]), "same_digests": answers[0] == answers[1]}
 
 
@@ -274,13 +243,12 @@ def _start_load() -> subprocess.Popen[bytes]:
 def mnist(args: argparse.Namespace) -> dict[str, object]:
     """Train all 1200 members of the published MNIST model and let them vote on the test set."""
     start = time.perf_counter()
-    data = data_from_parts(mnist_parts(args.mnist, 1200))
-    with np.load(args.mnist) as file:
-        X, y = file["x_test"], file["y_test"]
+    data = read(args.data, "mnist")
+    parts = join(partitions(data, 1200))
     ready = time.perf_counter()
-    ensemble, _ = timed_fit(learner(28), data)
+    ensemble, _ = timed_fit(nin(28), parts)
     trained = time.perf_counter()
-    votes = ensemble.votes(X)
+    votes = ensemble.votes(data.x_test)
     voted = time.perf_counter()
     counts = np.stack([(votes == c).sum(axis=1) for c in range(10)], axis=1)
     return {
@@ -288,35 +256,49 @@ def mnist(args: argparse.Namespace) -> dict[str, object]:
         "train_seconds": trained - ready,
         "vote_seconds": voted - trained,
         "total_seconds": voted - start,
-        "sample_steps_per_second": len(data.y) * 200 / (trained - ready),
-        "member_accuracy": float((votes == y[:, None]).mean()),
-        "ensemble_accuracy": float((counts.argmax(axis=1) == y).mean()),
+        "sample_steps_per_second": len(parts.y) * 200 / (trained - ready),
+        "member_accuracy": float((votes == data.y_test[:, None]).mean()),
+        "ensemble_accuracy": float((counts.argmax(axis=1) == data.y_test).mean()),
         "failures": len(ensemble.failures()),
         "peak_device_gib": torch.cuda.max_memory_allocated() / 2**30,
     }
 
 
-# MNIST first: on a fresh machine its time then includes compiling the kernels.
-PARTS = {f.__name__: f for f in (mnist, speed, isolation, agreement, processes)}
+SECTIONS: dict[str, Callable[[argparse.Namespace], dict[str, object]]] = {
+    "speed-28": lambda args: speed(args, 28),
+    "speed-32": lambda args: speed(args, 32),
+    "isolation": isolation,
+    "resnet": resnet_speed,
+    "resnet-isolation": resnet_isolation,
+    "resnet-profile": resnet_profile,
+    "resnet-processes": lambda args: processes(args, "resnet-digests"),
+    "agreement": agreement,
+    "processes": lambda args: processes(args, "nin-digests"),
+    "mnist": mnist,
+    "nin-digests": nin_digests,
+    "resnet-digests": resnet_digests,
+}
+DEFAULT = ("speed-28", "speed-32", "isolation", "resnet", "resnet-isolation", "resnet-processes")
 
 
 def main() -> None:
-    """Run the parts asked for and write their results."""
+    """Run the sections asked for and write their results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mnist", type=Path, required=True, help="npz with x_train, y_train, ...")
-    parser.add_argument("--only", default=",".join(PARTS))
-    parser.add_argument("--epochs", type=int, default=60, help="epochs of the speed measurement")
+    parser.add_argument("--data", type=Path, required=True, help="folder of packs")
+    parser.add_argument("--only", default=",".join(DEFAULT), help=f"some of {', '.join(SECTIONS)}")
+    parser.add_argument("--epochs", type=int, default=60, help="epochs of NiN's speed measurement")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    found: dict[str, object] = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-    }
-    for name in args.only.split(","):
+    wanted = args.only.split(",")
+    if unknown := [name for name in wanted if name not in SECTIONS]:
+        parser.error(f"no section {', '.join(unknown)}; known: {', '.join(SECTIONS)}")
+    found: dict[str, object] = json.loads(args.out.read_text()) if args.out.exists() else {}
+    found |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    for name in wanted:
         start = time.perf_counter()
-        found[name] = (digests if name == "digests" else PARTS[name])(args)
+        found[name] = SECTIONS[name](args)
         print(name, f"{time.perf_counter() - start:.1f} s", found[name], flush=True)
-        args.out.write_text(json.dumps(found, indent=1))
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

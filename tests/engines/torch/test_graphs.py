@@ -86,6 +86,13 @@ def test_only_the_touched_member_changes(parts, members):
     assert np.array_equal(members.votes(test)[:, :3], after.votes(test)[:, :3])
 
 
+def test_asking_members_leaves_them_as_they_are(parts, members):
+    test = random_parts([20], SHAPE, seed=1)[0][0]
+    before, votes = bits(members), members.votes(test)
+    assert bits(members) == before
+    assert np.array_equal(members.votes(test), votes)
+
+
 @pytest.mark.parametrize("on_nan", ["abstain", "last_finite"])
 def test_a_diverging_member_follows_the_rule_and_the_rest_keep_their_bits(parts, on_nan):
     learner = resnet(on_nan=on_nan)
@@ -126,6 +133,26 @@ def test_a_users_module_runs_on_tracks():
         for one, other in zip(ours.members, usual.members, strict=True):
             for name in one.tensors:
                 assert np.allclose(one.tensors[name], other.tensors[name], atol=1e-4), name
+
+
+class _Looking(nn.Module):
+    """Asks for a value in the middle of its work."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.linear(x) * float(x.abs().amax().clamp(1, 1))
+
+
+def looking_module():
+    return _Looking()
+
+
+def test_a_module_that_looks_at_values_has_a_known_size():
+    spec = TorchLearner(looking_module).resolve((64,), 10)
+    assert needed_bytes(spec) > 640 * 4
 
 
 def frozen_module():

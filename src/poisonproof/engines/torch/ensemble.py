@@ -112,7 +112,7 @@ class TorchEnsemble(ArrayEnsemble):
         tensors: list[dict[str, NDArray[Any]]] = [{} for _ in meta["members"]]
         for key, array in arrays.items():
             place, _, name = key.partition("/")
-            tensors[int(place)][name] = np.array(array)
+            tensors[int(place)][name] = array  # perhaps of a mapped file: not copied
         members = [
             MemberState(entry["index"], own, entry["failure"])
             for entry, own in zip(meta["members"], tensors, strict=True)

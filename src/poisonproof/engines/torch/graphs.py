@@ -209,8 +209,11 @@ def graph_scores(
     recorder, forward = Recorder(device), None
     for place in voters:
         for name, array in members[place].tensors.items():
-            value = torch.from_numpy(np.asarray(array)).to(device)
-            tensors[name] = tensors[name].copy_(value) if name in tensors else value
+            value = torch.from_numpy(np.asarray(array))
+            if name in tensors:
+                tensors[name].copy_(value)
+            else:  # a copy on a CPU, too: the next member is written into it
+                tensors[name] = value.to(device, copy=True)
         module.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("normalise.")})
         if forward is None:
             forward = recorder.record(ask)

@@ -20,7 +20,9 @@ _GIB = 2.0**30
 
 def _sizes(spec: TorchSpec) -> tuple[int, int]:
     """Return the parameters of a member and the activations of one sample, both in values."""
-    with torch.device("meta"):
+    # A user's module may look at values, and meta tensors have none.
+    where = "cpu" if spec.network == "custom" else "meta"
+    with torch.device(where), torch.random.fork_rng(devices=[]), torch.no_grad():
         module = build(spec)
         outputs = [0]
 
