@@ -125,3 +125,19 @@ def test_where_rows_lie_in_memory_changes_nothing(name) -> None:
         part = learner._fit_rows(MemberRows(prepared, y, np.ones(67), np.unique(y)), settings)
         digests.add(part.digest(b""))
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e14, 1e150])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_row_of_any_size_leaves_members_that_share_its_products_alone(name, size) -> None:
+    """Small members are multiplied together: an infinity times their zeros would reach them."""
+    X, y = blobs(632, 48)
+    X = X.astype(np.float64)
+    X, y, X_test = X[:600], y[:600], X[600:]
+    ids = np.arange(600) % 100
+    hostile = X.copy()
+    hostile[57] = size * np.linspace(-1.0, 1.0, 48)
+    before = trained(clone(LEARNERS[name]), cut(X, y, ids, 100))
+    after = trained(clone(LEARNERS[name]), cut(hostile, y, ids, 100))
+    votes = (asked(before, X_test) != asked(after, X_test)).any(axis=0)
+    assert set(np.flatnonzero(votes).tolist()) <= {57}
