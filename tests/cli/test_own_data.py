@@ -1,0 +1,258 @@
+"""From a file of one's own to a certificate: schema, train, certify, predict."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import poisonproof
+from poisonproof.schema import freeze_schema, load_schema
+from poisonproof.schema.files import dump_schema
+from tests.cli.conftest import Cli
+from tests.schema.builders import HEADER, SCHEMA, mail_rows, write_csv, write_parquet
+
+TRAIN = ("-k", 12, "--model", "naive-bayes")
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def mails(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "mails.csv", mail_rows(500))
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Path:
+    path = tmp_path / "mails.schema.json"
+    path.write_bytes(dump_schema(SCHEMA))
+    return path
+
+
+def test_from_a_file_to_a_certificate(cli: Cli, mails: Path, tmp_path: Path) -> None:
+    file, model = tmp_path / "own.json", tmp_path / "model"
+    proposed = cli("schema", mails, "--label", "kind", "--groups", "user", "--out", file)
+    assert proposed.code == 0, proposed.err
+    assert "Whoever wrote them took part in the proposal" in words(proposed.out)
+    train = ("train", mails, "--schema", file, "--label", "kind", *TRAIN, "--out", model)
+    refused = cli(*train)
+    assert refused.code == 2
+    assert "is a proposal" in refused.err
+    frozen = cli("schema", file, "--freeze")
+    assert frozen.code == 0
+    assert "Frozen" in frozen.out
+    trained = cli(*train)
+    assert trained.code == 0, trained.err
+    n_groups = poisonproof.load(model).provenance_["n_groups"]
+    half = f"of your {n_groups} contributors."
+    assert "Half of your test rows keep their label even if an attacker controls" in words(
+        trained.out
+    )
+    assert half in words(trained.out)
+    assert "the accuracy is only as honest as the source" in words(trained.out)
+    certified = cli("certify", model, mails, "--held-out", "--rows-out", tmp_path / "rows.csv")
+    assert certified.code == 0, certified.err
+    assert half in words(certified.out)
+    with (tmp_path / "rows.csv").open() as rows:
+        table = list(csv.DictReader(rows))
+    lines = mails.read_text().splitlines()
+    assert 0 < len(table) < 250
+    assert all(lines[int(row["line"]) - 1].endswith(row["true_label"]) for row in table)
+    right = np.mean([row["label"] == row["true_label"] for row in table])
+    assert right > 0.9
+
+
+def test_what_the_schema_proposes(cli: Cli, mails: Path, tmp_path: Path) -> None:
+    assert cli("schema", mails, "--label", "kind", "--out", tmp_path / "s.json").code == 0
+    schema = load_schema(tmp_path / "s.json", require_frozen=False)
+    kinds = {column.name: column.type for column in schema.columns}
+    assert kinds == {"length": "number", "links": "number", "land": "category", "body": "text"}
+    assert schema.classes == ("ham", "spam")
+    assert schema.ignore == ("user",)
+
+
+def test_one_poisoned_cell_does_not_turn_the_proposal(cli: Cli, tmp_path: Path) -> None:
+    rows = mail_rows(200)
+    rows[5][HEADER.index("links")] = "=cmd|' /C calc'!A0"
+    path = write_csv(tmp_path / "m.csv", rows)
+    result = cli("schema", path, "--label", "kind", "--out", tmp_path / "s.json")
+    schema = load_schema(tmp_path / "s.json", require_frozen=False)
+    assert {column.name: column.type for column in schema.columns}["links"] == "number"
+    assert "1 cells are no numbers" in words(result.out.replace("│", " ").replace("┃", " "))
+
+
+def test_parquet_trains_the_model_that_csv_trains(
+    cli: Cli, mails: Path, schema: Path, tmp_path: Path
+) -> None:
+    parquet = write_parquet(tmp_path / "mails.parquet", mail_rows(500))
+    for data, out in ((mails, "a"), (parquet, "b")):
+        result = cli("train", data, "--schema", schema, *TRAIN, "--out", tmp_path / out)
+        assert result.code == 0, result.err
+    first, second = (poisonproof.load(tmp_path / name) for name in "ab")
+    assert first.ensemble_.digests() == second.ensemble_.digests()
+
+
+def test_unfit_rows_are_left_out_alone_and_reported(
+    cli: Cli, mails: Path, schema: Path, tmp_path: Path
+) -> None:
+    assert cli("train", mails, "--schema", schema, *TRAIN, "--out", tmp_path / "a").code == 0
+    dirty = tmp_path / "dirty.csv"
+    dirty.write_text(
+        mails.read_text() + "1,x,DE,hi,u1,ham\n1,1,DE,hi,u1,eggs\n1,1e999,DE,a,b,ham\n"
+    )
+    result = cli("train", dirty, "--schema", schema, *TRAIN, "--out", tmp_path / "b")
+    assert "Left out 3 rows that did not fit; the first: line 502" in words(result.out)
+    first, second = (poisonproof.load(tmp_path / name) for name in "ab")
+    assert first.ensemble_.digests() == second.ensemble_.digests()
+    stopped = cli(
+        *("train", dirty, "--schema", schema, *TRAIN, "--invalid-rows", "raise"),
+        *("--out", tmp_path / "c"),
+    )
+    assert stopped.code == 2
+    assert "line 502" in stopped.err
+
+
+def test_ss_dpa_does_not_let_a_label_remove_a_sample(
+    cli: Cli, mails: Path, schema: Path, tmp_path: Path
+) -> None:
+    dirty = tmp_path / "dirty.csv"
+    dirty.write_text(mails.read_text() + "1,1,DE,hi,u1,eggs\n")
+    ss_dpa = ("--method", "ss-dpa", "--partitioner", "sorted")
+    result = cli("train", dirty, "--schema", schema, *TRAIN, *ss_dpa, "--out", tmp_path / "m")
+    assert result.code == 2
+    assert "one flipped label would move samples" in result.err
+    plain = ("--label", "kind", "--classes", "ham,spam", "--features", "length,links")
+    drop = ("--invalid-rows", "drop")
+    result = cli("train", dirty, *plain, *TRAIN, *ss_dpa, *drop, "--out", tmp_path / "m")
+    assert result.code == 2
+    assert "one flipped label would move samples" in result.err
+
+
+def test_new_rows_need_neither_labels_nor_contributors(
+    cli: Cli, mails: Path, schema: Path, tmp_path: Path
+) -> None:
+    assert cli("train", mails, "--schema", schema, *TRAIN, "--out", tmp_path / "m").code == 0
+    new = write_csv(
+        tmp_path / "new.csv", [row[:4] for row in mail_rows(30, seed=1)], header=HEADER[:4]
+    )
+    result = cli("predict", tmp_path / "m", new, "--out", tmp_path / "p.csv")
+    assert result.code == 0, result.err
+    with (tmp_path / "p.csv").open() as file:
+        found = list(csv.DictReader(file))
+    truth = [row[5] for row in mail_rows(30, seed=1)]
+    assert np.mean([row["label"] == kind for row, kind in zip(found, truth, strict=True)]) > 0.9
+    assert [int(row["line"]) for row in found] == list(range(2, 32))
+    labelled = write_csv(
+        tmp_path / "test.csv", [[*row[:4], row[5]] for row in mail_rows(30, seed=1)],
+        header=[*HEADER[:4], "kind"],
+    )  # fmt: skip
+    result = cli("certify", tmp_path / "m", labelled, "--label", "kind")
+    assert result.code == 0, result.err
+    assert "of the 30 test rows are classified correctly" in words(result.out)
+
+
+def test_an_npz_file_trains(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 300)
+    X = rng.normal(size=(300, 4, 4)) + y[:, np.newaxis, np.newaxis]
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    assert cli("schema", tmp_path / "d.npz", "--out", tmp_path / "s.json").code == 0
+    assert cli("schema", tmp_path / "s.json", "--freeze").code == 0
+    train = ("train", tmp_path / "d.npz", "--schema", tmp_path / "s.json", *TRAIN)
+    result = cli(*train, "--out", tmp_path / "m")
+    assert result.code == 0, result.err
+    assert "rows of your training data" in words(result.out)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--classes", "ham,spam"), "--classes: the schema"),
+        (("--features", "links"), "--features: the schema"),
+        (("--label", "body"), "declares 'kind'"),
+        (("--groups", "body"), "is neither"),
+        (("-k", "auto"), "cannot be chosen on the data"),
+        (("--model", "auto"), "cannot be chosen on the data"),
+        (("--expected-rows", 100), "are for -k auto"),
+        (("-k", "auto", "--wanted-radius", 500, "--expected-rows", 900), "Want less"),
+    ],
+)
+def test_options_against_the_schema_or_the_proof_are_refused(
+    cli: Cli, mails: Path, schema: Path, tmp_path: Path, options: tuple[object, ...], expected: str
+) -> None:
+    result = cli("train", mails, "--schema", schema, *options, "--out", tmp_path / "m")
+    assert result.code == 2
+    assert expected in result.err
+    assert not (tmp_path / "m").exists()
+
+
+def test_auto_is_chosen_on_trusted_rows_or_declared_numbers(
+    cli: Cli, mails: Path, schema: Path, tmp_path: Path
+) -> None:
+    trusted = write_csv(tmp_path / "trusted.csv", mail_rows(300, seed=7))
+    train = ("train", mails, "--schema", schema, "--out", tmp_path / "m")
+    same = cli(*train, "-k", "auto", "--trusted", mails)
+    assert same.code == 2
+    assert "is the data to train on" in same.err
+    declared = cli(*train, "-k", "auto", "--model", "auto", "--wanted-radius", 5)
+    assert declared.code == 0, declared.err
+    assert "20 members (ridge)" in words(declared.out)
+    measured = cli(
+        *train, "-k", "auto", "--model", "naive-bayes", "--trusted", trusted, "--expected-rows", 500
+    )
+    assert measured.code == 0, measured.err
+    assert "Chosen on 300 trusted rows" in words(measured.out)
+    # The untrusted file has no say: with another one the same k is chosen.
+    k = poisonproof.load(tmp_path / "m").n_partitions
+    other = write_csv(tmp_path / "other.csv", mail_rows(900, seed=8))
+    again = cli(
+        *("train", other, *train[2:], "-k", "auto", "--model", "naive-bayes"),
+        *("--trusted", trusted, "--expected-rows", 500),
+    )
+    assert again.code == 0, again.err
+    assert poisonproof.load(tmp_path / "m").n_partitions == k
+
+
+def test_a_plan_is_measured_once_and_made_many_times(
+    cli: Cli, schema: Path, tmp_path: Path
+) -> None:
+    trusted = write_csv(tmp_path / "trusted.csv", mail_rows(300, seed=7))
+    curves = tmp_path / "curves.json"
+    first = cli(
+        *("plan", trusted, "--schema", schema, "--model", "tree,naive-bayes"),
+        *("--expected-rows", 4000, "--out", curves),
+    )
+    assert first.code == 0, first.err
+    assert "Proposed: -k" in words(first.out)
+    assert "outside the proof" in words(first.out)
+    second = cli("plan", curves, "--expected-rows", 40000, "--wanted-radius", 50)
+    assert second.code == 0, second.err
+    assert "a median radius of at least 50" in words(second.out)
+    assert json.loads(curves.read_text())["unit"] == "group"
+    assert cli("plan", curves).code == 2
+    assert cli("plan", trusted).code == 2
+    assert (
+        "No number of members"
+        in cli("plan", curves, "--expected-rows", 100, "--wanted-radius", 5000).err
+    )
+
+
+def test_a_changed_schema_is_noticed(cli: Cli, mails: Path, schema: Path, tmp_path: Path) -> None:
+    schema.write_text(schema.read_text().replace('"spam", "ham"', '"ham", "spam", "eggs"'))
+    result = cli("train", mails, "--schema", schema, *TRAIN, "--out", tmp_path / "m")
+    assert result.code == 2
+    assert "changed after it was frozen" in result.err
+
+
+def test_the_schema_inside_a_model_is_the_frozen_one(
+    cli: Cli, mails: Path, schema: Path, tmp_path: Path
+) -> None:
+    assert cli("train", mails, "--schema", schema, *TRAIN, "--out", tmp_path / "m").code == 0
+    known = poisonproof.load(tmp_path / "m").provenance_
+    assert known["schema"]["frozen"] == freeze_schema(SCHEMA).frozen
+    assert known["n_rows"] == int(poisonproof.load(tmp_path / "m").partition_sizes_.sum())
