@@ -93,7 +93,7 @@ def expected(models: list[Evidence], size: int) -> Callable[..., str]:
             "fixed-share": percent(fixed, n),
             "open-rows": f"{n - fixed:,}",
             "wrong-fixed": f"{fixed - kept:,}",
-            "budget": percent(size, model.n_training_rows or 0),
+            "budget": percent(size, model.n_training_units or 0),
         }[kind]
 
     return value

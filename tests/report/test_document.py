@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from poisonproof import certify_votes
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError
 from poisonproof.report import Evidence, Report, certificates_digest
 from poisonproof.report.samples import TextSamples
 
@@ -98,6 +99,29 @@ def test_a_report_needs_neither_labels_nor_a_model(threat: str) -> None:
     page = Report([Evidence("bare", certify_votes(VOTES, 2, threat=threat))]).html()
     assert "cannot change" in page
     assert "stay correct" not in page.replace(page[page.index("<script>") :], "")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r"poisonproof\[report\]"):
+        Report([Evidence("one", certify_votes(VOTES, 2))]).html()
+
+
+def test_contributors_are_counted_as_contributors() -> None:
+    certificates = certify_votes([[0] * 9, [1] * 9], 2, threat="insert_delete/group")
+    page = Report([Evidence("groups", certificates, np.array([0, 1]), n_groups=40)]).html()
+    assert "even if an attacker controls any 4 of the 40 contributors" in page
+    assert "of the 40 contributors is what the attack amounts to" in page
+    assert "many identities" in page
+
+
+def test_rows_are_found_by_their_place_in_the_file() -> None:
+    evidence = Evidence(
+        "lines", certify_votes(VOTES, 2), places=np.array([17, 99]), place_unit="line"
+    )
+    page = Report([evidence]).html()
+    assert "Line 17" in page
+    assert "Rows are numbered from 0" not in page
 
 
 def test_the_arithmetic_by_hand_is_right() -> None:

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.report.samples import (
+    CellSamples,
     ImageSamples,
     TableSamples,
     TextSamples,
@@ -73,6 +74,15 @@ def test_wide_rows_say_how_much_is_left_out() -> None:
     sample = make_samples(np.zeros((1, 64)), names=[f"pixel {i}" for i in range(64)]).show(0)
     assert sample.values[0] == ("pixel 0", "0")
     assert len(sample.values) + sample.more == 64
+
+
+def test_declared_texts_are_shown_as_text_and_other_cells_as_values() -> None:
+    columns = {"subject": ["hello", None], "links": np.array([2.0, np.nan]), "body": ["a", "b"]}
+    samples = CellSamples(columns, texts={"subject", "body"})
+    assert len(samples) == 2
+    assert samples.show(0).text == "subject: hello | body: a"
+    assert samples.show(1).text == "subject:  | body: b"
+    assert samples.show(1).values == (("links", "nan"),)
 
 
 def test_long_texts_are_cut() -> None:

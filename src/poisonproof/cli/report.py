@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,10 +19,12 @@ from poisonproof.cli._options import (
     parse_shape,
 )
 from poisonproof.cli._output import check_folder, check_out, write_bytes
+from poisonproof.cli._shown import shown_samples
 from poisonproof.cli._text import say, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
+    from poisonproof.attacks import AttackStudy
     from poisonproof.report import Evidence, Step
 
 __all__ = ["report"]
@@ -35,11 +38,21 @@ EPILOG = (
 
 def report(
     model: Annotated[Path, typer.Argument(help="A model made by poisonproof train.")],
-    data: Annotated[Path, typer.Argument(help="Test rows: .csv, .tsv, .parquet, .npz or .npy.")],
+    data: Annotated[
+        Path,
+        typer.Argument(help="Test rows: .csv, .tsv, .parquet, .npz, .npy, or a folder of images."),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page: one .html file.")] = Path(
         "report.html"
     ),
     label: LabelOption = None,
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out",
+            help="DATA is what the model was trained on: report on the rows that were held out.",
+        ),
+    ] = False,
     compare: Annotated[
         list[Path] | None,
         typer.Option(metavar="MODEL", help="Another model on the same page; may be repeated."),
@@ -72,6 +85,10 @@ def report(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write the pictures as .png and .svg as well."),
     ] = None,
+    attacks: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Show what poisonproof attack --out FILE found."),
+    ] = None,
     ignore: IgnoreOption = None,
     x_key: SamplesOption = "X",
     jobs: JobsOption = None,
@@ -88,9 +105,10 @@ def report(
     check_out(markdown, suffixes=(".md",), inputs=(data,))
     if figures is not None:
         check_folder(figures)
+    study = None if attacks is None else _read_study(attacks)
     paths = [model, *(compare or [])]
     names = _names(paths, name)
-    asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key)
+    asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out)
     shape = parse_shape(image_shape)
     models = [
         _evidence(path, words, asked, threat, shape, jobs)
@@ -102,6 +120,7 @@ def report(
         data_name=data.name,
         n_shown=shown,
         steps=_steps(paths[0], asked, threat),
+        study=study,
     )
     files = {out: document.html().encode()}
     if markdown is not None:
@@ -126,6 +145,16 @@ def _names(paths: list[Path], given: list[str] | None) -> list[str]:
     return given
 
 
+def _read_study(path: Path) -> AttackStudy:
+    from poisonproof.attacks import AttackStudy
+
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InvalidInputError(f"{path} is not a JSON file: {error}.") from error
+    return AttackStudy.from_dict(values)
+
+
 def _evidence(
     path: Path,
     name: str,
@@ -138,17 +167,17 @@ def _evidence(
 
     trained = open_model(path, jobs=jobs, verbose=verbosity())
     rows = trained.read(asked)
-    truth: Any = None if rows.labels is None else trained.classifier.classes_[rows.labels]
     with spoken_warnings():
         return Evidence.of(
             trained.classifier,
             rows.X,
-            truth,
+            trained.truth(rows),
             name=name,
             threat=threat,
             require_declared=True,
-            feature_names=trained.feature_names,
-            image_shape=shape,
+            samples=shown_samples(trained, rows, shape),
+            places=rows.places,
+            place_unit=rows.unit,
         )
 
 
@@ -157,6 +186,7 @@ def _steps(model: Path, asked: AskedRows, threat: str | None) -> list[Step]:
 
     command = ["poisonproof", "certify", str(model), str(asked.path)]
     command += ["--label", asked.label] if asked.label is not None else []
+    command += ["--held-out"] if asked.held_out else []
     command += ["--threat", threat] if threat is not None else []
     command += ["--ignore", ",".join(asked.ignore)] if asked.ignore else []
     return [

@@ -6,13 +6,15 @@ from poisonproof.report.document import Report
 from poisonproof.report.evidence import Evidence
 from poisonproof.report.identity import Identity, certificates_digest, model_digest
 from poisonproof.report.page import Step
-from poisonproof.report.samples import make_samples
+from poisonproof.report.samples import CellSamples, Samples, make_samples
 from poisonproof.report.words import headline
 
 __all__ = [
+    "CellSamples",
     "Evidence",
     "Identity",
     "Report",
+    "Samples",
     "Step",
     "certificates_digest",
     "headline",

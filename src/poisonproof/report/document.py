@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from poisonproof.attacks import AttackStudy
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.report.evidence import Evidence
 from poisonproof.report.figures import render_figures
@@ -32,6 +33,8 @@ class Report:
         How many of the least and of the most robust rows to show.
     steps : sequence of Step
         Further ways to verify, with their commands.
+    study : AttackStudy, optional
+        What real attacks did to the first model.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class Report:
     data_name: str | None = None
     n_shown: int = 6
     steps: Sequence[Step] = ()
+    study: AttackStudy | None = None
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -76,6 +80,7 @@ class Report:
             data_name=self.data_name,
             n_shown=self.n_shown,
             steps=self.steps,
+            study=self.study,
         )
 
     def markdown(self) -> str:

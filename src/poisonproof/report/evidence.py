@@ -39,6 +39,12 @@ class Evidence:
         Training rows per partition.
     identity : Identity, optional
         Which model this is.
+    places : ndarray of shape (n,), optional
+        Where each test row stands in its file; by default rows are numbered from 0.
+    place_unit : str, default="row"
+        What the places count: rows, lines or files.
+    n_groups : int, optional
+        Contributors to the training rows, where certificates count them.
 
     Examples
     --------
@@ -54,6 +60,9 @@ class Evidence:
     samples: Samples | None = None
     partition_sizes: NDArray[Any] | None = None
     identity: Identity | None = None
+    places: NDArray[Any] | None = None
+    place_unit: str = "row"
+    n_groups: int | None = None
 
     def __post_init__(self) -> None:
         if self.certificates.target is not None:
@@ -79,6 +88,9 @@ class Evidence:
         name: str = "model",
         threat: str | Threat | None = None,
         require_declared: bool = False,
+        samples: Samples | None = None,
+        places: NDArray[Any] | None = None,
+        place_unit: str = "row",
         feature_names: Sequence[str] | None = None,
         image_shape: tuple[int, int, int] | None = None,
     ) -> Self:
@@ -96,16 +108,23 @@ class Evidence:
             What the page calls the model.
         threat, require_declared
             As in ``certify``.
+        samples, places, place_unit
+            As in the attributes, where `X` alone does not say how a row looks and where it stands.
         feature_names, image_shape
-            How to show rows; see `make_samples`.
+            How to show the rows of `X`; see `make_samples`.
         """
         return cls(
             name=name,
             certificates=classifier.certify(X, threat=threat, require_declared=require_declared),
             y_true=None if y is None else np.asarray(y),
-            samples=make_samples(X, names=feature_names, image_shape=image_shape),
+            samples=make_samples(X, names=feature_names, image_shape=image_shape)
+            if samples is None
+            else samples,
             partition_sizes=getattr(classifier, "partition_sizes_", None),
             identity=identify(classifier) if hasattr(classifier, "ensemble_") else None,
+            places=places,
+            place_unit=place_unit,
+            n_groups=(getattr(classifier, "provenance_", None) or {}).get("n_groups"),
         )
 
     @cached_property
@@ -124,6 +143,11 @@ class Evidence:
         return int(self.certificates.radius.max())
 
     @property
-    def n_training_rows(self) -> int | None:
-        """Training rows, if known."""
-        return None if self.partition_sizes is None else int(self.partition_sizes.sum())
+    def n_training_units(self) -> int | None:
+        """What an attack is a share of: training rows, or contributors; None if not known."""
+        unit = self.certificates.threat.unit
+        if unit == "group":
+            return self.n_groups
+        if unit != "row" or self.partition_sizes is None:
+            return None
+        return int(self.partition_sizes.sum())

@@ -39,17 +39,18 @@ def render_figures(models: Sequence[Evidence], title: str) -> Iterator[tuple[str
 
 def _curves(models: Sequence[Evidence], title: str) -> Figure:
     figure, ax = _axes((7.2, 4.4), title)
+    line = {"color": _HELD} if len(models) == 1 else {}
     for model in models:
         if model.y_true is not None:
             CertifiedAccuracyDisplay.from_certificates(
-                model.certificates, model.y_true, name=model.name, ax=ax
+                model.certificates, model.y_true, name=model.name, ax=ax, **line
             )
             continue
         sizes = np.arange(model.largest + 2)
         shares = [
             100 * model.tally.fixed.at(size) / model.tally.fixed.n_rows for size in sizes.tolist()
         ]
-        ax.plot(sizes, shares, drawstyle="steps-post", linewidth=2.0, label=model.name)
+        ax.plot(sizes, shares, drawstyle="steps-post", linewidth=2.0, label=model.name, **line)
         ax.set_xlabel(f"Attack size ({model.certificates.threat.plural})")
         ax.set_ylabel("Predictions that cannot change (%)")
         ax.set_ylim(0, 102)
@@ -69,6 +70,7 @@ def _radii(model: Evidence) -> Figure:
     ax.stairs(
         part, edges, fill=True, color=_HELD, label="correct" if model.y_true is not None else None
     )
+    ax.margins(x=0.01)
     ax.set_xlabel(f"Radius ({model.certificates.threat.plural})")
     ax.set_ylabel("Test rows")
     if model.y_true is not None:

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 import poisonproof
+from poisonproof.attacks import AttackStudy
 from poisonproof.evaluation import default_sizes
 from poisonproof.exceptions import MissingExtraError
+from poisonproof.report.attack_section import attack_section
 from poisonproof.report.charts import count_ticks, curve_path, radius_bars, size_bars
 from poisonproof.report.evidence import Evidence
 from poisonproof.report.identity import certificates_digest
@@ -44,6 +46,7 @@ def render_html(
     data_name: str | None,
     n_shown: int,
     steps: Sequence[Step],
+    study: AttackStudy | None = None,
 ) -> str:
     """Return the page. Every text in it is escaped, and its script may not load or send anything.
 
@@ -59,6 +62,8 @@ def render_html(
         Least and most robust rows to show, each.
     steps : sequence of Step
         How to verify, after the arithmetic of one row.
+    study : AttackStudy, optional
+        What real attacks did to the first model.
     """
     shown = [extreme_rows(model, n_shown) for model in models]
     largest = max(model.largest for model in models)
@@ -84,7 +89,7 @@ def render_html(
         "x_ticks": count_ticks(0, domain),
         "by_hand": check_by_hand(first, shown[0][0] + shown[0][1]),
         "steps": steps,
-        "study": None,
+        "study": None if study is None else attack_section(study),
         "percent": percent,
     }
     words = _words(first, domain)
@@ -127,6 +132,7 @@ def _assets(numbers: str) -> dict[str, Any]:
 
 def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, Any]:
     radius, tally = model.certificates.radius, model.tally
+    threat = model.certificates.threat
     return {
         "id": f"model-{index}",
         "name": model.name,
@@ -140,7 +146,9 @@ def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, A
         "middle": int(np.sort(radius)[(len(radius) - 1) // 2]),
         "largest": model.largest,
         "n_members": model.certificates.n_members,
-        "n_training": _counted_rows(model),
+        "n_training": model.n_training_units,
+        "training_word": "contributors" if threat.unit == "group" else "training rows",
+        "numbered": model.place_unit == "row",
         "path": curve_path(tally.kept, domain),
         "radii": radius_bars(tally, domain),
         "partitions": None if model.partition_sizes is None else size_bars(model.partition_sizes),
@@ -167,17 +175,12 @@ def _numbers(models: Sequence[Evidence], domain: int, kept_word: str) -> str:
             "deed": threat.deed,
         },
         "models": [
-            {"name": model.name, "training": _counted_rows(model), **model.tally.to_json()}
+            {"name": model.name, "training": model.n_training_units, **model.tally.to_json()}
             for model in models
         ],
     }
     text = json.dumps(data, separators=(",", ":"))
     return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _counted_rows(model: Evidence) -> int | None:
-    """Return the training rows, where the attack is counted in rows and so is a share of them."""
-    return model.n_training_rows if model.certificates.threat.unit == "row" else None
 
 
 def _partition_words(model: Evidence) -> str:

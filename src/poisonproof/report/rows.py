@@ -9,7 +9,7 @@ import numpy as np
 
 from poisonproof.certificates.classes import class_indices
 from poisonproof.report.evidence import Evidence
-from poisonproof.report.samples import Sample
+from poisonproof.report.samples import Sample, visible
 
 __all__ = ["ShownRow", "VoteBar", "extreme_rows", "shown_row"]
 
@@ -42,7 +42,9 @@ class ShownRow:
     Attributes
     ----------
     number : int
-        Position in the test set, from 0.
+        Position among the test rows, from 0.
+    place : str
+        Where the row stands in its file, as "Line 12".
     predicted, truth : str
         Labels; `truth` is None where it is not known.
     radius : int
@@ -57,6 +59,7 @@ class ShownRow:
     """
 
     number: int
+    place: str
     predicted: str
     truth: str | None
     radius: int
@@ -98,6 +101,7 @@ def shown_row(evidence: Evidence, row: int) -> ShownRow:
         bars.append(VoteBar(None, abstained, "other"))
     return ShownRow(
         number=row,
+        place=_place(evidence, row),
         predicted=names[winner],
         truth=None if evidence.y_true is None else _text(evidence.y_true[row]),
         radius=int(certificates.radius[row]),
@@ -105,6 +109,14 @@ def shown_row(evidence: Evidence, row: int) -> ShownRow:
         sample=None if evidence.samples is None else evidence.samples.show(row),
         movable=certificates.threat.touches if certificates.method == "plurality" else 0,
     )
+
+
+def _place(evidence: Evidence, row: int) -> str:
+    unit = evidence.place_unit.capitalize()
+    if evidence.places is None:
+        return f"{unit} {row:,}"
+    place = evidence.places[row]
+    return f"{unit} {visible(str(place), 80)}"
 
 
 def _text(value: Any) -> str:

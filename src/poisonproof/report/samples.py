@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +14,16 @@ from scipy import sparse
 
 from poisonproof.exceptions import InvalidInputError, MissingExtraError
 
-__all__ = ["ImageSamples", "Sample", "Samples", "TableSamples", "TextSamples", "make_samples"]
+__all__ = [
+    "CellSamples",
+    "ImageSamples",
+    "Sample",
+    "Samples",
+    "TableSamples",
+    "TextSamples",
+    "make_samples",
+    "visible",
+]
 
 _MOST_VALUES = 10
 _MOST_CHARACTERS = 400
@@ -24,7 +33,7 @@ _COLOUR_CHANNELS = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """One test row, ready to be shown. Exactly one of the three is set.
+    """One test row, ready to be shown.
 
     Attributes
     ----------
@@ -100,6 +109,45 @@ class TableSamples:
 
     def _name(self, column: int) -> str:
         return f"feature {column}" if self._names is None else visible(str(self._names[column]), 40)
+
+
+class CellSamples:
+    """Rows of a table whose columns are declared: texts as texts, everything else as values.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence
+        The cells of every column, each of length n.
+    texts : collection of str
+        Columns to show as text.
+
+    Examples
+    --------
+    >>> samples = CellSamples({"subject": ["free money"], "links": [7.0]}, texts={"subject"})
+    >>> samples.show(0).text, samples.show(0).values
+    ('free money', (('links', '7'),))
+    """
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], texts: Collection[str] = ()) -> None:
+        self._columns = columns
+        self._texts = [name for name in columns if name in texts]
+        self._values = [name for name in columns if name not in texts]
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def show(self, row: int) -> Sample:
+        """Return the texts of a row and the first few of its other cells."""
+        texts = [(name, str(self._columns[name][row] or "")) for name in self._texts]
+        parts = [text if len(texts) == 1 else f"{name}: {text}" for name, text in texts]
+        shown = self._values[:_MOST_VALUES]
+        return Sample(
+            text=visible(" | ".join(parts), _MOST_CHARACTERS),
+            values=tuple(
+                (visible(name, 40), visible(_cell(self._columns[name][row]), 60)) for name in shown
+            ),
+            more=len(self._values) - len(shown),
+        )
 
 
 class ImageSamples:

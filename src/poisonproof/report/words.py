@@ -36,13 +36,21 @@ _DEEDS = {
 
 def headline(evidence: Evidence) -> str:
     """Return the one sentence that a reader should remember."""
-    threat, tally = evidence.certificates.threat, evidence.tally
-    if evidence.summary is not None:
-        return evidence.summary.sentences()[1]
-    median = tally.fixed.median()
+    threat, median = evidence.certificates.threat, evidence.tally.kept.median()
     if not median:
+        if evidence.summary is not None:
+            return evidence.summary.sentences()[1]
         return f"Fewer than half of the predictions withstand {threat.count(1)}."
-    return f"At least half of the predictions stay as they are even if any {threat.clause(median)}."
+    kept = (
+        "predictions stay as they are"
+        if evidence.y_true is None
+        else "test rows keep their correct label"
+    )
+    attack = f"any {threat.clause(median)}"
+    if threat.unit == "group":  # whatever contributors do, they do it in their own partition
+        known = "" if evidence.n_groups is None else f" of the {evidence.n_groups:,}"
+        attack = f"an attacker controls any {median:,}{known} contributors"
+    return f"At least half of the {kept} even if {attack}."
 
 
 def attacker_may(threat: Threat) -> tuple[str, ...]:
@@ -107,7 +115,7 @@ def check_by_hand(evidence: Evidence, shown: list[ShownRow]) -> str | None:
     winner, rival = row.bars[0], row.bars[1]
     held, lost = row.radius * row.movable, (row.radius + 1) * row.movable
     return (
-        f"Test row {row.number:,} got {winner.count:,} votes for {winner.label} and "
+        f"{row.place} got {winner.count:,} votes for {winner.label} and "
         f"{rival.count:,} for {rival.label}, the closest rival. At worst "
         f"{threat.count(row.radius)} leave {winner.count - held:,} to {rival.count + held:,}: "
         f"{winner.label} still wins. "
