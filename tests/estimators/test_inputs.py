@@ -20,7 +20,7 @@ from sklearn.preprocessing import Normalizer, OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.estimators import aggregation
+from poisonproof.estimators import aggregation, voting
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, UnknownLabelError
 from poisonproof.progress import Silent
 
@@ -112,7 +112,7 @@ def test_sparse_rows_stay_sparse() -> None:
     rows = sparse.csr_matrix(X)
     fitted = ensemble(LogisticRegression(max_iter=20)).fit(rows, y)
     assert (fitted.predict(sparse.csr_matrix(X_test)) == y_test).mean() > 0.7
-    assert sparse.issparse(fitted.data_[0].X)
+    assert sparse.issparse(fitted.rows_.shard(0).X)
 
 
 def test_text_is_partitioned_by_its_words_and_learned_by_a_pipeline() -> None:
@@ -164,9 +164,10 @@ def test_progress_is_told_of_every_member(monkeypatch: pytest.MonkeyPatch) -> No
             heard.append((total, description, verbosity[-1]))
 
     verbosity: list[int] = []
-    monkeypatch.setattr(
-        aggregation, "make_progress", lambda verbose: verbosity.append(verbose) or Listener()
-    )
+    for module in (aggregation, voting):
+        monkeypatch.setattr(
+            module, "make_progress", lambda verbose: verbosity.append(verbose) or Listener()
+        )
     ensemble(verbose=3).fit(X, y).votes(X_test)
     assert heard == [(10, "Training", 3), (10, "Voting", 3)]
 

@@ -26,6 +26,8 @@ from sklearn.tree import DecisionTreeClassifier
 from poisonproof import DPAClassifier, SSDPAClassifier, load
 from poisonproof.exceptions import InvalidInputError, StoreError
 
+from ..store.tampering import edit_manifest
+
 X, y = load_digits(return_X_y=True)
 X, y, X_test = X[:600], y[:600], X[1300:1400]
 
@@ -86,7 +88,7 @@ def test_empty_one_class_and_failed_members_survive(tmp_path: Path) -> None:
     assert loaded.ensemble_.digests() == few.ensemble_.digests()
 
 
-def test_a_loaded_model_has_no_rows_to_update(tmp_path: Path) -> None:
+def test_a_model_saved_without_rows_says_so_when_it_is_updated(tmp_path: Path) -> None:
     ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
     with pytest.raises(InvalidInputError, match="without its training rows"):
         load(tmp_path / "model").update(add=(X[:1], y[:1]))
@@ -101,7 +103,9 @@ def test_an_unfitted_model_is_not_saved(tmp_path: Path) -> None:
 def test_no_file_of_a_model_is_a_pickle(tmp_path: Path) -> None:
     ensemble(RandomForestClassifier(2)).fit(X, y).save(tmp_path / "model")
     contents = {}
-    for path in (tmp_path / "model").iterdir():
+    for path in (tmp_path / "model").rglob("*"):
+        if path.is_dir():
+            continue
         contents[path.name] = path.read_bytes()
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -143,53 +147,57 @@ def test_foreign_types_are_loaded_only_when_named(tmp_path: Path) -> None:
 def test_the_manifest_describes_what_decides_the_bits(tmp_path: Path) -> None:
     ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
     manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
-    assert manifest["fingerprint"]["packages"]["scikit-learn"]
-    assert manifest["partitioner"]
-    assert len(manifest["member_digests"]) == 8
-    assert manifest["classes"]["values"] == list(range(10))
+    assert manifest["environment"]["packages"]["scikit-learn"]
+    assert manifest["model"]["partitioner"]
+    assert manifest["model"]["learner"]["estimator"].endswith("GaussianNB")
+    assert manifest["model"]["classes"]["values"] == list(range(10))
+    assert len(manifest["partitions"]["digests"]) == len(manifest["members"]["digests"]) == 8
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (["classifier"], "Popen"),
-        (["classes"], {"dtype": "|O", "values": [0]}),
-        (["classes"], {"dtype": "<i8", "values": [[0]]}),
-        (["classes", "values"], [0, 1]),
-        (["ensemble", "kind"], "os.system"),
-        (["ensemble", "members"], []),
-        (["ensemble", "members"], [{"constant": 99}] * 8),
-        (["ensemble", "members"], [{"constant": -5}] * 8),
-        (["ensemble", "members"], "abc"),
-        (["partition_sizes"], [1]),
-        (["parameters", "n_partitions"], 9),
-        (["parameters", "random_state"], None),
-        (["partitioner"], {"name": "os.system"}),
-        (["n_features_in"], "64"),
-        (["parameters"], {}),
+        (["model", "classifier"], "Popen"),
+        (["model", "classes"], {"dtype": "|O", "values": [0]}),
+        (["model", "classes"], {"dtype": "<i8", "values": [[0]]}),
+        (["model", "classes", "values"], [0, 1]),
+        (["members", "family"], "os.system"),
+        (["members", "digests"], ["constant:3"] * 8),
+        (["members", "digests"], []),
+        (["members", "blocks"], []),
+        (["members", "blocks"], "abc"),
+        (["partitions", "sizes"], [1]),
+        (["partitions", "sizes"], [-1] * 8),
+        (["model", "parameters", "n_partitions"], 9),
+        (["model", "parameters", "random_state"], None),
+        (["model", "partitioner"], {"name": "os.system"}),
+        (["model", "n_features_in"], "64"),
+        (["model", "parameters"], {}),
+        (["model", "templates"], {}),
+        (["revision"], "0"),
+        (["rows"], []),
     ],
 )
-def test_a_manifest_that_lies_is_refused(path: list[str], value: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("careful", [False, True], ids=["careless", "careful"])
+def test_a_manifest_that_lies_is_refused(
+    path: list[str], value: Any, careful: bool, tmp_path: Path
+) -> None:
+    """Whether or not the liar also corrects the fingerprint."""
     ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
-    file = tmp_path / "model" / "manifest.json"
-    manifest = json.loads(file.read_text())
-    entry = manifest
-    for key in path[:-1]:
-        entry = entry[key]
-    entry[path[-1]] = value
-    file.write_text(json.dumps(manifest))
+    edit_manifest(tmp_path / "model", path, value, careful=careful)
     with pytest.raises(StoreError):
-        load(tmp_path / "model")
+        load(tmp_path / "model").votes(X_test)
 
 
 def test_members_that_are_not_the_ones_that_were_saved_are_refused(tmp_path: Path) -> None:
-    """Files of one model with the manifest of another, digests adjusted."""
+    """Blocks of one model under the manifest of another, which lists them by their right names."""
     ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
     ensemble(GaussianNB()).fit(X, np.roll(y, 1)).save(tmp_path / "other")
-    manifests = [tmp_path / name / "manifest.json" for name in ("model", "other")]
-    mine, other = (json.loads(file.read_text()) for file in manifests)
-    (tmp_path / "other" / "members.skops").replace(tmp_path / "model" / "members.skops")
-    mine["files"]["members.skops"] = other["files"]["members.skops"]
-    manifests[0].write_text(json.dumps(mine))
-    with pytest.raises(StoreError, match="member"):
-        load(tmp_path / "model")
+    other = json.loads((tmp_path / "other" / "manifest.json").read_text())
+    for entry in other["members"]["blocks"]:
+        source = tmp_path / "other" / "objects" / entry["name"]
+        source.replace(tmp_path / "model" / "objects" / entry["name"])
+    blocks = other["members"]["blocks"]
+    edit_manifest(tmp_path / "model", ["members", "blocks"], blocks, careful=True)
+    with pytest.raises(StoreError, match="another item"):
+        load(tmp_path / "model").votes(X_test)

@@ -56,8 +56,9 @@ def check_folder(path: Path) -> None:
 
 def check_model_path(path: Path) -> None:
     """Raise now if a model could not be saved to `path`, or would replace something else."""
-    if path.exists() and not (path / "manifest.json").is_file():
-        raise StoreError(f"{path} exists and is not a poisonproof model. Choose another --out.")
+    from poisonproof.store import check_target
+
+    check_target(path)
     _check_writable(_existing_ancestor(path.parent), path)
 
 

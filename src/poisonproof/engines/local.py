@@ -20,7 +20,7 @@ from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress
 
-__all__ = ["fit_one", "train"]
+__all__ = ["fit_one", "fit_stream", "train"]
 
 
 def train(
@@ -57,7 +57,7 @@ def train(
     progress.start(len(which), "Training")
     members: list[Member] = []
     try:
-        for member in _fit_stream(learner, data, which, n_classes, seed, n_jobs):
+        for member in fit_stream(learner, data, which, n_classes, seed, n_jobs):
             members.append(member)
             progress.advance()
     finally:
@@ -86,7 +86,7 @@ def fit_one(learner: Learner, partition: Partition, n_classes: int, seed: int) -
         return AbstainingMember(f"{type(error).__name__}: {error}")
 
 
-def _fit_stream(
+def fit_stream(
     learner: Learner,
     data: PartitionedData,
     which: Sequence[int],
@@ -94,6 +94,7 @@ def _fit_stream(
     seed: int,
     n_jobs: int | None,
 ) -> Iterator[Member]:
+    """Yield the members of the partitions `which`, in this order, as they are finished."""
     workers = effective_n_jobs(n_jobs)
     if workers == 1:
         with threadpool_limits(limits=1), restored_streams():

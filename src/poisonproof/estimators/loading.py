@@ -1,8 +1,9 @@
-"""Loading a classifier from a model directory."""
+"""Loading a classifier from a model directory or archive."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,15 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.estimators.aggregation import PartitionAggregation
+from poisonproof.estimators.description import PLAIN_PARAMETERS, templates_of
 from poisonproof.estimators.dpa import DPAClassifier
-from poisonproof.estimators.saving import PLAIN_PARAMETERS
 from poisonproof.estimators.ssdpa import SSDPAClassifier
+from poisonproof.estimators.training_sets import KeptRows
 from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import StoreError
+from poisonproof.learners.digest import state_digest
 from poisonproof.partition import partitioner_from_specification
-from poisonproof.store import decode_ensemble, decode_object, fingerprint, read_model
+from poisonproof.store import (
+    FolderWriter,
+    ModelReader,
+    StoredEnsemble,
+    decode_object,
+    fingerprint,
+)
 
-__all__ = ["load"]
+__all__ = ["load", "rebuild"]
 
 _CLASSIFIERS: dict[str, type[PartitionAggregation]] = {
     kind.__name__: kind for kind in (DPAClassifier, SSDPAClassifier)
@@ -26,88 +35,117 @@ _CLASSIFIERS: dict[str, type[PartitionAggregation]] = {
 
 
 def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
-    """Load a saved classifier. No code in the directory is run.
+    """Load a saved classifier. No code in the store is run.
+
+    The manifest is read and checked now; members are read, and checked against their digests,
+    when they are first asked.
 
     Parameters
     ----------
     path : path
-        A directory written by ``save``.
+        A directory or archive written by ``save`` or ``fit_into``.
     trusted : iterable of str, optional
         Full names of types outside scikit-learn that the model may contain.
 
     Returns
     -------
     DPAClassifier or SSDPAClassifier
-        Fitted; its training rows are not in the directory, so `update` is not available.
+        Fitted. If the store keeps the training rows, `update` finds them there.
 
     Raises
     ------
     StoreError
-        If the directory is damaged, foreign, or holds types that are not trusted.
+        If the store is damaged, foreign, or holds types that are not trusted.
     """
-    manifest, files = read_model(path)
+    reader = ModelReader.open(path)
+    if reader.manifest.pending is not None:
+        reader = _finished(path, reader)
+    return rebuild(reader, trusted)
+
+
+def _finished(path: str | os.PathLike[str], reader: ModelReader) -> ModelReader:
+    """Delete what a killed writer has superseded and left behind, if this process may."""
     try:
-        return _rebuild(manifest, files, tuple(trusted))
+        with FolderWriter(path) as writer:
+            writer.clear()
+            return writer.stored or reader
+    except StoreError as error:
+        warnings.warn(
+            f"{path} still holds files of an earlier version of the model, and they could not be "
+            f"deleted: {error}",
+            UserWarning,
+            stacklevel=3,
+        )
+        return reader
+
+
+def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
+    """Return the classifier that a store describes."""
+    trusted = tuple(trusted)
+    called = reader.place.called(reader.manifest.templates.name)
+    templates = decode_object(reader.templates(), called, trusted)
+    try:
+        return _classifier(reader, templates, trusted)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, StoreError):
             raise
-        raise StoreError(f"{path} is damaged: {type(error).__name__}: {error}.") from error
+        raise StoreError(
+            f"{reader.place.path} is damaged: {type(error).__name__}: {str(error)[:200]}."
+        ) from error
 
 
-def _rebuild(manifest: dict[str, Any], files: dict[str, bytes], trusted: tuple[str, ...]) -> Any:
-    templates = decode_object(files["templates.skops"], "templates.skops", trusted)
-    kind = _CLASSIFIERS[manifest["classifier"]]
-    classes = decode_classes(manifest["classes"])
-    partitioner = partitioner_from_specification(manifest["partitioner"])
-    plain = {name: manifest["parameters"][name] for name in PLAIN_PARAMETERS}
+def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -> Any:
+    manifest, model = reader.manifest, reader.manifest.model
+    kind = _CLASSIFIERS[model["classifier"]]
+    classes = decode_classes(model["classes"])
+    partitioner = partitioner_from_specification(model["partitioner"])
     classifier = kind(
         estimator=templates["estimator"],
         features=templates["features"],
         partitioner=partitioner,
-        classes=classes if manifest["classes_declared"] else None,
-        **plain,
+        classes=classes if model["classes_declared"] else None,
+        **{name: model["parameters"][name] for name in PLAIN_PARAMETERS},
     )
     classifier.classes_ = classes
     classifier.partitioner_ = partitioner
     classifier.features_ = templates["features_"]
-    classifier.n_dropped_ = manifest["n_dropped"]
-    classifier.partition_sizes_ = np.asarray(manifest["partition_sizes"], dtype=np.intp)
-    classifier.partition_digests_ = list(manifest["partition_digests"])
-    if manifest["n_features_in"] is not None:
-        classifier.n_features_in_ = manifest["n_features_in"]
-    if manifest["feature_names_in"] is not None:
-        classifier.feature_names_in_ = np.asarray(manifest["feature_names_in"], dtype=object)
-    if manifest.get("provenance") is not None:
-        classifier.provenance_ = manifest["provenance"]
-    classifier.data_ = None
-    classifier.ensemble_ = decode_ensemble(
-        manifest["ensemble"], files, classes, classifier.random_state, trusted
-    )
+    classifier.context_ = model["context"]
+    classifier.n_dropped_ = manifest.notes["n_dropped"]
+    classifier.partition_sizes_ = np.asarray(manifest.partition_sizes, dtype=np.intp)
+    classifier.partition_digests_ = list(manifest.partition_digests)
+    if model["n_features_in"] is not None:
+        classifier.n_features_in_ = model["n_features_in"]
+    if model["feature_names_in"] is not None:
+        classifier.feature_names_in_ = np.asarray(model["feature_names_in"], dtype=object)
+    if model["provenance"] is not None:
+        classifier.provenance_ = model["provenance"]
+    seed = check_random_state(classifier.random_state)
+    classifier.ensemble_ = StoredEnsemble(reader, classes, seed, trusted)
+    classifier.rows_ = KeptRows(reader) if manifest.keeps_data else None
     classifier.failures_ = classifier.ensemble_.failures()
-    _check_agreement(manifest, classifier)
+    _check_agreement(reader, classifier)
     return classifier
 
 
-def _check_agreement(manifest: dict[str, Any], classifier: PartitionAggregation) -> None:
+def _check_agreement(reader: ModelReader, classifier: PartitionAggregation) -> None:
     """Raise `StoreError` if the parts of a model are not parts of one model."""
-    check_random_state(classifier.random_state)
+    manifest, model = reader.manifest, reader.manifest.model
     sizes = {
         "n_partitions": classifier.n_partitions,
         "the partitioner": classifier.partitioner_.n_partitions,
-        "partition_sizes": len(classifier.partition_sizes_),
-        "partition_digests": len(classifier.partition_digests_),
-        "member_digests": len(manifest["member_digests"]),
-        "the ensemble": len(classifier.ensemble_),
+        "members": manifest.k,
     }
     if len(set(sizes.values())) != 1:
         raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
-    if type(manifest["n_features_in"]) not in (int, type(None)):
-        raise StoreError(f"n_features_in must be a number, got {manifest['n_features_in']!r}.")
-    if manifest["fingerprint"]["packages"] != fingerprint()["packages"]:
+    if type(model["n_features_in"]) not in (int, type(None)):
+        raise StoreError(f"n_features_in must be a number, got {model['n_features_in']!r}.")
+    if manifest.environment["packages"] != fingerprint()["packages"]:
         return  # digests cover the state as the library that made it wrote it
-    for index, digest in enumerate(classifier.ensemble_.digests()):
-        if digest != manifest["member_digests"][index]:
-            raise StoreError(f"member {index} is not the member that was saved.")
+    for name, value in templates_of(classifier).items():
+        if state_digest(value) != model["templates"][name]:
+            raise StoreError(
+                f"{reader.place.called(manifest.templates.name)}: {name} is not what was saved."
+            )
 
 
 def decode_classes(entry: dict[str, Any]) -> NDArray[Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
-__all__ = ["Rows", "concatenate_samples", "find_rows"]
+__all__ = ["Rows", "find_rows", "missing_rows"]
 
 
 class Rows(NamedTuple):
@@ -35,8 +34,10 @@ class Rows(NamedTuple):
         )
 
 
-def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.intp]:
-    """Return one position in `keys` for every wanted key, no position twice.
+def find_rows(
+    keys: NDArray[np.void], wanted: NDArray[np.void]
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Find one position in `keys` for every wanted key, no position twice.
 
     Repeated rows count as often as they occur: asking for a row twice takes two copies.
 
@@ -45,11 +46,15 @@ def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.in
     keys, wanted : ndarray of fixed-width bytes, shape (m,) and (r,)
         What identifies a row: sample, label and weight.
 
-    Raises
-    ------
-    InvalidRowsError
-        If a wanted row is not there, or not often enough.
+    Returns
+    -------
+    positions : ndarray
+        Where the rows that are there stand.
+    missing : ndarray of bool, shape (r,)
+        Which rows are not there, or not often enough.
     """
+    if len(keys) == 0:
+        return np.empty(0, dtype=np.intp), np.ones(len(wanted), dtype=np.bool_)
     order = np.argsort(keys, kind="stable")
     sorted_keys = keys[order]
     wanted_order = np.argsort(wanted, kind="stable")
@@ -57,25 +62,15 @@ def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.in
     repeats = np.arange(len(wanted)) - np.searchsorted(sorted_wanted, sorted_wanted)
     position = np.searchsorted(sorted_keys, sorted_wanted) + repeats
     inside = np.minimum(position, len(keys) - 1)
-    missing = (position >= len(keys)) | (sorted_keys[inside] != sorted_wanted)
-    if missing.any():
-        row = int(wanted_order[missing].min())
-        raise InvalidRowsError(
-            f"row {row} of `remove` is not in the training set (or not as often as it is to be "
-            f"removed); {int(missing.sum())} of {len(wanted)} rows were not found. Nothing changed."
-        )
-    return order[position]
+    absent = (position >= len(keys)) | (sorted_keys[inside] != sorted_wanted)
+    missing = np.zeros(len(wanted), dtype=np.bool_)
+    missing[wanted_order] = absent
+    return order[inside[~absent]], missing
 
 
-def concatenate_samples(first: Any, second: Any) -> Any:
-    """Stack two sets of samples of the same kind of container."""
-    if sparse.issparse(first):
-        parts: list[Any] = [first, second]
-        return sparse.vstack(parts, format="csr")
-    if hasattr(first, "columns"):
-        if hasattr(first, "iloc"):
-            import pandas as pd
-
-            return pd.concat([first, second], ignore_index=True)
-        return first.vstack(second)
-    return np.concatenate([np.asarray(first), np.asarray(second)])
+def missing_rows(missing: Sequence[int], n_wanted: int) -> InvalidRowsError:
+    """Return the error that names a row which cannot be removed."""
+    return InvalidRowsError(
+        f"row {min(missing)} of `remove` is not in the training set (or not as often as it is to "
+        f"be removed); {len(missing)} of {n_wanted} rows were not found. Nothing changed."
+    )

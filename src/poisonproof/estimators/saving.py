@@ -1,56 +1,111 @@
-"""Saving a fitted classifier to a model directory."""
+"""Saving a fitted classifier to a model directory or archive."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
+from poisonproof.estimators.description import draft_manifest, names_of, templates_of
+from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.learners.base import Ensemble
+from poisonproof.learners.members import MemberList
+from poisonproof.store import (
+    SHARED_ITEM,
+    Item,
+    Manifest,
+    ModelWriter,
+    StoredEnsemble,
+    encode_members,
+    encode_object,
+    open_writer,
+    shared_of,
+)
 
-from poisonproof.exceptions import StoreError
-from poisonproof.store import encode_ensemble, encode_object, fingerprint, write_model
-
-__all__ = ["PLAIN_PARAMETERS", "save"]
-
-PLAIN_PARAMETERS = ("n_partitions", "invalid_rows", "n_jobs", "random_state", "verbose")
-"""Constructor parameters that are JSON values as they are."""
-
-
-def save(classifier: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted classifier to a directory."""
-    entry, files = encode_ensemble(classifier.ensemble_)
-    templates = {
-        "estimator": classifier.estimator,
-        "features": classifier.features,
-        "features_": classifier.features_,
-    }
-    names = getattr(classifier, "feature_names_in_", None)
-    manifest = {
-        "classifier": type(classifier).__name__,
-        "parameters": {name: getattr(classifier, name) for name in PLAIN_PARAMETERS},
-        "classes_declared": classifier.classes is not None,
-        "classes": encode_classes(classifier.classes_),
-        "partitioner": dict(classifier.partitioner_.specification()),
-        "n_features_in": getattr(classifier, "n_features_in_", None),
-        "feature_names_in": None if names is None else [str(name) for name in names],
-        "n_dropped": classifier.n_dropped_,
-        "partition_sizes": classifier.partition_sizes_.tolist(),
-        "partition_digests": classifier.partition_digests_,
-        "member_digests": classifier.ensemble_.digests(),
-        "ensemble": entry,
-        "fingerprint": fingerprint(),
-        "provenance": getattr(classifier, "provenance_", None),
-    }
-    write_model(path, manifest, {**files, "templates.skops": encode_object(templates)})
+__all__ = ["commit", "draft", "save"]
 
 
-def encode_classes(classes: NDArray[Any]) -> dict[str, Any]:
-    """Return a label set as JSON values.
+def save(classifier: Any, path: str | os.PathLike[str], *, keep_data: bool | None = None) -> None:
+    """Write a fitted classifier; only what is not there yet is written."""
+    with open_writer(path) as writer:
+        _refuse_other_revision(classifier.ensemble_, writer)
+        commit(classifier, writer, keep_data=keep_data)
 
-    >>> import numpy as np
-    >>> encode_classes(np.array(["ham", "spam"]))
-    {'dtype': '<U4', 'values': ['ham', 'spam']}
-    """
-    if classes.dtype.kind not in "biufU":
-        raise StoreError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings.")
-    return {"dtype": classes.dtype.str, "values": classes.tolist()}
+
+def commit(
+    classifier: Any,
+    writer: ModelWriter,
+    *,
+    keep_data: bool | None,
+    pending: dict[str, Any] | None = None,
+) -> Manifest:
+    """Write a classifier through an open writer and return its manifest."""
+    ensemble, rows = classifier.ensemble_, classifier.rows_
+    keep = rows is not None and rows.in_store if keep_data is None else keep_data
+    if keep and rows is None:
+        raise InvalidInputError(
+            "this model was loaded without its training rows, so it cannot keep them. Fit it "
+            "again, or save with keep_data=False."
+        )
+    manifest, shared_item = draft(classifier)
+    return writer.commit(
+        replace(manifest, pending=pending),
+        encode_object(templates_of(classifier)),
+        _member_items(ensemble, classifier.partition_digests_),
+        rows.item if keep else None,
+        shared_item,
+    )
+
+
+def draft(classifier: Any) -> tuple[Manifest, Item | None]:
+    """Return the manifest without blocks, and the arrays that all members share."""
+    ensemble = classifier.ensemble_
+    if isinstance(ensemble, StoredEnsemble):
+        stored, item = ensemble.reader.manifest, ensemble.shared_item()
+        if not ensemble.is_changed:
+            # Whoever trained the members described them; this machine may be another.
+            return replace(stored, model=stored.model | names_of(classifier)), item
+        family, shared, arrays_entry = stored.family, stored.shared, stored.shared_arrays
+    else:
+        arrays_entry = None
+        family, shared, arrays = shared_of(ensemble)
+        item = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None
+    manifest = draft_manifest(
+        classifier,
+        family=family,
+        shared=shared,
+        member_digests=ensemble.digests(),
+        failures=ensemble.failures(),
+    )
+    return replace(manifest, shared_arrays=arrays_entry), item
+
+
+def _member_items(ensemble: Ensemble, digests: list[str]) -> Callable[[int], Item]:
+    """Return a function that encodes one member, and not more than it must."""
+    if isinstance(ensemble, StoredEnsemble):
+        return lambda index: replace(ensemble.item(index), partition=digests[index])
+    if isinstance(ensemble, MemberList):
+        members = ensemble.members
+        return lambda index: encode_members(MemberList([members[index]]), [index], digests)[0]
+
+    @cache
+    def everyone() -> list[Item]:
+        return encode_members(ensemble, range(len(ensemble)), digests)
+
+    return lambda index: everyone()[index]
+
+
+def _refuse_other_revision(ensemble: Ensemble, writer: ModelWriter) -> None:
+    """Raise if the store was changed since this model was read from it."""
+    if not isinstance(ensemble, StoredEnsemble) or writer.stored is None:
+        return
+    read, there = ensemble.reader, writer.stored
+    same = Path(read.place.path).resolve() == Path(there.place.path).resolve()
+    if same and read.manifest.revision != there.manifest.revision:
+        raise StoreError(
+            f"{writer.path} was changed by someone else after it was loaded (revision "
+            f"{read.manifest.revision}, now {there.manifest.revision}). Load it again."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from poisonproof.certificates.threats import TRUSTED_SAMPLES
 from poisonproof.estimators.aggregation import PartitionAggregation
+from poisonproof.estimators.training_sets import TrainingSet
 from poisonproof.learners.streams import isolated_streams, seed_nested
 from poisonproof.partition import PartitionedData, take_canonical
 
@@ -97,6 +99,15 @@ class SSDPAClassifier(PartitionAggregation):
 
     def _assumptions(self) -> tuple[str, ...]:
         return (TRUSTED_SAMPLES,)
+
+    def _features_see_all_rows(self) -> bool:
+        return self.features is not None
+
+    def _context(self, rows: TrainingSet) -> str | None:
+        if self.features is None:
+            return None
+        data = rows.whole()
+        return hashlib.sha256(data.digests[_by_sample(data)].tobytes()).hexdigest()
 
     def _features_depend_on(self, before: PartitionedData, after: PartitionedData) -> bool:
         if self.features is None:

@@ -12,7 +12,6 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_consistent_length, has_fit_parameter
 
-from poisonproof.estimators.rows import Rows, concatenate_samples, find_rows
 from poisonproof.estimators.validation import (
     check_labels,
     check_samples,
@@ -23,9 +22,8 @@ from poisonproof.estimators.validation import (
 )
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
-from poisonproof.partition import PartitionedData, row_keys, sample_digests
 
-__all__ = ["TrainingRows", "check_training_rows", "updated_data"]
+__all__ = ["TrainingRows", "check_training_rows"]
 
 
 @dataclass(frozen=True)
@@ -89,63 +87,6 @@ def check_training_rows(
         known,
         len(good) - len(keep),
     )
-
-
-def updated_data(classifier: Any, data: PartitionedData, add: Any, remove: Any) -> PartitionedData:
-    """Return the training set without the rows of `remove` and with those of `add`."""
-    X, y, weight = data.X, data.y, data.sample_weight
-    digests, assignment = data.digests, data.assignment
-    if remove is not None:
-        gone = _check_update(classifier, data, remove, "remove")
-        keys = row_keys(digests, y, weight)
-        wanted = row_keys(sample_digests(gone.X), gone.y, gone.sample_weight)
-        if classifier.partitioner_.rowwise:
-            # Under GroupHash the same sample and label of another contributor is another row.
-            places = classifier.partitioner_.assign(gone.X, groups=gone.groups)
-            keys, wanted = _placed(keys, assignment), _placed(wanted, places)
-        position = find_rows(keys, wanted)
-        keep = np.delete(np.arange(len(y)), position)
-        X, y, digests, assignment = (
-            _safe_indexing(X, keep),
-            y[keep],
-            digests[keep],
-            assignment[keep],
-        )
-        weight = None if weight is None else weight[keep]
-    if add is not None:
-        new = _check_update(classifier, data, add, "add")
-        new_digests = sample_digests(new.X)
-        X = concatenate_samples(X, new.X)
-        y = np.concatenate([y, new.y])
-        digests = np.concatenate([digests, new_digests])
-        if classifier.partitioner_.rowwise:
-            new_assignment = classifier.partitioner_.assign(new.X, groups=new.groups)
-            assignment = np.concatenate([assignment, new_assignment])
-        weight = None if weight is None else np.concatenate([weight, new.sample_weight])
-    if not classifier.partitioner_.rowwise:
-        assignment = classifier.partitioner_.assign(X)
-    return PartitionedData.build(X, y, assignment, digests, len(data), sample_weight=weight)
-
-
-def _placed(keys: NDArray[np.void], partitions: NDArray[np.int64]) -> NDArray[np.void]:
-    """Add the partition to what identifies a row."""
-    table = np.column_stack(
-        [
-            np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1),
-            partitions.astype(">i8").view(np.uint8).reshape(len(keys), -1),
-        ]
-    )
-    return np.ascontiguousarray(table).view(f"V{table.shape[1]}").ravel()
-
-
-def _check_update(classifier: Any, data: PartitionedData, rows: Any, name: str) -> TrainingRows:
-    parsed = Rows.parse(rows, name)
-    if (parsed.sample_weight is None) != (data.sample_weight is None):
-        had = "without" if data.sample_weight is None else "with"
-        raise InvalidInputError(
-            f"the model was fitted {had} sample_weight, so `{name}` must come {had} it too."
-        )
-    return check_training_rows(classifier, *parsed, classes=classifier.classes_)
 
 
 def _check_weight(

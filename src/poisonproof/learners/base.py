@@ -8,7 +8,7 @@ implement `BatchedLearner`; they owe the same law, bit for bit.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,15 @@ from poisonproof.certificates.counting import ABSTAIN
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress
 
-__all__ = ["ABSTAIN", "ArrayEnsemble", "BatchedLearner", "Ensemble", "Learner", "Member"]
+__all__ = [
+    "ABSTAIN",
+    "ArrayEnsemble",
+    "BatchedLearner",
+    "Ensemble",
+    "Finished",
+    "Learner",
+    "Member",
+]
 
 
 class Member(ABC):
@@ -53,6 +61,11 @@ class Ensemble(ABC):
     def digests(self) -> list[str]:
         """Return one digest per member."""
 
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members."""
+        everyone = self.digests()
+        return [everyone[index] for index in which]
+
     @abstractmethod
     def failures(self) -> dict[int, str]:
         """Return the reason of every member that abstains because its learner raised."""
@@ -60,6 +73,10 @@ class Ensemble(ABC):
     @abstractmethod
     def replaced(self, which: Sequence[int], members: Ensemble) -> Ensemble:
         """Return a copy in which member ``which[j]`` is member j of `members`."""
+
+
+Finished = Callable[[Sequence[int], Ensemble], None]
+"""Told of members as soon as they are trained: their partitions, and an ensemble of as many."""
 
 
 class ArrayEnsemble(Ensemble):
@@ -70,7 +87,12 @@ class ArrayEnsemble(Ensemble):
 
     @abstractmethod
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return JSON values and named arrays from which the same members can be rebuilt."""
+        """Return JSON values and named arrays from which the same members can be rebuilt.
+
+        ``values["members"]`` lists one JSON object per member, and an array named ``"3/weights"``
+        belongs to member 3 alone; all other values and arrays are shared. So a store can keep,
+        replace and forget every member by itself.
+        """
 
 
 class Learner(ABC):

@@ -132,6 +132,10 @@ class MemberList(Ensemble):
         """Return one digest per member."""
         return [member.digest() for member in self.members]
 
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members."""
+        return [self.members[index].digest() for index in which]
+
     def failures(self) -> dict[int, str]:
         """Return why the members without a model abstain."""
         return {

@@ -1,20 +1,36 @@
-"""Models on disk: a manifest and the files it names, never pickle."""
+"""Models on disk: a manifest and the content-addressed files it names, never pickle."""
 
-from poisonproof.store.codecs import (
-    decode_ensemble,
-    decode_object,
-    encode_ensemble,
-    encode_object,
-)
-from poisonproof.store.directory import read_model, write_model
-from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.archive import open_writer
+from poisonproof.store.blocks import Item
+from poisonproof.store.fingerprint import differences, fingerprint
+from poisonproof.store.manifest import Manifest, json_digest
+from poisonproof.store.members import SHARED_ITEM, encode_members, failure_of, shared_of
+from poisonproof.store.objects import decode_object, encode_object
+from poisonproof.store.reading import ModelReader
+from poisonproof.store.rows import decode_rows, encode_rows
+from poisonproof.store.stored import StoredEnsemble
+from poisonproof.store.training import TrainingRun
+from poisonproof.store.writing import FolderWriter, ModelWriter, check_target
 
 __all__ = [
-    "decode_ensemble",
+    "SHARED_ITEM",
+    "FolderWriter",
+    "Item",
+    "Manifest",
+    "ModelReader",
+    "ModelWriter",
+    "StoredEnsemble",
+    "TrainingRun",
+    "check_target",
     "decode_object",
-    "encode_ensemble",
+    "decode_rows",
+    "differences",
+    "encode_members",
     "encode_object",
+    "encode_rows",
+    "failure_of",
     "fingerprint",
-    "read_model",
-    "write_model",
+    "json_digest",
+    "open_writer",
+    "shared_of",
 ]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_info
 
-__all__ = ["fingerprint"]
+__all__ = ["differences", "fingerprint"]
 
+_PARTS = {"numpy.libs", "scipy.libs", "numpy", "scipy"}
 _PACKAGES = ("poisonproof", "numpy", "scipy", "scikit-learn", "torch")
 
 
@@ -26,12 +29,38 @@ def fingerprint() -> dict[str, Any]:
         "machine": platform.machine(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "blas": sorted(
-            " ".join(str(library.get(key)) for key in ("internal_api", "version", "architecture"))
-            for library in threadpool_info()
-            if library["user_api"] == "blas"
+            {
+                " ".join(str(library.get(k)) for k in ("internal_api", "version", "architecture"))
+                for library in threadpool_info()
+                # Others come and go with what a process happens to import.
+                if library["user_api"] == "blas" and _PARTS & set(Path(library["filepath"]).parts)
+            }
         ),
         "instructions": _instructions(),
     }
+
+
+def differences(other: Mapping[str, Any]) -> list[str]:
+    """Name everything in which this machine is not the one that `other` describes.
+
+    >>> differences(fingerprint())
+    []
+    >>> differences({**fingerprint(), "python": "2.7"})[0].startswith("python 2.7 (here ")
+    True
+    """
+    here = fingerprint()
+    found = []
+    for key in sorted({*here, *other} - {"packages", "instructions"}):
+        if here.get(key) != other.get(key):
+            found.append(f"{key} {other.get(key)} (here {here.get(key)})")
+    packages, theirs = here["packages"], other.get("packages") or {}
+    for name in sorted({*packages, *theirs}):
+        if packages.get(name) != theirs.get(name):
+            found.append(f"{name} {theirs.get(name)} (here {packages.get(name)})")
+    missing = sorted(set(other.get("instructions") or ()) ^ set(here["instructions"]))
+    if missing:
+        found.append(f"the instruction set (not on both machines: {', '.join(missing)})")
+    return found
 
 
 def _version(package: str) -> str | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import StoreError
 
-__all__ = ["MemberParts", "check_arrays"]
+__all__ = ["MemberParts"]
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,34 @@ class MemberParts:
                 sha.update(np.ascontiguousarray(array).tobytes())
         return sha.hexdigest()
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name, for `from_arrays`."""
+        return (
+            {"classes": self.classes}
+            | {f"rows.{name}": array for name, array in self.rows.items()}
+            | {f"single.{name}": array for name, array in self.single.items()}
+        )
 
-def check_arrays(like: MemberParts, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise `StoreError` unless the arrays have the names, shapes and types of a stack."""
-    wanted = {f"rows.{name}": array for name, array in like.rows.items()}
-    wanted |= {f"single.{name}": array[np.newaxis] for name, array in like.single.items()}
-    missing = {"offsets", "class_offsets", "classes", *wanted} - set(arrays)
-    if missing:
-        raise StoreError(f"The saved members lack the arrays {sorted(missing)}.")
-    sizes = {"rows": int(arrays["offsets"][-1]), "single": len(arrays["offsets"]) - 1}
-    for name, array in wanted.items():
-        found = arrays[name]
-        shape = (sizes[name.split(".")[0]], *array.shape[1:])
-        if found.shape != shape or found.dtype != array.dtype:
-            raise StoreError(
-                f"The saved array {name} has shape {found.shape} and type {found.dtype}, but "
-                f"{shape} and {array.dtype} belong to these members."
-            )
-    if arrays["class_offsets"][-1] != len(arrays["classes"]):
-        raise StoreError("The saved members' classes are cut off.")
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], like: MemberParts, failure: str | None
+    ) -> MemberParts:
+        """Rebuild a member from a file; `like` has the names, shapes and types it must have."""
+        rows = {name: _checked(arrays, f"rows.{name}", a) for name, a in like.rows.items()}
+        single = {name: _checked(arrays, f"single.{name}", a) for name, a in like.single.items()}
+        if len({len(array) for array in rows.values()}) > 1:
+            sizes = {f"rows.{name}": len(array) for name, array in rows.items()}
+            raise StoreError(f"The saved arrays of a member have different lengths: {sizes}.")
+        return cls(_checked(arrays, "classes", like.classes), rows, single, failure)
+
+
+def _checked(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) -> NDArray[Any]:
+    if name not in arrays:
+        raise StoreError(f"A saved member lacks the array {name}.")
+    found = arrays[name]
+    if found.ndim != like.ndim or found.shape[1:] != like.shape[1:] or found.dtype != like.dtype:
+        raise StoreError(
+            f"The saved array {name} has shape {found.shape} and type {found.dtype}, but "
+            f"{('n', *like.shape[1:])} and {like.dtype} belong to these members."
+        )
+    return found

@@ -24,7 +24,7 @@ from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.features.exact import ExactRows, exact_rows
 from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.closed_form.lifts import lift, sample_matrix
-from poisonproof.learners.closed_form.parts import MemberParts, check_arrays
+from poisonproof.learners.closed_form.parts import MemberParts
 from poisonproof.learners.closed_form.tiles import Tile, cut_tiles
 from poisonproof.progress import Progress
 
@@ -32,6 +32,7 @@ __all__ = ["StackedMembers", "restore_members"]
 
 _LANES = 64
 _WIDEST = 1024
+_TURNED = 256
 _KINDS: dict[str, type[StackedMembers]] = {}
 
 Visit = Callable[[Tile, NDArray[np.float64]], None]
@@ -138,7 +139,10 @@ class StackedMembers(ArrayEnsemble):
             # far, for that member alone.
             with np.errstate(over="ignore", invalid="ignore"):
                 self._score_chunk(asked, lambda tile, scores: tile.vote(scores, answers))
-            votes[start:stop] = answers[:, : stop - start].T
+            # Turned in blocks that fit into the cache.
+            for block in range(0, len(self), _TURNED):
+                here = slice(block, block + _TURNED)
+                votes[start:stop, here] = answers[here, : stop - start].T
 
         self._stream(ask, len(samples), n_jobs, progress)
         return votes
@@ -221,8 +225,12 @@ class StackedMembers(ArrayEnsemble):
 
     def digests(self) -> list[str]:
         """Return one digest per member, over its arrays and the shared settings."""
+        return self.digests_of(range(len(self)))
+
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members."""
         head = json.dumps([self.kind, self.settings], sort_keys=True).encode()
-        return [self.member(index).digest(head) for index in range(len(self))]
+        return [self.member(index).digest(head) for index in which]
 
     def failures(self) -> dict[int, str]:
         """Return the reason of every member that abstains because its fit raised."""
@@ -241,36 +249,32 @@ class StackedMembers(ArrayEnsemble):
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the members as JSON and named arrays, for `restore_members`."""
+        parts = [self.member(index) for index in range(len(self))]
         meta = {
             "kind": self.kind,
             "settings": self.settings,
-            "failures": {str(i): reason for i, reason in self.reasons.items()},
             "max_bytes": self.max_bytes,
+            "members": [{"failure": part.failure} for part in parts],
         }
-        counts = np.array([len(classes) for classes in self.classes], dtype=np.int64)
-        arrays: dict[str, NDArray[Any]] = {
-            "offsets": self.offsets.astype(np.int64),
-            "class_offsets": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            "classes": _joined(list(self.classes), np.empty(0, dtype=np.int16)),
+        return meta, {
+            f"{index}/{name}": array
+            for index, part in enumerate(parts)
+            for name, array in part.arrays().items()
         }
-        arrays |= {f"rows.{name}": array for name, array in self.rows.items()}
-        arrays |= {f"single.{name}": array for name, array in self.single.items()}
-        return meta, arrays
 
     @classmethod
     def restore(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Return the members that `export` described."""
-        check_arrays(cls.like(meta["settings"]), arrays)
-        cuts = arrays["class_offsets"]
-        return cls(
-            settings=dict(meta["settings"]),
-            offsets=arrays["offsets"].astype(np.intp),
-            classes=tuple(arrays["classes"][cuts[i] : cuts[i + 1]] for i in range(len(cuts) - 1)),
-            rows=_named(arrays, "rows."),
-            single=_named(arrays, "single."),
-            reasons={int(i): reason for i, reason in meta["failures"].items()},
-            max_bytes=int(meta["max_bytes"]),
-        )
+        own: list[dict[str, NDArray[Any]]] = [{} for _ in meta["members"]]
+        for key, array in arrays.items():
+            place, _, name = key.partition("/")
+            own[int(place)][name] = array
+        like = cls.like(meta["settings"])
+        parts = [
+            MemberParts.from_arrays(found, like, entry["failure"])
+            for found, entry in zip(own, meta["members"], strict=True)
+        ]
+        return cls.stack(dict(meta["settings"]), parts, int(meta["max_bytes"]))
 
     def with_memory(self, max_bytes: int) -> Self:
         """Return the same members, to be asked within another working memory."""
@@ -291,11 +295,3 @@ def _padded(n: int) -> int:
 
 def _joined(arrays: Sequence[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else empty
-
-
-def _named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }

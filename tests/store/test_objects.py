@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import zipfile
 from typing import Any
@@ -16,50 +15,11 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof.exceptions import StoreError
-from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
-from poisonproof.learners.scikit import ScikitMember
-from poisonproof.store import decode_ensemble, decode_object, encode_ensemble, encode_object
+from poisonproof.store import decode_object, encode_object
 from poisonproof.store.trees import check_trees
 
 RNG = np.random.default_rng(0)
 X, y = RNG.normal(size=(80, 4)), RNG.integers(0, 3, 80)
-CLASSES = np.arange(3)
-
-
-def members() -> MemberList:
-    fitted = DecisionTreeClassifier().fit(X, y)
-    return MemberList(
-        [
-            ScikitMember(fitted, CLASSES, 5, 0),
-            ConstantMember(2),
-            AbstainingMember(),
-            AbstainingMember("ValueError: no"),
-            ScikitMember(GaussianNB().fit(X, y), CLASSES, 5, 4),
-        ]
-    )
-
-
-def test_every_kind_of_member_survives() -> None:
-    ensemble = members()
-    entry, files = encode_ensemble(ensemble)
-    back = decode_ensemble(json.loads(json.dumps(entry)), files, CLASSES, 5)
-    assert back.digests() == ensemble.digests()
-    assert back.failures() == ensemble.failures()
-
-
-@pytest.mark.parametrize("entry", [None, 3, {}, {"constant": 3}, {"constant": True}, {"fitted": 1}])
-def test_a_damaged_entry_is_named(entry: Any) -> None:
-    manifest, files = encode_ensemble(members())
-    manifest["members"][1] = entry
-    with pytest.raises(StoreError, match="member 1"):
-        decode_ensemble(manifest, files, CLASSES, 5)
-
-
-def test_a_member_that_is_not_in_the_file_is_named() -> None:
-    manifest, files = encode_ensemble(members())
-    manifest["members"][1] = {"fitted": True}
-    with pytest.raises(StoreError, match="member 1"):
-        decode_ensemble(manifest, files, CLASSES, 5)
 
 
 def test_a_pickle_is_not_loaded() -> None:
@@ -96,6 +56,14 @@ def test_a_truncated_archive_is_refused() -> None:
     data = encode_object(GaussianNB().fit(X, y))
     with pytest.raises(StoreError, match="cannot be decoded"):
         decode_object(data[: len(data) // 2], "members.skops")
+
+
+def test_an_archive_that_unpacks_to_more_than_it_is_is_refused() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("schema.json", b"0" * 10**8)
+    with pytest.raises(StoreError, match="compressed"):
+        decode_object(packed.getvalue(), "members.skops")
 
 
 def damaged_tree(**columns: int) -> DecisionTreeClassifier:

@@ -1,0 +1,121 @@
+"""A fitted classifier as the manifest describes it, and the law its members obey."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import StoreError
+from poisonproof.learners.digest import state_digest
+from poisonproof.store import Manifest, fingerprint, json_digest
+
+__all__ = [
+    "PLAIN_PARAMETERS",
+    "describe",
+    "draft_manifest",
+    "member_law",
+    "names_of",
+    "templates_of",
+]
+
+PLAIN_PARAMETERS = ("n_partitions", "invalid_rows", "random_state")
+"""Constructor parameters that are JSON values as they are and that decide something."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def templates_of(classifier: Any) -> dict[str, Any]:
+    """Return the objects that a model holds besides its members."""
+    return {
+        "estimator": classifier.estimator,
+        "features": classifier.features,
+        "features_": classifier.features_,
+    }
+
+
+def describe(classifier: Any) -> dict[str, Any]:
+    """Return what decides a vote or a certificate, as JSON values."""
+    return {
+        "classifier": type(classifier).__name__,
+        "parameters": {name: getattr(classifier, name) for name in PLAIN_PARAMETERS},
+        "classes_declared": classifier.classes is not None,
+        "classes": encode_classes(classifier.classes_),
+        "partitioner": _plain(classifier.partitioner_.specification()),
+        "learner": _plain(classifier._learner().specification()),
+        "templates": {name: state_digest(v) for name, v in templates_of(classifier).items()},
+        "context": classifier.context_,
+        **names_of(classifier),
+    }
+
+
+def names_of(classifier: Any) -> dict[str, Any]:
+    """Return what is known about the columns and where they come from, as JSON values."""
+    names = getattr(classifier, "feature_names_in_", None)
+    return {
+        "n_features_in": getattr(classifier, "n_features_in_", None),
+        "feature_names_in": None if names is None else [str(name) for name in names],
+        "provenance": _plain(getattr(classifier, "provenance_", None)),
+    }
+
+
+def member_law(classifier: Any) -> str:
+    """Return a digest of everything besides its partition that a member is a function of.
+
+    That is the learner, the label set, the seed, the feature map, the software and the processor;
+    and, where features are learned from all samples, the samples.
+    """
+    return json_digest(
+        {
+            "learner": _plain(classifier._learner().specification()),
+            "classes": encode_classes(classifier.classes_),
+            "seed": classifier.random_state,
+            "features": state_digest(classifier.features_),
+            "context": classifier.context_,
+            "environment": fingerprint(),
+        }
+    )
+
+
+def draft_manifest(
+    classifier: Any,
+    *,
+    family: str,
+    shared: Mapping[str, Any],
+    member_digests: Sequence[str],
+    failures: Mapping[int, str],
+) -> Manifest:
+    """Return the manifest of a classifier, without the blocks its parts will lie in."""
+    return Manifest(
+        model=describe(classifier),
+        environment=fingerprint(),
+        law=member_law(classifier),
+        partition_sizes=[int(size) for size in classifier.partition_sizes_],
+        partition_digests=list(classifier.partition_digests_),
+        family=family,
+        shared=dict(shared),
+        member_digests=list(member_digests),
+        failures={int(i): _ADDRESS.sub("", text) for i, text in failures.items()},
+        notes={"n_dropped": int(classifier.n_dropped_)},
+    )
+
+
+def encode_classes(classes: NDArray[Any]) -> dict[str, Any]:
+    """Return a label set as JSON values.
+
+    >>> import numpy as np
+    >>> encode_classes(np.array(["ham", "spam"]))
+    {'dtype': '<U4', 'values': ['ham', 'spam']}
+    """
+    if classes.dtype.kind not in "biufU":
+        raise StoreError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings.")
+    return {"dtype": classes.dtype.str, "values": classes.tolist()}
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values without what only identifies an object in memory."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return json.loads(_ADDRESS.sub("", text))

@@ -1,0 +1,134 @@
+"""Training and updating straight into a store, so that nothing finished is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from poisonproof.estimators.changes import plan_update
+from poisonproof.estimators.description import draft_manifest, member_law, templates_of
+from poisonproof.estimators.loading import rebuild
+from poisonproof.estimators.receipts import Receipt
+from poisonproof.estimators.saving import commit, draft
+from poisonproof.estimators.training_sets import HeldRows, KeptRows
+from poisonproof.estimators.updating import apply_change, request_digest
+from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.partition import PartitionedData
+from poisonproof.store import (
+    FolderWriter,
+    Item,
+    ModelReader,
+    StoredEnsemble,
+    TrainingRun,
+    encode_object,
+    failure_of,
+)
+
+__all__ = ["train_into", "update_model"]
+
+
+def train_into(
+    classifier: Any, path: str | os.PathLike[str], data: PartitionedData, *, keep_data: bool
+) -> None:
+    """Train what the store does not hold yet, then make the store a model.
+
+    Parameters
+    ----------
+    classifier : PartitionAggregation
+        Ready to train: classes, partitioner and features are set.
+    path : path
+        The model directory.
+    data : PartitionedData
+        The training set.
+    keep_data : bool
+        Whether to keep the rows.
+    """
+    if str(path).lower().endswith(".zip"):
+        raise InvalidInputError(
+            "members cannot be written into an archive as they finish. Train into a directory, or "
+            "fit and then save to the archive."
+        )
+    with FolderWriter(path) as writer:
+        run = TrainingRun(writer, member_law(classifier), classifier.partition_digests_)
+        try:
+            if run.missing or run.family is None:
+                classifier._train_portions(data, run.missing, run.add)
+            items = [run.item(index) for index in range(len(data))]
+            rows = HeldRows(data)
+            manifest = draft_manifest(
+                classifier,
+                family=str(run.family),
+                shared=run.shared,
+                member_digests=[item.digest for item in items],
+                failures=_failures(items),
+            )
+            writer.commit(
+                manifest,
+                encode_object(templates_of(classifier)),
+                items.__getitem__,
+                rows.item if keep_data else None,
+                run.shared_arrays,
+            )
+        finally:
+            run.close()
+    reader = ModelReader.open(path)
+    classifier.ensemble_ = StoredEnsemble(reader, classifier.classes_, classifier.random_state)
+    classifier.rows_ = KeptRows(reader) if keep_data else rows
+
+
+def update_model(
+    path: str | os.PathLike[str],
+    add: Any = None,
+    remove: Any = None,
+    data: Any = None,
+    *,
+    trusted: Iterable[str] = (),
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> Receipt:
+    """Update a model directory in place; killed at any moment, the same call finishes the work.
+
+    Parameters
+    ----------
+    path : path
+        A model directory.
+    add, remove, data
+        As in ``DPAClassifier.update``.
+    trusted : iterable of str
+        As in `load`.
+    n_jobs, verbose : int
+        As in ``DPAClassifier``.
+
+    Returns
+    -------
+    Receipt
+        What was done. If the same update was written before and only its superseded files were
+        left, they are deleted now and the receipt is the one of that update.
+    """
+    with FolderWriter(path) as writer:
+        if writer.stored is None:
+            ModelReader.open(path)  # says what is wrong with it
+            raise StoreError(f"{path} is not a poisonproof model.")
+        pending = writer.stored.manifest.pending or {}
+        writer.clear()
+        classifier = rebuild(writer.stored, trusted)
+        classifier.set_params(n_jobs=n_jobs, verbose=verbose)
+        if pending.get("request") == request_digest(classifier, add, remove):
+            return Receipt.from_json(pending["receipt"])
+        change = plan_update(classifier, add, remove, data)
+        receipt = replace(
+            apply_change(classifier, change, writer),
+            fingerprint_before=writer.stored.manifest.fingerprint,
+            fingerprint_after=draft(classifier)[0].fingerprint,
+        )
+        request = request_digest(classifier, add, remove)
+        record = {"request": request, "receipt": receipt.to_json()}
+        commit(classifier, writer, keep_data=None, pending=record)
+    return receipt
+
+
+def _failures(items: Sequence[Item]) -> dict[int, str]:
+    found = {item.index: failure_of(item) for item in items}
+    return {index: reason for index, reason in found.items() if reason is not None}

@@ -1,0 +1,88 @@
+"""scikit-learn objects as bytes, through skops and a fixed list of trusted types: never pickle."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from poisonproof import features
+from poisonproof.exceptions import StoreError
+from poisonproof.learners import closed_form
+from poisonproof.store.tensors import Buffer
+from poisonproof.store.trees import check_trees
+
+__all__ = ["decode_object", "encode_object"]
+
+TRUSTED = (
+    "sklearn.tree._tree.Tree",
+    "sklearn.neighbors._kd_tree.KDTree",
+    "sklearn.neighbors._ball_tree.BallTree",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.metrics._dist_metrics.ManhattanDistance64",
+    "sklearn.metrics._dist_metrics.ChebyshevDistance64",
+    "poisonproof.engines.torch.learner.TorchLearner",
+)
+"""Types that skops does not trust and that are checked here after loading (see `check_trees`)."""
+
+
+@cache
+def _known(trusted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the types that may be built: the list above, this library's own, and `trusted`.
+
+    The state of this library's learners and feature maps is parameters; building one from a file
+    runs nothing but their own code.
+    """
+    public = [
+        getattr(module, name) for module in (closed_form, features) for name in module.__all__
+    ]
+    own = {f"{kind.__module__}.{kind.__qualname__}" for kind in public if isinstance(kind, type)}
+    return tuple(sorted({*TRUSTED, *own, *trusted}))
+
+
+def encode_object(value: Any) -> bytes:
+    """Encode a scikit-learn object, fitted or not."""
+    import skops.io
+
+    data: bytes = skops.io.dumps(value)
+    return data
+
+
+def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
+    """Decode what `encode_object` wrote; types outside scikit-learn and `trusted` are refused."""
+    import skops.io
+    from skops.io.exceptions import UntrustedTypesFoundException
+
+    known = _known(tuple(trusted))
+    content = bytes(data)
+    _check_archive(content, name)
+    try:
+        value = skops.io.loads(content, trusted=list(known))
+    except UntrustedTypesFoundException as error:
+        strange = sorted(set(skops.io.get_untrusted_types(data=content)) - set(known))
+        raise StoreError(
+            f"{name} holds types that poisonproof does not load by itself: {strange}. If you "
+            "trust where the model comes from, name them: load(path, trusted=[...])."
+        ) from error
+    except Exception as error:
+        raise _undecodable(name, error) from error
+    check_trees(value, name)
+    return value
+
+
+def _check_archive(content: bytes, name: str) -> None:
+    """Refuse an archive that would unpack to more than it is."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = archive.infolist()
+    except Exception as error:
+        raise _undecodable(name, error) from error
+    packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+    if packed or sum(entry.file_size for entry in entries) > len(content):
+        raise StoreError(f"{name} cannot be decoded: its parts are compressed or overlap.")
+
+
+def _undecodable(name: str, error: Exception) -> StoreError:
+    return StoreError(f"{name} cannot be decoded: {type(error).__name__}: {str(error)[:200]}.")

@@ -1,0 +1,133 @@
+"""Where the files of a model are read from: a directory, or one zip archive."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zipfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from poisonproof.exceptions import StoreError
+from poisonproof.store.blocks import BLOCK_BYTES, is_content_name
+from poisonproof.store.manifest import MANIFEST
+from poisonproof.store.tensors import Buffer
+
+__all__ = ["OBJECTS", "Place", "open_place"]
+
+OBJECTS = "objects"
+_LARGEST_MANIFEST = 2**31
+
+
+class Place(ABC):
+    """Files by name: the manifest, and objects named by their content."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @abstractmethod
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+
+    @abstractmethod
+    def read(self, name: str, n_bytes: int) -> Buffer:
+        """Return the object `name`, which must have `n_bytes` bytes; large ones are mapped."""
+
+    def called(self, name: str) -> str:
+        """Return what to call an object in a message."""
+        return f"{self.path / OBJECTS / name}"
+
+
+class Folder(Place):
+    """A model directory."""
+
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+        path = self.path / MANIFEST
+        if path.is_symlink() or not path.is_file():
+            raise StoreError(f"{self.path} is not a poisonproof model: it has no {MANIFEST}.")
+        if path.stat().st_size > _LARGEST_MANIFEST:
+            raise StoreError(f"{path} is too large to be a manifest.")
+        return path.read_bytes()
+
+    def read(self, name: str, n_bytes: int) -> Buffer:
+        """Read or map a file, without following links."""
+        path = self.path / OBJECTS / name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor).st_size
+            if found != n_bytes:
+                raise StoreError(
+                    f"{path} is damaged: it has {found} bytes, the manifest says {n_bytes}."
+                )
+            return _mapped(file.fileno()) if n_bytes >= BLOCK_BYTES else file.read()
+
+
+class Archive(Place):
+    """A model in one zip file, whose entries are not compressed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+            with path.open("rb") as file:
+                self._data = memoryview(_mapped(file.fileno()))
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise StoreError(f"{path} is not a poisonproof model: {error}.") from error
+        self._places = {entry.filename: self._place(entry) for entry in entries}
+        if len(self._places) != len(entries):
+            raise StoreError(f"{path} holds two files of the same name.")
+
+    def _place(self, entry: zipfile.ZipInfo) -> tuple[int, int]:
+        """Return where an entry's bytes lie; nothing is ever unpacked, so nothing can swell."""
+        name = entry.filename
+        folder, _, base = name.rpartition("/")
+        if name != MANIFEST and (folder != OBJECTS or not is_content_name(base)):
+            raise StoreError(f"{self.path} holds {name[:80]!r}, which is not a file of a model.")
+        if (
+            entry.compress_type != zipfile.ZIP_STORED
+            or entry.compress_size != entry.file_size
+            or entry.flag_bits & 0x1
+        ):
+            raise StoreError(
+                f"{self.path}: {name} is compressed or encrypted; a model's files are stored as "
+                "they are."
+            )
+        head = self._data[entry.header_offset : entry.header_offset + 30]
+        if len(head) < 30 or bytes(head[:4]) != b"PK\x03\x04":
+            raise StoreError(f"{self.path} is damaged: {name} is not where the archive says.")
+        extra = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        start = entry.header_offset + 30 + extra
+        if start + entry.file_size > len(self._data):
+            raise StoreError(f"{self.path} is damaged: {name} reaches beyond its end.")
+        return start, entry.file_size
+
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+        if MANIFEST not in self._places:
+            raise StoreError(f"{self.path} is not a poisonproof model: it has no {MANIFEST}.")
+        start, size = self._places[MANIFEST]
+        return bytes(self._data[start : start + size])
+
+    def read(self, name: str, n_bytes: int) -> Buffer:
+        """Return a part of the mapped archive."""
+        start, size = self._places.get(f"{OBJECTS}/{name}", (0, -1))
+        if size != n_bytes:
+            what = "is missing" if size < 0 else f"has {size} bytes, the manifest says {n_bytes}"
+            raise StoreError(f"{self.called(name)} {what}.")
+        return self._data[start : start + size]
+
+
+def _mapped(descriptor: int) -> memoryview:
+    """Map a file privately: arrays on it are writable, and no write reaches the file."""
+    return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY))
+
+
+def open_place(path: str | os.PathLike[str]) -> Place:
+    """Return the directory or archive at `path`."""
+    where = Path(path)
+    return Archive(where) if where.is_file() else Folder(where)
