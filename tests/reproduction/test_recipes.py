@@ -33,7 +33,7 @@ def test_all_sixteen_dpa_rows_are_there():
     assert all(recipe.id == name for name, recipe in recipes.items())
 
 
-@pytest.mark.parametrize("data", ["mnist"])
+@pytest.mark.parametrize("data", ["mnist", "cifar10", "gtsrb"])
 def test_every_ss_dpa_row_is_there_with_sorted_hashed_and_one_seed_partitions(data):
     rows = [r for r in load_recipes().values() if r.method == "ss-dpa" and r.data.name == data]
     by_table = {

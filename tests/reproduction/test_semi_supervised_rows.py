@@ -13,8 +13,10 @@ from poisonproof.pretraining import PretrainSpec, train_features
 from poisonproof.reproduction import (
     Options,
     certify_result,
+    data_from_pack,
     evaluate,
     load_recipes,
+    make_partitions,
     read_result,
     run_row,
     write_pack,
@@ -168,3 +170,36 @@ def test_features_are_trained_resumed_and_shown_from_the_command_line(tmp_path, 
 def test_bad_input_is_one_line_and_code_2(words, message, capsys):
     assert run(words) == 2
     assert message in capsys.readouterr().err
+
+
+def test_linear_members_stand_on_the_features_of_images(recipe, features, tmp_path):
+    linear = {
+        "kind": "torch",
+        "network": "linear",
+        "epochs": 60,
+        "batch_size": 16,
+        "learning_rate": 0.01,
+        "normalize": "partition",
+        "seed_rule": "partition",
+    }
+    heads = dataclasses.replace(recipe, learner=linear)
+    result = run_row(heads, make_data(), tmp_path, Options(device="cpu", features=features))
+    assert result.law["specification"]["input_shape"] == [192 * 2 * 2]
+    assert result.threat == "label_flip"
+    assert evaluate(result).clean > 50
+
+
+def test_resized_images_need_the_order_of_the_published_ones(recipe, tmp_path):
+    data = make_data()
+    resized = dataclasses.replace(
+        recipe, data=dataclasses.replace(recipe.data, resized=True), features=""
+    )
+    with pytest.raises(InvalidInputError, match="Import or pack the dataset again"):
+        make_partitions(resized, data)
+    ranks = np.arange(240)[::-1].copy()
+    ordered = dataclasses.replace(data, ranks=ranks)
+    write_pack(ordered, tmp_path)
+    back = data_from_pack(tmp_path)
+    assert back.digest == data.digest
+    _, parts = make_partitions(resized, back)
+    assert np.array_equal(parts.sizes, np.full(K, 20))

@@ -27,7 +27,7 @@ class RotNet:
         The law.
     """
 
-    purposes: tuple[Purpose, ...] = (Purpose.CROP,)
+    purposes: tuple[int, ...] = (Purpose.CROP,)
     metric = "rotations told"
 
     def __init__(self, spec: PretrainSpec) -> None:
@@ -39,7 +39,7 @@ class RotNet:
         self.layers = list(built)
         self.pixels = Pixels(spec.mean, spec.std)
 
-    def views(self, images: Tensor, draw: dict[Purpose, Tensor]) -> Tensor:
+    def views(self, images: Tensor, draw: dict[int, Tensor]) -> Tensor:
         """Return cropped images in all four rotations, normalised, shape (4 n, C, H, W).
 
         Parameters
@@ -56,7 +56,7 @@ class RotNet:
         x = self.pixels.normalised(x[0])
         return torch.cat([torch.rot90(x, turns, (2, 3)) for turns in range(4)])
 
-    def loss(self, images: Tensor, draw: dict[Purpose, Tensor]) -> tuple[Tensor, Tensor]:
+    def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Return cross-entropy over the four rotations, and the share told correctly."""
         x = self.views(images, draw)
         x = run_layers(self.layers[:-3], x, self.dtype, train=True)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from poisonproof.learners.torch.streams import Purpose
 from poisonproof.pretraining.flat import FlatWeights
 from poisonproof.pretraining.tasks import Task
 
@@ -51,7 +50,7 @@ class Stepper:
         if device.type == "cuda":
             self._work = self._recorded()
 
-    def run(self, rows: Tensor, draw: dict[Purpose, Tensor], rate: Tensor) -> None:
+    def run(self, rows: Tensor, draw: dict[int, Tensor], rate: Tensor) -> None:
         """Take one step; loss and share are added to `totals`."""
         self.rows.copy_(rows)
         for purpose, words in draw.items():

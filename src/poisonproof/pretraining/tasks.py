@@ -6,9 +6,9 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from poisonproof.learners.torch.streams import Purpose
 from poisonproof.pretraining.layers import Pixels
 from poisonproof.pretraining.rotnet import RotNet
+from poisonproof.pretraining.simclr import SimCLR
 from poisonproof.pretraining.specification import PretrainSpec
 
 __all__ = ["Task", "make_task"]
@@ -20,10 +20,10 @@ class Task(Protocol):
     spec: PretrainSpec
     module: nn.Module
     pixels: Pixels
-    purposes: tuple[Purpose, ...]
+    purposes: tuple[int, ...]
     metric: str
 
-    def loss(self, images: Tensor, draw: dict[Purpose, Tensor]) -> tuple[Tensor, Tensor]:
+    def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the loss of a batch, and a share that tells how well the task is done."""
 
     def features(self, x: Tensor) -> Tensor:
@@ -32,4 +32,4 @@ class Task(Protocol):
 
 def make_task(spec: PretrainSpec) -> Task:
     """Return the task of a specification; its weights mean nothing yet."""
-    return RotNet(spec)
+    return RotNet(spec) if spec.method == "rotnet" else SimCLR(spec)

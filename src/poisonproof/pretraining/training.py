@@ -186,7 +186,7 @@ class _Run:
         speed = self.steps * self.width / (time.perf_counter() - began)
         return EpochReport(epoch + 1, loss, share, speed)
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, dict[Purpose, Tensor]]]:
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, dict[int, Tensor]]]:
         """Yield rows and words of every step; what is left of the shuffled rows sits out."""
         place = torch.arange(len(self.images), device=self.device)
         order = torch.sort(self.stream.words(Purpose.SHUFFLE, epoch, place)[0, :, 0], stable=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import PartitionedData
@@ -20,20 +23,20 @@ if TYPE_CHECKING:
     Learner = TorchLearner | TailLearner
     Spec = TorchSpec | TailSpec
 
-__all__ = ["features_of", "law_of", "make_learner", "resolve"]
+__all__ = ["features_of", "law_of", "make_learner", "member_samples", "resolve"]
 
-_METHODS = {"torch": "dpa", "tail": "ss-dpa"}
-"""Kinds of learners, and the method whose rows they make."""
+_KINDS = {"dpa": ("torch",), "ss-dpa": ("tail", "torch")}
+"""Methods, and the kinds of learners that make their rows."""
 
 
 def make_learner(recipe: Recipe, device: str, frozen: FrozenNetwork | None = None) -> Learner:
     """Return the learner of a recipe for one device, on `frozen` features if it shares some."""
     options = dict(recipe.learner)
     kind = options.pop("kind", None)
-    if recipe.method != _METHODS.get(str(kind)):
+    if kind not in _KINDS.get(recipe.method, ()):
         raise InvalidInputError(
             f"{recipe.id}: rows of method 'dpa' with learners of kind 'torch' can be made, and "
-            f"'ss-dpa' with 'tail'; got {recipe.method!r} with {kind!r}."
+            f"'ss-dpa' with 'tail' or 'torch'; got {recipe.method!r} with {kind!r}."
         )
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
     try:
@@ -86,11 +89,23 @@ def features_of(
     return frozen
 
 
-def resolve(learner: Learner, data: RowData) -> Spec:
-    """Return the full specification of a learner for some data."""
+def resolve(learner: Learner, samples: NDArray[Any], n_classes: int) -> Spec:
+    """Return the full specification of a learner for some samples."""
     from poisonproof.engines.torch.rows import input_shape
 
-    return learner.resolve(input_shape(data.x_train, learner.image_shape), data.n_classes)
+    return learner.resolve(input_shape(samples, learner.image_shape), n_classes)
+
+
+def member_samples(
+    recipe: Recipe, data: RowData, parts: PartitionedData, frozen: FrozenNetwork | None
+) -> tuple[PartitionedData, NDArray[Any]]:
+    """Return what members are trained on and asked: images, or features where those are frozen.
+
+    Members of kind ``"tail"`` take images, because they change them before the frozen part.
+    """
+    if frozen is None or recipe.learner["kind"] == "tail":
+        return parts, data.x_test
+    return replace(parts, X=frozen.transform(data.x_train)), frozen.transform(data.x_test)
 
 
 def law_of(
@@ -102,8 +117,9 @@ def law_of(
 ) -> dict[str, Any]:
     """Return everything that the bits of a row's members depend on, as JSON values."""
     from poisonproof.engines.torch.device import fingerprint, require_device
+    from poisonproof.learners.torch import TorchSpec
 
-    machine: Any = spec if frozen is None else spec.schedule
+    machine = spec if isinstance(spec, TorchSpec) else spec.schedule
     require_device(machine)  # the fingerprint of a machine without it would mean nothing
     listed = "\n".join(parts.partition_digests())
     law = {

@@ -106,6 +106,7 @@ def data_from_pack(folder: Path) -> RowData:
                 "x": np.empty(shape, np.uint8),
                 "y": np.empty(shape[0], np.int64),
                 "sums": np.empty(shape[0], np.int64),
+                "ranks": np.full(shape[0], -1, np.int64),
             }
             for split, shape in shapes.items()
         }
@@ -122,6 +123,7 @@ def data_from_pack(folder: Path) -> RowData:
             arrays["test"]["x"],
             arrays["test"]["y"],
             arrays["train"]["sums"],
+            None if (ranks := arrays["train"]["ranks"]).min() < 0 else ranks,
         )
         expected = manifest["digest"]
     except (KeyError, TypeError, IndexError) as error:
@@ -143,10 +145,12 @@ def _pieces(data: RowData, largest: int) -> Iterator[tuple[str, int, int]]:
 def _arrays(data: RowData, split: str, rows: slice) -> dict[str, NDArray[Any]]:
     if split == "test":
         return {"x": encode_pixels(data.x_test[rows]), "y": data.y_test[rows]}
+    ranks = {} if data.ranks is None else {"ranks": data.ranks[rows]}
     return {
         "x": encode_pixels(data.x_train[rows]),
         "y": data.y_train[rows],
         "sums": data.sums[rows],
+        **ranks,
     }
 
 

@@ -48,6 +48,8 @@ class DataFacts:
         `RowData.digest` of the published files.
     figure : str
         Number of the paper's figure of the rows of table 1; empty if there is none.
+    resized : bool
+        Whether members see other images than those as published, which decide the partitions.
     """
 
     name: str
@@ -57,6 +59,7 @@ class DataFacts:
     n_classes: int
     sha256: str
     figure: str = ""
+    resized: bool = False
 
 
 @dataclass(frozen=True)

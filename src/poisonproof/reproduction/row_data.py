@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from poisonproof.datasets.images import ImageDataset, load_images
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.partition import PartitionedData, Partitioner, make_partitioner, sample_digests
+from poisonproof.partition import (
+    PartitionedData,
+    Partitioner,
+    SortedIndex,
+    make_partitioner,
+    sample_digests,
+)
 from poisonproof.reproduction.recipe import DataFacts, Recipe
 
 __all__ = ["RowData", "data_from_cache", "make_partitions"]
@@ -36,6 +42,9 @@ class RowData:
         Labels.
     sums : ndarray of int64, shape (n_train,)
         Sum of all pixels of each training image as published, before any resizing.
+    ranks : ndarray of int64, shape (n_train,), optional
+        Place of each training image as published in the sorted order of all, where members see
+        resized ones. It follows from the published images, as `sums` does; not part of `digest`.
     """
 
     name: str
@@ -45,6 +54,7 @@ class RowData:
     x_test: NDArray[np.uint8]
     y_test: NDArray[np.int64]
     sums: NDArray[np.int64]
+    ranks: NDArray[np.int64] | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -69,8 +79,11 @@ class RowData:
 def data_from_cache(name: str, cache: str | os.PathLike[str] | None = None) -> RowData:
     """Return the data of an imported dataset."""
     images: ImageDataset = load_images(name, cache)
+    ranks = None
     if images.originals_train is not None:
         sums = images.originals_train.sums()
+        originals = list(images.originals_train)
+        ranks = SortedIndex(n_partitions=len(originals)).assign(originals)
     else:
         sums = images.x_train.reshape(len(images.x_train), -1).sum(axis=1, dtype=np.int64)
     return RowData(
@@ -81,7 +94,21 @@ def data_from_cache(name: str, cache: str | os.PathLike[str] | None = None) -> R
         images.x_test,
         np.asarray(images.y_test, dtype=np.int64),
         sums,
+        ranks,
     )
+
+
+def _sorted_partitions(
+    recipe: Recipe, data: RowData, partitioner: Partitioner
+) -> NDArray[np.int64]:
+    if not recipe.data.resized:
+        return partitioner.assign(data.x_train)
+    if data.ranks is None:
+        raise InvalidInputError(
+            f"{recipe.id}: partitions follow the order of the images as published, which this "
+            "data does not hold. Import or pack the dataset again."
+        )
+    return data.ranks % recipe.n_partitions
 
 
 def make_partitions(recipe: Recipe, data: RowData) -> tuple[Partitioner, PartitionedData]:
@@ -99,7 +126,7 @@ def make_partitions(recipe: Recipe, data: RowData) -> tuple[Partitioner, Partiti
         )
     partitioner = make_partitioner(recipe.partitioner, recipe.n_partitions)
     if recipe.partitioner == "sorted":
-        assignment = partitioner.assign(data.x_train)
+        assignment = _sorted_partitions(recipe, data, partitioner)
     else:
         # The sum of a one-pixel image is that pixel: the rule itself does the rest.
         assignment = partitioner.assign(data.sums[:, np.newaxis])

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import PartitionedData
 from poisonproof.progress import Progress, Silent
-from poisonproof.reproduction.law import features_of, law_of, make_learner, resolve
+from poisonproof.reproduction.law import (
+    features_of,
+    law_of,
+    make_learner,
+    member_samples,
+    resolve,
+)
 from poisonproof.reproduction.recipe import Recipe
 from poisonproof.reproduction.result import (
     RowResult,
@@ -115,7 +121,8 @@ def run_row(recipe: Recipe, data: RowData, out: Path, options: Options) -> RowRe
     _, parts = make_partitions(recipe, data)
     frozen = features_of(recipe, data, options.features, options.device)
     learner = make_learner(recipe, options.device, frozen)
-    spec = resolve(learner, data)
+    seen, asked_about = member_samples(recipe, data, parts, frozen)
+    spec = resolve(learner, seen.X, data.n_classes)
     law = law_of(recipe, data, parts, spec, frozen)
     folder = out / recipe.id
     known = gather_results(recipe.id, [folder, *options.resume_from])
@@ -126,7 +133,7 @@ def run_row(recipe: Recipe, data: RowData, out: Path, options: Options) -> RowRe
     # Members of similar size share a stack, so that few lanes wait for a longer one.
     waiting = sorted(set(asked) - finished, key=lambda i: (-int(parts.sizes[i]), i))
     width = max(1, options.n_jobs or 1) if spec.execution == "single" else spec.stack_width
-    row = _Row(recipe, data, parts, learner, law, folder, options)
+    row = _Row(recipe, data, seen, asked_about, learner, law, folder, options)
     result = row.finish(waiting, known, width * _STACKS)
     if result is not None:
         write_result(folder, result)
@@ -140,6 +147,7 @@ class _Row:
     recipe: Recipe
     data: RowData
     parts: PartitionedData
+    x_test: NDArray[Any]
     learner: Learner
     law: Mapping[str, Any]
     folder: Path
@@ -190,13 +198,13 @@ class _Row:
         )
         trained = time.perf_counter()
         votes = ensemble.votes(
-            self.data.x_test, n_jobs=self.options.n_jobs, progress=self.options.progress
+            self.x_test, n_jobs=self.options.n_jobs, progress=self.options.progress
         )
         block = Block(number, len(which), trained - began, time.perf_counter() - trained)
         result = self._result(which, ensemble, votes, replace(run, blocks=(block,)))
         if self.options.scores:
             name = f"{run.id}-{number:04d}"
-            write_scores(self.folder, name, np.array(which), ensemble.scores(self.data.x_test))
+            write_scores(self.folder, name, np.array(which), ensemble.scores(self.x_test))
         return result
 
     def _result(
