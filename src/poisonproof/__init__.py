@@ -14,6 +14,7 @@ _HOMES = {
     "Certificates": "poisonproof.certificates",
     "ClusterVoteClassifier": "poisonproof.estimators",
     "DPAClassifier": "poisonproof.estimators",
+    "LinearLabelClassifier": "poisonproof.estimators",
     "NeighborVoteClassifier": "poisonproof.estimators",
     "SSDPAClassifier": "poisonproof.estimators",
     "TorchLearner": "poisonproof.engines.torch",
@@ -27,6 +28,7 @@ __all__ = [
     "Certificates",
     "ClusterVoteClassifier",
     "DPAClassifier",
+    "LinearLabelClassifier",
     "NeighborVoteClassifier",
     "SSDPAClassifier",
     "certify_scores",
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from poisonproof.estimators import (
         ClusterVoteClassifier,
         DPAClassifier,
+        LinearLabelClassifier,
         NeighborVoteClassifier,
         SSDPAClassifier,
         load,

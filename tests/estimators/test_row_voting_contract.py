@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
-from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
+from poisonproof import ClusterVoteClassifier, LinearLabelClassifier, NeighborVoteClassifier
 
 CLASSIFIERS = [
     NeighborVoteClassifier(threshold=1.0, metric="euclidean"),
@@ -16,6 +15,7 @@ CLASSIFIERS = [
     ClusterVoteClassifier(clusterer="kmeans"),
     ClusterVoteClassifier(clusterer="mixture"),
     ClusterVoteClassifier(assignment="one_to_one"),
+    LinearLabelClassifier(n_partitions=3),
 ]
 
 pytestmark = pytest.mark.filterwarnings(

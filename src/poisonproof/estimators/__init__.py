@@ -2,6 +2,7 @@
 
 from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.linear_labels import LinearLabelClassifier
 from poisonproof.estimators.loading import load
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.rows import Rows
@@ -10,6 +11,7 @@ from poisonproof.estimators.ssdpa import SSDPAClassifier
 __all__ = [
     "ClusterVoteClassifier",
     "DPAClassifier",
+    "LinearLabelClassifier",
     "NeighborVoteClassifier",
     "Rows",
     "SSDPAClassifier",

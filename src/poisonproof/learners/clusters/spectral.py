@@ -32,7 +32,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
     ----------
     n_clusters : int, default=10
         Number of clusters, K.
-    n_neighbors : int, default=20
+    n_neighbors : int, default=30
         Neighbours joined to each sample, and asked for a new one.
     precision : {"single", "double"}, default="single"
         Bits kept of a row; see `poisonproof.features.exact_rows`.
@@ -61,7 +61,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         self,
         n_clusters: int = 10,
         *,
-        n_neighbors: int = 20,
+        n_neighbors: int = 30,
         precision: Precision = "single",
         device: str | None = None,
     ) -> None:
