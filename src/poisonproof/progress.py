@@ -36,7 +36,11 @@ class Silent:
 
 
 class RichProgress:
-    """A bar with count, elapsed time, rate and time left, drawn by rich."""
+    """A bar with count, elapsed time, rate and time left, drawn by rich on a terminal.
+
+    Where standard error is no terminal (a file, a pipe) nothing is written: not even the empty
+    lines with which rich would take a bar away.
+    """
 
     def __init__(self) -> None:
         try:
@@ -44,6 +48,7 @@ class RichProgress:
             from rich.console import Console
         except ImportError as error:
             raise MissingExtraError("rich", "cli") from error
+        screen = Console(stderr=True)
         self._bars = bars.Progress(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
@@ -51,8 +56,9 @@ class RichProgress:
             bars.TextColumn("{task.fields[rate]}"),
             bars.TimeElapsedColumn(),
             bars.TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=screen,
             transient=True,
+            disable=not screen.is_terminal,
         )
 
     def start(self, total: int, description: str) -> None:

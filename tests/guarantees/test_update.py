@@ -98,6 +98,20 @@ def test_updates_work_in_every_container(container: Any) -> None:
     assert_same_members(scratch, model, container(DIGITS.X_test))
 
 
+def test_updates_work_in_polars_frames() -> None:
+    pl = pytest.importorskip("polars")
+    names = [f"pixel{i}" for i in range(DIGITS.X.shape[1])]
+
+    def frame(X: Any) -> Any:
+        return pl.DataFrame(X, schema=names)
+
+    X, y = DIGITS.X, DIGITS.y
+    model = ensemble(DecisionTreeClassifier()).fit(frame(X[:-5]), y[:-5])
+    model.update(add=(frame(X[-5:]), y[-5:]), remove=(frame(X[:3]), y[:3]))
+    scratch = ensemble(DecisionTreeClassifier()).fit(frame(X[3:]), y[3:])
+    assert_same_members(scratch, model, frame(DIGITS.X_test))
+
+
 def test_weights_and_groups_are_part_of_a_row() -> None:
     X, y = DIGITS.X[:400], DIGITS.y[:400]
     groups, weight = np.arange(400) % 37, np.linspace(0.5, 2, 400)

@@ -22,6 +22,7 @@ from poisonproof.estimators.validation import (
 )
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
+from poisonproof.partition import make_partitioner
 
 __all__ = ["TrainingRows", "check_training_rows"]
 
@@ -49,8 +50,9 @@ def check_training_rows(
 ) -> TrainingRows:
     """Check the rows of `fit`, or, with the fitted `classes`, of `update`.
 
-    A row whose label is outside the declared classes, or whose values the members cannot take, is
-    an error; with ``invalid_rows="drop"`` it is left out, alone.
+    A row whose label is outside the declared classes, whose values the members cannot take, or
+    that no partition takes (a missing contributor, a broken pixel) is an error; with
+    ``invalid_rows="drop"`` it is left out, alone.
     """
     if classifier.invalid_rows not in ("raise", "drop"):
         raise InvalidInputError(
@@ -65,6 +67,9 @@ def check_training_rows(
     weight, weighty = _check_weight(classifier, sample_weight, len(codes))
     fitting = finite_rows(classifier, X)
     good = (codes >= 0) & fitting & weighty
+    if classifier.invalid_rows == "drop":  # otherwise the partitioner itself says what is wrong
+        partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
+        good &= partitioner.placeable(X, groups)
     if good.all():
         return TrainingRows(X, codes, groups, weight, known, 0)
     droppable = "insert_delete" in classifier.threats

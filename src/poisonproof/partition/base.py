@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition.canonical import CANONICAL_FORM
+from poisonproof.partition.containers import n_rows
 
 __all__ = ["Partitioner"]
 
@@ -91,6 +92,13 @@ class Partitioner(ABC):
         ndarray of int64 of shape (n,)
             Numbers in [0, k).
         """
+
+    def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
+        """Return which samples have a partition, shape (n,); `assign` raises for the others.
+
+        Whether a sample has one depends on that sample (and its group) alone.
+        """
+        return np.ones(n_rows(X), dtype=np.bool_)
 
     def specification(self) -> dict[str, Any]:
         """Return everything that decides the partitions, as JSON."""

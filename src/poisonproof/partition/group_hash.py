@@ -84,6 +84,16 @@ class GroupHash(Partitioner):
             )
         return reduce_digests(digests, self.k)
 
+    def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
+        """Return which rows have a group; without any, `assign` says what is wrong."""
+        result = np.ones(n_rows(X), dtype=np.bool_)
+        if groups is not None and n_rows(groups) == len(result):
+            try:
+                result[_rows_without_group(groups)] = False
+            except InvalidRowsError as error:
+                raise InvalidInputError(f"groups cannot be read as identities: {error}") from None
+        return result
+
 
 def _rows_without_group(groups: Any) -> NDArray[np.intp]:
     found = []

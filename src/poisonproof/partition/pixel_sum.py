@@ -69,6 +69,23 @@ class PixelSum(Partitioner):
                 result[block.rows] = _dense(block, self.k)
         return result
 
+    def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
+        """Return which images hold whole numbers from 0 on, and nothing else."""
+        X = as_container(X)
+        result = np.ones(n_rows(X), dtype=np.bool_)
+        for block in row_blocks(X):
+            if isinstance(block, SparseBlock):
+                bad = np.flatnonzero(~_is_pixel(block.matrix.data))
+                owner = np.searchsorted(block.matrix.indptr, bad, side="right") - 1
+                result[block.rows[owner]] = False
+            elif isinstance(block, CellBlock):
+                for j, column in enumerate(block.columns):
+                    cells = canonical_column(column, block.rows, j)
+                    result[block.rows] &= _holds_pixels(cells)
+            else:
+                result[block.rows] = _is_pixel(block.values).all(axis=1)
+        return result
+
 
 def _refuse(row: int, column: int, value: object) -> InvalidRowsError:
     return InvalidRowsError(
@@ -92,6 +109,14 @@ def _is_pixel(values: NDArray[Any]) -> NDArray[np.bool_]:
     if values.dtype.kind == "i":
         return np.asarray(values >= 0)
     return np.asarray((values >= 0) & (np.trunc(values) == values) & np.isfinite(values))
+
+
+def _holds_pixels(column: CanonicalColumn) -> NDArray[np.bool_]:
+    good = _is_pixel(np.where(column.odd, 0, column.floats))
+    for i in np.flatnonzero(column.odd):
+        cell = column.cell(i)
+        good[i] = isinstance(cell, int) and cell >= 0
+    return good
 
 
 def _dense(block: DenseBlock, k: int) -> NDArray[np.int64]:
