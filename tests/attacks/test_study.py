@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,10 +82,9 @@ def test_a_study_survives_a_file(study: AttackStudy) -> None:
 
 def test_the_words_and_the_picture_say_what_was_measured(study: AttackStudy) -> None:
     assert study.sentences()[0].endswith("0 changed the prediction.")
-    assert render_attack_figure(study, "png", "Digits").startswith(b"\x89PNG")
-    assert render_attack_figure(study, "svg", "$ _ ^") == render_attack_figure(
-        study, "svg", "$ _ ^"
-    )
+    two = replace(study, kinds=study.kinds[:2])
+    assert render_attack_figure(two, "png", "Digits").startswith(b"\x89PNG")
+    assert render_attack_figure(two, "svg", "$ _") == render_attack_figure(two, "svg", "$ _")
     for kind in study.kinds:
         shares = surviving(kind, np.arange(1, 60))
         assert (shares["protected"] >= shares["proved"]).all()
@@ -101,8 +102,6 @@ def test_a_leaky_ensemble_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     certify = DPAClassifier.certify
 
     def boastful(self: Any, *arguments: Any, **options: Any) -> Any:
-        from dataclasses import replace
-
         honest = certify(self, *arguments, **options)
         return replace(honest, radius=honest.radius + 10)
 
@@ -124,3 +123,19 @@ def test_a_backdoor_needs_more_rows_than_the_certificate_of_the_marked_row() -> 
 def test_models_without_a_declared_label_set_and_of_contributors_are_refused() -> None:
     with pytest.raises(GuaranteeError, match="Declare the label set"):
         attack_study(DPAClassifier(GaussianNB(), 5), X[TRAIN], y[TRAIN], X[TEST])
+
+
+def test_the_documentation_quotes_the_committed_result() -> None:
+    root = Path(__file__).parents[2]
+    committed = json.loads((root / "benchmarks" / "results" / "attack_digits.json").read_text())
+    study = AttackStudy.from_dict(committed)
+    page = (root / "docs" / "attacks.md").read_text()
+    assert study.trials_within[1] == 0
+    assert f"{study.trials_within[0]} attacks within the certified size" in page
+    for kind in study.kinds:
+        firsts = (kind.median_first(which) for which in ("protected", "unprotected"))
+        fell, alone = (f"> {study.limit}" if first is None else str(first) for first in firsts)
+        tried, changed = kind.trials_within
+        assert (
+            f"| {kind.title} | {kind.median_radius} | {fell} | {alone} | {changed} of {tried} |"
+        ) in page

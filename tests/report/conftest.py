@@ -12,6 +12,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from poisonproof import DPAClassifier, certify_votes
+from poisonproof.attacks import AttackedRow, AttackStudy, KindOutcome, Trace
+from poisonproof.certificates import make_threat
 from poisonproof.learners.closed_form import NearestMeanClassifier, NeighborsClassifier
 from poisonproof.report import Evidence
 
@@ -44,6 +46,20 @@ def random_evidence(n_rows: int, n_members: int, n_classes: int, **options: Any)
     votes = np.where(right, truth[:, None], guess)
     certificates = certify_votes(votes, n_classes)
     return Evidence("random", certificates, truth, **options)
+
+
+@pytest.fixture(scope="session")
+def study() -> AttackStudy:
+    """An outcome of attacks that nobody had to train for."""
+    threat = make_threat("insert_delete")
+    rows = tuple(
+        AttackedRow(
+            row, row, row + 1, Trace((row, 2 * row + 1), (False, True)), Trace((1,), (True,))
+        )
+        for row in range(1, 6)
+    )
+    kinds = tuple(KindOutcome(name, f"{name} <b>", threat, rows) for name in ("first", "second"))
+    return AttackStudy(n_members=40, n_rows=1300, limit=650, kinds=kinds)
 
 
 @pytest.fixture(scope="session")

@@ -76,11 +76,19 @@ def render_attack_figure(study: AttackStudy, form: str, title: str) -> bytes:
     return buffer.getvalue()
 
 
+def _steps(kind: KindOutcome, limit: int) -> NDArray[np.int64]:
+    """Return the sizes at which some share falls, and both ends."""
+    firsts = [trace.first for row in kind.rows for trace in (row.protected, row.unprotected)]
+    falls = [first for first in firsts if first is not None]
+    return np.unique([0, limit, *falls, *(row.radius + 1 for row in kind.rows)])
+
+
 def _panel(ax: Axes, kind: KindOutcome, limit: int) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    shares = surviving(kind, np.arange(limit + 1))
-    places = np.maximum(np.arange(limit + 1), NO_ATTACK)
+    sizes = _steps(kind, limit)
+    shares = surviving(kind, sizes)
+    places = np.maximum(sizes, NO_ATTACK)
     ax.fill_between(
         places, 100 * shares["proved"], step="post", color=_PROVED, label="proved, whatever happens"
     )
