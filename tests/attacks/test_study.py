@@ -97,8 +97,7 @@ def test_semi_supervised_models_are_attacked_by_label_flips_alone() -> None:
     assert found.trials_within[1] == 0
 
 
-def test_a_leaky_ensemble_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If members shared what they learn, attacks within the claimed radius would succeed."""
+def test_a_certificate_that_claims_too_much_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     certify = DPAClassifier.certify
 
     def boastful(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -123,6 +122,9 @@ def test_a_backdoor_needs_more_rows_than_the_certificate_of_the_marked_row() -> 
 def test_models_without_a_declared_label_set_and_of_contributors_are_refused() -> None:
     with pytest.raises(GuaranteeError, match="Declare the label set"):
         attack_study(DPAClassifier(GaussianNB(), 5), X[TRAIN], y[TRAIN], X[TEST])
+    model = DPAClassifier(GaussianNB(), 5, partitioner="group", classes=range(10))
+    with pytest.raises(InvalidInputError, match="count contributors"):
+        attack_study(model, X[TRAIN], y[TRAIN], X[TEST])
 
 
 def test_the_documentation_quotes_the_committed_result() -> None:

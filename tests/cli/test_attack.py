@@ -41,6 +41,8 @@ def test_a_table_a_picture_and_every_trial(
     ("arguments", "words"),
     [
         (("--kinds", "witchcraft"), "--kinds is one of random-flips"),
+        (("--method", "magic"), "--method is one of dpa, ss-dpa"),
+        (("--method", "ss-dpa", "--kinds", "backdoor"), "SSDPAClassifier certifies label_flip"),
         (("--out", "a.csv"), "must end in one of .json"),
         (("--figure", "a.gif"), "must end in one of .png, .svg"),
         (("train.csv",), "Name the test rows"),

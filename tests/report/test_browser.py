@@ -158,6 +158,8 @@ def test_without_scripts_the_page_shows_the_numbers_of_its_first_size(
     open_page: Open, digits: list[Evidence]
 ) -> None:
     page = open_page(Report(digits), java_script_enabled=False)
+    assert not page.locator(".dial").is_visible()
+    assert page.locator(".printed").is_visible()
     size = int(page.locator("#size").get_attribute("value"))
     value = expected(digits, size)
     for kind, model, label, text in shown(page):

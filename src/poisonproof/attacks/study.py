@@ -15,6 +15,7 @@ from poisonproof.attacks.poison import Target, Victim
 from poisonproof.attacks.search import Trace, first_change, votes_to_turn
 from poisonproof.certificates import Threat
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.partition import make_partitioner
 from poisonproof.progress import Progress, Silent
 
 __all__ = ["AttackStudy", "AttackedRow", "KindOutcome", "attack_study"]
@@ -190,6 +191,11 @@ def attack_study(
     """
     if classifier.classes is None:
         raise GuaranteeError("Declare the label set of the model that is attacked: classes=[...].")
+    if make_partitioner(classifier.partitioner, classifier.n_partitions).unit == "group":
+        raise InvalidInputError(
+            "These attacks count rows, but this model's certificates count contributors. Attack "
+            "a model with partitioner='content'."
+        )
     clean = clone(classifier).fit(X, y)
     chosen = list(kinds) if kinds is not None else _certified_kinds(clean)
     victim = Victim.of(clean, X, y)
@@ -263,13 +269,7 @@ def _trace(
 
 
 def _certified_kinds(classifier: Any) -> list[AttackKind]:
-    kinds = [kind for kind in ATTACK_KINDS.values() if kind.threat in classifier.threats]
-    if classifier.partitioner_.unit == "group":
-        raise InvalidInputError(
-            "These attacks count rows, but this model's certificates count contributors. Attack "
-            "a model with partitioner='content'."
-        )
-    return kinds
+    return [kind for kind in ATTACK_KINDS.values() if kind.threat in classifier.threats]
 
 
 def _spread_targets(radius: NDArray[Any], count: int) -> list[int]:

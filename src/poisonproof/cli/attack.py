@@ -64,7 +64,7 @@ def attack(
         typer.Option(
             metavar="A,B,...",
             help="random-flips, targeted-flips, near-insertions, backdoor, partition-aware.",
-            show_default="all",
+            show_default="all that the method certifies",
         ),
     ] = None,
     targets: Annotated[int, typer.Option(min=1, help="Predictions to attack with each kind.")] = 8,
@@ -75,6 +75,9 @@ def attack(
     label: LabelOption = None,
     classes: ClassesOption = None,
     k: Annotated[int, typer.Option("--partitions", "-k", min=2, help="Number of members.")] = 50,
+    method: Annotated[
+        str, typer.Option(help="dpa, or ss-dpa, which certifies flipped labels only.")
+    ] = "dpa",
     model: Annotated[
         str, typer.Option(help=f"What a member is: {', '.join(MEMBER_KINDS)}.")
     ] = "neighbors",
@@ -92,38 +95,41 @@ def attack(
 
     check_out(out, suffixes=(".json",), inputs=(data, test))
     check_out(figure, suffixes=(".png", ".svg"), inputs=(data, test))
-    names = parse_list(kinds, "--kinds") or tuple(ATTACK_KINDS)
+    choose("--method", method, ("dpa", "ss-dpa"))
+    names = parse_list(kinds, "--kinds")
     chosen = [ATTACK_KINDS[choose("--kinds", name, list(ATTACK_KINDS))] for name in names]
     X, y, X_test, labels, source = _rows(data, test, label, classes, ignore, x_key)
-    classifier = poisonproof.DPAClassifier(
+    kind = poisonproof.DPAClassifier if method == "dpa" else poisonproof.SSDPAClassifier
+    classifier = kind(
         make_member(model), n_partitions=k, classes=labels, random_state=seed, n_jobs=jobs
     )
     started = time.perf_counter()
     with spoken_warnings():
         study = attack_study(
             classifier, X, y, X_test,
-            kinds=chosen, n_targets=targets, limit=limit, seed=seed,
+            kinds=chosen or None, n_targets=targets, limit=limit, seed=seed,
             progress=make_progress(verbosity()),
         )  # fmt: skip
-    if out is not None:
-        facts = {
-            "command": "poisonproof attack",
-            "version": poisonproof.__version__,
-            "data": source,
-            "model": model,
-            "seed": seed,
-        }
-        write_bytes(out, json.dumps({**facts, **study.to_dict()}, indent=1).encode() + b"\n")
-    if figure is not None:
-        from poisonproof.report.attack_figure import render_attack_figure
-
-        title = f"{source}: {k} members ({model}) against one"
-        write_bytes(figure, render_attack_figure(study, figure.suffix.lower()[1:], title))
+    facts = {"data": source, "method": method, "model": model, "seed": seed}
+    _write(study, out, figure, facts)
     _show(study)
     say(f"{time.perf_counter() - started:.0f} s.")
     for path in (out, figure):
         if path is not None:
             say(f"Written to {path}.")
+
+
+def _write(
+    study: AttackStudy, out: Path | None, figure: Path | None, facts: dict[str, Any]
+) -> None:
+    if out is not None:
+        origin = {"command": "poisonproof attack", "version": poisonproof.__version__, **facts}
+        write_bytes(out, json.dumps({**origin, **study.to_dict()}, indent=1).encode() + b"\n")
+    if figure is not None:
+        from poisonproof.report.attack_figure import render_attack_figure
+
+        title = f"{facts['data']}: {study.n_members} members ({facts['model']}) against one"
+        write_bytes(figure, render_attack_figure(study, figure.suffix.lower()[1:], title))
 
 
 def _rows(

@@ -12,7 +12,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.report.evidence import Evidence
 from poisonproof.report.figures import render_figures
 from poisonproof.report.markdown import render_markdown
-from poisonproof.report.page import Step, render_html
+from poisonproof.report.page import STEPS, Step, render_html
 
 __all__ = ["Report"]
 
@@ -52,7 +52,7 @@ class Report:
     title: str = "How much poison this model withstands"
     data_name: str | None = None
     n_shown: int = 6
-    steps: Sequence[Step] = ()
+    steps: Sequence[Step] = STEPS
     study: AttackStudy | None = None
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from poisonproof.report.rows import extreme_rows
 from poisonproof.report.tally import percent
 from poisonproof.report.words import attacker_may, check_by_hand, headline, not_protected, reason
 
-__all__ = ["Step", "render_html"]
+__all__ = ["STEPS", "Step", "render_html"]
 
 _COLOURS = 6
 
@@ -37,6 +37,21 @@ class Step:
     title: str
     text: str
     command: str = ""
+
+
+STEPS = (
+    Step(
+        "Certify again.",
+        "The same model and test rows give certificates with the digest above.",
+        "poisonproof.report.certificates_digest(classifier.certify(X_test))",
+    ),
+    Step(
+        "Train again.",
+        "On the same rows, in any order, with the same versions, the model has the digest above.",
+        "poisonproof.report.model_digest(classifier.fit(X_train, y_train))",
+    ),
+)
+"""How to verify a report that was made in Python."""
 
 
 def render_html(
