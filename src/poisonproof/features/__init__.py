@@ -1,6 +1,7 @@
 """Frozen maps of a sample: transformers that learn nothing."""
 
 from poisonproof.features.base import FrozenTransformer, learns_nothing, require_frozen
+from poisonproof.features.clusters import ClusterIndex
 from poisonproof.features.deskew import Deskew
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
 from poisonproof.features.fourier import RandomFourier
@@ -12,6 +13,7 @@ from poisonproof.features.scattering import Scattering
 from poisonproof.features.sentences import SentenceEmbedding, folder_digest
 
 __all__ = [
+    "ClusterIndex",
     "Deskew",
     "ExactRows",
     "FixedScale",

@@ -30,6 +30,7 @@ SHARED_ITEM = 0
 _RESTORERS = {
     "closed_form": ("poisonproof.learners.closed_form.stacked", "restore_members"),
     "torch": ("poisonproof.engines.torch.ensemble", "restore_members"),
+    "one_label": ("poisonproof.learners.one_label", "restore_members"),
     "tail": ("poisonproof.pretraining.tail_ensemble", "restore_members"),
 }
 """Families of ensembles kept as arrays: where the function that rebuilds them lives."""
