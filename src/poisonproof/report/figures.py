@@ -39,7 +39,7 @@ def render_figures(models: Sequence[Evidence], title: str) -> Iterator[tuple[str
 
 def _curves(models: Sequence[Evidence], title: str) -> Figure:
     figure, ax = _axes((7.2, 4.4), title)
-    line = {"color": _HELD} if len(models) == 1 else {}
+    line: dict[str, Any] = {"color": _HELD} if len(models) == 1 else {}
     for model in models:
         if model.y_true is not None:
             CertifiedAccuracyDisplay.from_certificates(
