@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.cli.conftest import Cli, write_csv
 
@@ -75,6 +77,28 @@ def test_held_out_texts_are_shown_as_they_stand_in_the_file(
     assert "contributors" in page
     place = int(page.partition("Line ")[2].split(",")[0])
     assert rows[place - 2][0].replace("<", "&lt;").replace(">", "&gt;") in page
+
+
+def test_images_of_a_folder_are_shown_as_pictures_with_their_names(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for label, level in (("dark", 40), ("light", 200)):
+        (tmp_path / "pictures" / label).mkdir(parents=True)
+        for number in range(40):
+            pixels = rng.integers(level - 30, level + 30, (8, 8, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pictures" / label / f"{number}.png")
+    proposed = ("schema", "pictures", "--size", "8x8", "--encoder", "pixels", "--out", "s.json")
+    assert cli(*proposed).code == 0
+    assert cli("schema", "s.json", "--freeze").code == 0
+    trained = ("train", "pictures", "--schema", "s.json", "-k", 5, "--model", "nearest-mean")
+    assert cli(*trained, "--out", "model").code == 0
+    result = cli("report", "model", "pictures", "--held-out", "--out", "r.html", "--shown", 3)
+    assert result.code == 0, result.err
+    page = (tmp_path / "r.html").read_text()
+    assert page.count('<img src="data:image/png;base64,') == 6
+    assert "File dark/" in page
 
 
 @pytest.mark.parametrize(
