@@ -9,9 +9,14 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*/*.py"))
+SLOW = {"reports.py"}
+CASES = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.name in SLOW))
+    for path in SCRIPTS
+]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", CASES)
 def test_the_example_runs(
     script: Path,
     tmp_path: Path,

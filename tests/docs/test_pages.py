@@ -1,0 +1,89 @@
+"""Pages that tell a reader what to type show what the reader will see."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import Step, agrees, parse, run_step
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("from-zero.md", "tutorials/spam.md", "tutorials/images.md", "tutorials/table.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_can_be_followed_literally_from_an_empty_folder(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("PIL")
+    monkeypatch.chdir(tmp_path)
+    steps = parse((DOCS / page).read_text())
+    assert sum(step.kind == "command" for step in steps) >= 4
+    started = time.perf_counter()
+    for step in steps:
+        printed = run_step(step)
+        if step.shown.strip():
+            message = f"{page}, {step.text}\n--- shown\n{step.shown}\n--- printed\n{printed}"
+            assert agrees(step.shown, printed), message
+    assert time.perf_counter() - started < 120
+
+
+@pytest.mark.slow
+def test_the_first_page_gives_what_it_shows_in_a_fresh_environment(tmp_path: Path) -> None:
+    """Installs the library from this clone as the page says, with pip, and types its commands."""
+    root, folder = DOCS.parent, tmp_path / "empty"
+    folder.mkdir()
+    fresh = Path(os.environ.get("POISONPROOF_FRESH", tmp_path / "env"))  # or one that is there
+    if not fresh.exists():
+        subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
+        pip = [fresh / "bin" / "pip", "install", "--quiet", "-c", root / "constraints.txt"]
+        subprocess.run([*pip, f"{root}[all]"], check=True)
+    surroundings = {"PATH": f"{fresh / 'bin'}:{os.environ['PATH']}", "COLUMNS": "80"}
+    for step in parse((DOCS / "from-zero.md").read_text()):
+        if step.kind == "file":
+            (folder / step.name).write_text(step.text)
+            continue
+        done = subprocess.run(
+            ["bash", "-c", step.text],
+            cwd=folder,
+            env={**surroundings, "PYTHONUTF8": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=True,
+        )
+        assert not step.shown or agrees(step.shown, done.stdout), done.stdout
+
+
+def test_what_a_page_shows_is_really_compared() -> None:
+    shown = "Trained 20 members on 400 rows.\nHalf of them keep 7 of 90.\n"
+    assert agrees(shown, "Trained 20 members on\n400 rows. Half of them keep 8 of 90.")
+    assert not agrees(shown, "Trained 20 members on 400 rows. Half of them keep 70 of 90.")
+    assert not agrees(shown, "Trained 20 members on 400 rows.")
+    assert not agrees(shown, shown + "Error: no")
+    assert agrees("...\nHalf of them keep 7 of 90.\n...\n", shown + "More.")
+    assert not agrees("...\nHalf of us keep 7 of 90.\n...\n", shown)
+    assert agrees("It took 1.0 s.\n", "It took 12.5 s.\n")
+
+
+def test_files_commands_and_code_are_found_in_a_page() -> None:
+    page = (
+        '```python title="a.py"\nx = 1\n```\ntext\n```console\n$ python a.py\n$ head -1 b\nc\n```\n'
+    )
+    assert parse(page) == [
+        Step("file", "x = 1\n", name="a.py"),
+        Step("command", "python a.py"),
+        Step("command", "head -1 b", "c\n"),
+    ]
+
+
+def test_no_page_names_a_place_on_the_author_s_machine() -> None:
+    for page in DOCS.rglob("*.md"):
+        assert not re.search(r"/(home|Users|root|work)/", page.read_text()), page

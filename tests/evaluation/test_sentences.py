@@ -1,0 +1,49 @@
+"""The closing sentence says what is proved, with the right unit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from poisonproof import certify_votes
+from poisonproof.certificates.threats import make_threat
+from poisonproof.evaluation import closing_sentences, half_radius
+
+VOTES = np.array([[1] * 75] * 3 + [[0] * 40 + [1] * 35] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "words"),
+    [
+        ("insert_delete", "group", "controls any 37 of your 5,120 contributors."),
+        (
+            "insert_delete",
+            "row",
+            "inserts or deletes any 37 rows of {}.",
+        ),
+        (
+            "label_flip",
+            "row",
+            "changes the labels of any 37 rows of {}.",
+        ),
+        ("replace", "row", "rewrites any 18 rows of {}."),
+    ],
+)
+def test_the_sentence_counts_in_the_unit_of_the_threat(name: str, unit: str, words: str) -> None:
+    certificates = certify_votes(VOTES, 2, threat=make_threat(name, unit))
+    (sentence,) = closing_sentences(certificates, n_rows=900, n_groups=5120)
+    start = "Half of your test rows keep their label even if an attacker "
+    assert sentence == start + words.format("your training data (900 rows)")
+
+
+def test_half_means_at_least_half() -> None:
+    certificates = certify_votes(VOTES, 2)
+    share = (certificates.radius >= half_radius(certificates)).mean()
+    assert share >= 0.5
+    assert (certificates.radius > half_radius(certificates)).mean() < 0.5
+
+
+def test_nothing_is_claimed_where_nothing_is_proved() -> None:
+    weak = certify_votes(np.array([[0, 1, 1], [0, 0, 1]]), 2)
+    (sentence,) = closing_sentences(weak)
+    assert sentence.startswith("Fewer than half of your test rows are proved")
