@@ -4,19 +4,28 @@ from poisonproof.frontier.evidence import (
     certify_evidence,
     cluster_evidence,
     count_evidence,
+    make_evidence,
     radius_evidence,
 )
 from poisonproof.frontier.files import read_method, read_methods, write_method
 from poisonproof.frontier.method import FAMILIES, Method
+from poisonproof.frontier.page import write_frontier
+from poisonproof.frontier.published import PublishedPoint, published_points
+from poisonproof.frontier.reproduced import read_folder
 
 __all__ = [
     "FAMILIES",
     "Method",
+    "PublishedPoint",
     "certify_evidence",
     "cluster_evidence",
     "count_evidence",
+    "make_evidence",
+    "published_points",
     "radius_evidence",
+    "read_folder",
     "read_method",
     "read_methods",
+    "write_frontier",
     "write_method",
 ]

@@ -12,21 +12,37 @@ from poisonproof.certificates import (
     Certificates,
     Threat,
     certify_row_votes,
-    certify_votes,
     parse_threat,
 )
+from poisonproof.certificates.plurality import plurality, plurality_radius
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.clusters import certify_clusters
 
-__all__ = ["certify_evidence", "cluster_evidence", "count_evidence", "radius_evidence"]
+__all__ = [
+    "certify_evidence",
+    "cluster_evidence",
+    "count_evidence",
+    "make_evidence",
+    "radius_evidence",
+]
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
+def make_evidence(certificates: Certificates) -> dict[str, NDArray[Any]]:
+    """Return the smallest evidence of certificates: counts where they are enough, else radii."""
+    if certificates.method in ("plurality", "row_votes"):
+        return count_evidence(certificates)
+    return radius_evidence(certificates)
+
+
 def count_evidence(certificates: Certificates) -> dict[str, NDArray[Any]]:
-    """Return the evidence of votes of single rows: how many rows of each class voted."""
-    counts = certificates.counts.astype(np.int32)
-    return {"counts": counts, "n_members": np.asarray(certificates.n_members)}
+    """Return how many members, or single rows, voted for each class: enough for their radii."""
+    return {
+        "counts": certificates.counts.astype(np.int32),
+        "n_members": np.asarray(certificates.n_members),
+        "method": np.asarray(certificates.method),
+    }
 
 
 def cluster_evidence(
@@ -58,19 +74,18 @@ def certify_evidence(arrays: Arrays, threat: str | Threat) -> Certificates:
     Parameters
     ----------
     arrays : mapping of str to ndarray
-        ``votes`` and ``n_classes``; ``counts`` and ``n_members``; ``table``, ``clusters`` and
-        ``rule``; or ``radius`` with labels.
+        ``counts``, ``n_members`` and ``method``; ``table``, ``clusters`` and ``rule``; or
+        ``radius`` with labels, runner-ups, counts and method.
     threat : str or Threat
         The unit of the radii.
 
     Examples
     --------
-    >>> arrays = {"counts": np.array([[5, 2]]), "n_members": np.asarray(9)}
-    >>> certify_evidence(arrays, "insert_delete").radius
-    array([3])
+    >>> from poisonproof.certificates import certify_votes
+    >>> certificates = certify_votes([[0, 0, 0, 1], [1, 1, 1, 1]], n_classes=2)
+    >>> certify_evidence(make_evidence(certificates), certificates.threat).equals(certificates)
+    True
     """
-    if "votes" in arrays:
-        return certify_votes(arrays["votes"], int(arrays["n_classes"]), threat)
     if "table" in arrays:
         rule: Any = str(arrays["rule"])
         return certify_clusters(arrays["table"], arrays["clusters"], rule, threat)
@@ -84,8 +99,14 @@ def certify_evidence(arrays: Arrays, threat: str | Threat) -> Certificates:
             int(arrays["n_members"]),
             method=str(arrays["method"]),
         )
-    if "counts" in arrays:
-        return certify_row_votes(arrays["counts"], int(arrays["n_members"]), threat)
-    raise InvalidInputError(
-        f"Evidence holds votes, counts, a table of clusters or radii. Got {sorted(arrays)}."
-    )
+    if "counts" not in arrays:
+        raise InvalidInputError(
+            f"Evidence holds counts, a table of clusters or radii. Got {sorted(arrays)}."
+        )
+    counts, n_members = arrays["counts"], int(arrays["n_members"])
+    if str(arrays["method"]) == "row_votes":
+        return certify_row_votes(counts, n_members, threat)
+    wanted = parse_threat(threat)
+    labels, runner_up = plurality(counts)
+    radius = plurality_radius(counts, labels, runner_up, n_members) // wanted.touches
+    return Certificates(labels, radius, runner_up, counts, wanted, n_members)

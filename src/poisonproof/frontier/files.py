@@ -68,11 +68,11 @@ def read_method(home: Path) -> Method:
         with np.load(home / _EVIDENCE, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         y_true = arrays.pop("y_true").astype(np.int64)
+        certificates = certify_evidence(arrays, threat)
     except (OSError, KeyError, ValueError, TypeError) as error:
         if isinstance(error, InvalidInputError):
             raise
         raise InvalidInputError(f"{home} does not hold a whole result: {error}.") from error
-    certificates = certify_evidence(arrays, threat)
     return Method(**texts, certificates=certificates, y_true=y_true, facts=facts)
 
 

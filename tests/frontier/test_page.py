@@ -1,0 +1,62 @@
+"""The page says who is best where, and nothing else than the results say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from poisonproof.frontier import Method, PublishedPoint, published_points, write_frontier
+from poisonproof.frontier.tables import attack_sizes, best_ranges, method_table
+
+POINT = PublishedPoint("toy", "insert_delete", "paper: DPA, k = 9", 0.9, 2)
+
+
+def test_the_best_method_of_every_attack_size_is_named(strong: Method, accurate: Method) -> None:
+    methods = [strong, accurate]
+    for best in best_ranges(methods, floor=0.1):
+        for size in range(best.first, best.last + 1):
+            shares = [float(method.certified(size)) for method in methods]
+            assert float(best.method.certified(size)) >= max(shares) - 0.001
+    spans = [(best.first, best.last, best.method.id) for best in best_ranges(methods, floor=0.1)]
+    assert spans[0][2] == "accurate"
+    assert spans[-1][2] == "strong"
+    assert [first for first, _, _ in spans[1:]] == [last + 1 for _, last, _ in spans[:-1]]
+
+
+def test_the_table_marks_the_best_of_each_column(strong: Method, accurate: Method) -> None:
+    table = method_table([strong, accurate], [POINT], [0, 10])
+    rows = table.splitlines()
+    assert rows[2] == "| title of strong | 50.00 % | 29 | **50.00 %** |"
+    assert rows[3] == "| title of accurate | **100.00 %** | 4 | 0.00 % |"
+    assert rows[4] == "| *paper: DPA, k = 9* | 90.00 % | 2 |  |"
+
+
+def test_attack_sizes_are_round_and_end_where_little_is_left(strong: Method) -> None:
+    sizes = attack_sizes([strong])
+    assert sizes[0] == 0
+    assert sizes[-1] <= strong.reach
+    assert all(size % 5 == 0 for size in sizes)
+
+
+def test_the_same_results_give_the_same_bytes(
+    strong: Method, accurate: Method, tmp_path: Path
+) -> None:
+    folders = tmp_path / "a", tmp_path / "b"
+    for folder in folders:
+        folder.mkdir()
+        write_frontier([strong, accurate], [POINT], folder, "poisonproof compare")
+    names = sorted(path.name for path in folders[0].iterdir())
+    assert names == ["frontier-toy-insert-delete.svg", "frontier.md"]
+    for name in names:
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    page = (folders[0] / "frontier.md").read_text()
+    for text in ("neighbour votes", "floor(k / 2)", "40 to 60", "title of strong", "*paper: DPA"):
+        assert text in page
+
+
+def test_the_papers_points_are_those_of_table_1() -> None:
+    points = {(point.dataset, point.threat): point for point in published_points()}
+    assert {"mnist", "cifar10", "gtsrb"} <= {dataset for dataset, _ in points}
+    best = [
+        p.median for p in published_points() if (p.dataset, p.threat) == ("mnist", "insert_delete")
+    ]
+    assert best == [447, 508]
