@@ -57,11 +57,13 @@ FeaturesOption = Annotated[
 ]
 ExpectedRowsOption = Annotated[
     int | None,
-    typer.Option(metavar="N", help="How many training rows you expect, known beforehand."),
+    typer.Option(min=1, metavar="N", help="How many training rows you expect, known beforehand."),
 ]
 WantedRadiusOption = Annotated[
     int | None,
-    typer.Option(metavar="R", help="The attack size that half of the rows should withstand."),
+    typer.Option(
+        min=1, metavar="R", help="The attack size that half of the rows should withstand."
+    ),
 ]
 IgnoreOption = Annotated[
     str | None, typer.Option(metavar="A,B,...", help="Columns that are no features.")

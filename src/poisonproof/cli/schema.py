@@ -179,6 +179,13 @@ def _print(known: TableSchema, proposal: Proposal | None) -> None:
 
 
 def _print_advice(proposal: Proposal, out: Path | None) -> None:
+    if proposal.n_broken:
+        say(
+            f"{counted(proposal.n_broken, 'line')} among the first "
+            f"{'is no row' if proposal.n_broken == 1 else 'are no rows'} and would be left out: "
+            "another number of cells, bytes that are not UTF-8, or a line break inside quotes "
+            "(one line is one row; keep such texts in Parquet)."
+        )
     once = [name for name, count in proposal.label_counts.items() if count == 1]
     if once:
         say(f"Seen once, a mistake or an attack? Label {', '.join(map(shown, once[:10]))}.")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import nan
 from operator import itemgetter
 
@@ -56,12 +58,22 @@ def split_line(line: bytes, delimiter: str) -> list[str]:
         raise ValueError(f"byte {error.start + 1} of the line is not UTF-8") from error
     if '"' not in text:
         return text.split(delimiter)
+    if not _quoting(delimiter).fullmatch(text):
+        # A quote inside a cell that does not begin with one is the end of a cell that began lines
+        # above: taken as it stands, half a text would become a row.
+        raise ValueError("its quotes do not match within the line; a cell cannot span lines")
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True))
     except csv.Error as error:
-        raise ValueError(
-            f"its quotes do not match within the line ({error}); a cell cannot span lines"
-        ) from error
+        raise ValueError(f"it cannot be split into cells ({error})") from error
+
+
+@cache
+def _quoting(delimiter: str) -> re.Pattern[str]:
+    """Return the lines in which every quote surrounds a whole cell or is doubled inside one."""
+    mark = re.escape(delimiter)
+    cell = rf'(?:"(?:[^"]|"")*"|[^"{mark}]*)'
+    return re.compile(rf"{cell}(?:{mark}{cell})*")
 
 
 def cell_number(cell: str) -> float:

@@ -72,12 +72,15 @@ class Proposal:
         What was seen, by column.
     label_counts : mapping of str to int
         How often each label was seen.
+    n_broken : int
+        Lines among those looked at that are no rows.
     """
 
     schema: TableSchema
     n_rows: int
     notes: Mapping[str, str]
     label_counts: Mapping[str, int] = field(default_factory=dict)
+    n_broken: int = 0
 
 
 def propose_table(path: Path, options: ProposalOptions) -> Proposal:
@@ -111,7 +114,7 @@ def propose_table(path: Path, options: ProposalOptions) -> Proposal:
         ignore=tuple(ignored),
         test_share=options.test_share,
     )
-    return Proposal(schema, seen.n_rows, notes, dict(counts.most_common()))
+    return Proposal(schema, seen.n_rows, notes, dict(counts.most_common()), seen.n_broken)
 
 
 def _check_names(path: Path, seen: FirstRows, options: ProposalOptions) -> None:
