@@ -120,6 +120,10 @@ def train(
     device: Annotated[
         str | None, typer.Option(help="Networks: cpu or cuda; never chosen by itself.  [cpu]")
     ] = None,
+    keep_data: Annotated[
+        bool,
+        typer.Option("--keep-data", help="Keep the rows in the model, for poisonproof update."),
+    ] = False,
     jobs: JobsOption = None,
 ) -> None:
     """Train one small model per partition of the rows.
@@ -151,11 +155,11 @@ def train(
         data, allow_missing=_takes_missing_values(classifier), droppable=method == "dpa"
     )
     held_out = source.held_out(rows)
-    _fit(classifier, rows, source.classes, ~held_out)
+    _fit(classifier, rows, source.classes, ~held_out, _into(out), keep_data=keep_data)
     if (provenance := source.provenance(rows, ~held_out)) is not None:
         classifier.provenance_ = provenance
     classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is no part of the model
-    classifier.save(out)
+    classifier.save(out, keep_data=keep_data)
     _report(classifier, rows, kind, out)
     if held_out.any():
         _certify_held_out(classifier, rows, np.array(source.classes), held_out, jobs)
@@ -198,17 +202,31 @@ def _takes_missing_values(classifier: Any) -> bool:
     return bool(get_tags(classifier).input_tags.allow_nan)
 
 
+def _into(out: Path) -> Path | None:
+    """Return where members are written as they finish; an archive is written at the end."""
+    return None if out.suffix.lower() == ".zip" else out
+
+
 def _fit(
-    classifier: Any, rows: CheckedRows, names: tuple[str, ...], train: NDArray[np.bool_]
+    classifier: Any,
+    rows: CheckedRows,
+    names: tuple[str, ...],
+    train: NDArray[np.bool_],
+    into: Path | None,
+    *,
+    keep_data: bool,
 ) -> None:
     by_group = classifier.partitioner == "group"
+    samples, labels = rows.X[train], np.array(names)[rows.labels][train]
+    others = {
+        "groups": rows.groups[train] if by_group and rows.groups is not None else None,
+        "sample_weight": None if rows.weights is None else rows.weights[train],
+    }
     with spoken_warnings():
-        classifier.fit(
-            rows.X[train],
-            np.array(names)[rows.labels][train],
-            groups=rows.groups[train] if by_group and rows.groups is not None else None,
-            sample_weight=None if rows.weights is None else rows.weights[train],
-        )
+        if into is None:
+            classifier.fit(samples, labels, **others)
+        else:
+            classifier.fit_into(into, samples, labels, **others, keep_data=keep_data)
     if rows.names is not None:
         classifier.feature_names_in_ = np.array(rows.names, dtype=object)
 

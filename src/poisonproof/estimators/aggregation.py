@@ -209,6 +209,8 @@ class PartitionAggregation(VotingMembers):
         self.partition_sizes_ = rows.sizes
         self.partition_digests_ = list(partition_digests)
         self.context_ = self._context(rows)
+        if "n_rows" in (known := getattr(self, "provenance_", None) or {}):
+            self.provenance_ = {**known, "n_rows": int(rows.sizes.sum())}
 
     def _train(self, data: PartitionedData, which: Sequence[int]) -> Ensemble:
         return train(*self._task(data, which), **self._schedule())

@@ -19,11 +19,15 @@ __all__ = [
     "draft_manifest",
     "member_law",
     "names_of",
+    "notes_of",
     "templates_of",
 ]
 
 PLAIN_PARAMETERS = ("n_partitions", "invalid_rows", "random_state")
 """Constructor parameters that are JSON values as they are and that decide something."""
+
+COUNTS = ("n_rows", "n_groups")
+"""What a model knows about its data that changes with every update."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -55,10 +59,11 @@ def describe(classifier: Any) -> dict[str, Any]:
 def names_of(classifier: Any) -> dict[str, Any]:
     """Return what is known about the columns and where they come from, as JSON values."""
     names = getattr(classifier, "feature_names_in_", None)
+    provenance = getattr(classifier, "provenance_", None) or {}
     return {
         "n_features_in": getattr(classifier, "n_features_in_", None),
         "feature_names_in": None if names is None else [str(name) for name in names],
-        "provenance": _plain(getattr(classifier, "provenance_", None)),
+        "provenance": _plain({k: v for k, v in provenance.items() if k not in COUNTS}) or None,
     }
 
 
@@ -99,8 +104,15 @@ def draft_manifest(
         shared=dict(shared),
         member_digests=list(member_digests),
         failures={int(i): _ADDRESS.sub("", text) for i, text in failures.items()},
-        notes={"n_dropped": int(classifier.n_dropped_)},
+        notes=notes_of(classifier),
     )
+
+
+def notes_of(classifier: Any) -> dict[str, Any]:
+    """Return what decides nothing but is worth knowing, as JSON values."""
+    provenance = getattr(classifier, "provenance_", None) or {}
+    counts = {key: value for key, value in provenance.items() if key in COUNTS}
+    return {"n_dropped": int(classifier.n_dropped_), "counts": counts}
 
 
 def encode_classes(classes: NDArray[Any]) -> dict[str, Any]:

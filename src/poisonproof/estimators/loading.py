@@ -67,7 +67,7 @@ def _finished(path: str | os.PathLike[str], reader: ModelReader) -> ModelReader:
     """Delete what a killed writer has superseded and left behind, if this process may."""
     try:
         with FolderWriter(path) as writer:
-            writer.clear()
+            writer.clear(forget=False)
             return writer.stored or reader
     except StoreError as error:
         warnings.warn(
@@ -117,8 +117,8 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
         classifier.n_features_in_ = model["n_features_in"]
     if model["feature_names_in"] is not None:
         classifier.feature_names_in_ = np.asarray(model["feature_names_in"], dtype=object)
-    if model["provenance"] is not None:
-        classifier.provenance_ = model["provenance"]
+    if model["provenance"] is not None or manifest.notes["counts"]:
+        classifier.provenance_ = (model["provenance"] or {}) | manifest.notes["counts"]
     seed = check_random_state(classifier.random_state)
     classifier.ensemble_ = StoredEnsemble(reader, classes, seed, trusted)
     classifier.rows_ = KeptRows(reader) if manifest.keeps_data else None

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from poisonproof.estimators.description import draft_manifest, names_of, templates_of
+from poisonproof.estimators.description import draft_manifest, names_of, notes_of, templates_of
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.base import Ensemble
 from poisonproof.learners.members import MemberList
@@ -67,7 +67,8 @@ def draft(classifier: Any) -> tuple[Manifest, Item | None]:
         stored, item = ensemble.reader.manifest, ensemble.shared_item()
         if not ensemble.is_changed:
             # Whoever trained the members described them; this machine may be another.
-            return replace(stored, model=stored.model | names_of(classifier)), item
+            model = stored.model | names_of(classifier)
+            return replace(stored, model=model, notes=notes_of(classifier)), item
         family, shared, arrays_entry = stored.family, stored.shared, stored.shared_arrays
     else:
         arrays_entry = None

@@ -84,6 +84,7 @@ def update_model(
     remove: Any = None,
     data: Any = None,
     *,
+    expect: str | None = None,
     trusted: Iterable[str] = (),
     n_jobs: int | None = None,
     verbose: int = 0,
@@ -96,6 +97,8 @@ def update_model(
         A model directory.
     add, remove, data
         As in ``DPAClassifier.update``.
+    expect : str, optional
+        The fingerprint the model must have; so a script that is started twice updates once.
     trusted : iterable of str
         As in `load`.
     n_jobs, verbose : int
@@ -117,10 +120,16 @@ def update_model(
         classifier.set_params(n_jobs=n_jobs, verbose=verbose)
         if pending.get("request") == request_digest(classifier, add, remove):
             return Receipt.from_json(pending["receipt"])
+        found = writer.stored.manifest.fingerprint
+        if expect is not None and expect != found:
+            raise StoreError(
+                f"{path} has the fingerprint {found}, but {expect} was expected; this update or "
+                "another one was made before. Nothing changed."
+            )
         change = plan_update(classifier, add, remove, data)
         receipt = replace(
             apply_change(classifier, change, writer),
-            fingerprint_before=writer.stored.manifest.fingerprint,
+            fingerprint_before=found,
             fingerprint_after=draft(classifier)[0].fingerprint,
         )
         request = request_digest(classifier, add, remove)

@@ -154,9 +154,9 @@ class FolderWriter(ModelWriter):
             self._lock = WriterLock(self.path / LOCK).__enter__()
         try:
             with writing(self.path):
-                self._remove_unfinished()
                 with suppress(StoreError):
                     self.stored = ModelReader.open(self.path)
+                self._remove_unfinished()
         except BaseException:
             self._lock.__exit__(None, None, None)
             raise
@@ -190,18 +190,21 @@ class FolderWriter(ModelWriter):
         self._write(manifest)
         self._forget_others(manifest)
 
-    def clear(self) -> None:
-        """Finish what an earlier writer began: delete what its manifest superseded."""
+    def clear(self, *, forget: bool = True) -> None:
+        """Finish what an earlier writer began: delete what its manifest superseded.
+
+        Unless `forget`, what is known about the update that did it stays for whoever asked for it.
+        """
         if self.stored is not None and self.stored.manifest.pending is not None:
             with writing(self.path):
-                self._forget_others(self.stored.manifest)
+                self._forget_others(self.stored.manifest, forget=forget)
             self.stored = ModelReader.open(self.path)
 
-    def _forget_others(self, manifest: Manifest) -> None:
+    def _forget_others(self, manifest: Manifest, *, forget: bool = True) -> None:
         self.sweep(set(manifest.objects))
         (self.path / JOURNAL).unlink(missing_ok=True)
         sync_folder(self.path)
-        if manifest.pending is not None:
+        if manifest.pending is not None and (forget or not manifest.pending):
             self._write(replace(manifest, pending=None))
 
     def _write(self, manifest: Manifest) -> None:
@@ -220,9 +223,13 @@ class FolderWriter(ModelWriter):
         return swept
 
     def _remove_unfinished(self) -> None:
+        """Delete what an earlier writer wrote and could not make part of the model."""
         for entry in os.scandir(self.path):
             if entry.name.startswith(TEMPORARY):
                 os.unlink(entry.path)  # noqa: PTH108
+        # A journal may refer to objects, and so may a manifest that cannot be read.
+        if self.stored is not None and not (self.path / JOURNAL).exists():
+            self.sweep(set(self.stored.manifest.objects))
 
 
 def check_target(path: Path) -> None:

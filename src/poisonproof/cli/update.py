@@ -1,0 +1,89 @@
+"""``poisonproof update``: add and remove training rows, and account for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from poisonproof.cli._data import open_model
+from poisonproof.cli._labelled import (
+    GroupsOption,
+    LabelledColumns,
+    WeightsOption,
+    read_labelled,
+)
+from poisonproof.cli._options import IgnoreOption, JobsOption, LabelOption, SamplesOption
+from poisonproof.cli._output import check_out, write_bytes
+from poisonproof.cli._text import say, spoken_warnings, verbosity
+from poisonproof.exceptions import InvalidInputError
+
+__all__ = ["update"]
+
+POSITION = 60
+EPILOG = "Example: poisonproof update model --remove withdrawn.csv --label kind --out receipt.json"
+
+
+def update(
+    model: Annotated[Path, typer.Argument(help="A model directory made by poisonproof train.")],
+    add: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to add.")] = None,
+    remove: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Rows to take out, one copy each.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="All training rows as they are now, for a model trained without --keep-data.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write the receipt as .json."),
+    ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(metavar="FINGERPRINT", help="Only if the model has this fingerprint now."),
+    ] = None,
+    label: LabelOption = None,
+    groups: GroupsOption = None,
+    weights: WeightsOption = None,
+    ignore: IgnoreOption = None,
+    x_key: SamplesOption = "X",
+    jobs: JobsOption = None,
+) -> None:
+    """Change the training set; only members whose rows change are trained again.
+
+    The result is the model that training from scratch would give, digest by digest. No file of the
+    model holds a removed row or a superseded member afterwards. Killed at any moment, the same
+    command finishes the work.
+    """
+    if add is None and remove is None:
+        raise InvalidInputError("Name rows: --add FILE, --remove FILE, or both.")
+    check_out(out, suffixes=(".json",), inputs=(add, remove, data))
+    if model.is_file():
+        raise InvalidInputError(f"{model} is an archive; only a model directory can be updated.")
+    trained = open_model(model, jobs=None, verbose=0)
+    columns = LabelledColumns(label, groups, weights, ignore, x_key)
+
+    def rows(path: Path | None) -> tuple[Any, ...] | None:
+        return None if path is None else read_labelled(trained, path, columns)
+
+    from poisonproof.estimators.storing import update_model
+
+    with spoken_warnings():
+        receipt = update_model(
+            model,
+            rows(add),
+            rows(remove),
+            rows(data),
+            expect=expect,
+            n_jobs=jobs,
+            verbose=verbosity(),
+        )
+    say(*receipt.sentences())
+    if out is not None:
+        write_bytes(out, json.dumps(receipt.to_json(), indent=1).encode() + b"\n")
+        say(f"Receipt written to {out}.")

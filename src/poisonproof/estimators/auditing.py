@@ -1,0 +1,302 @@
+"""Checking a stored model against the data it claims to be trained on."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from poisonproof.estimators.loading import rebuild
+from poisonproof.estimators.rows import Rows
+from poisonproof.estimators.training_rows import check_training_rows
+from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.learners.digest import state_digest
+from poisonproof.partition import PartitionedData, partition_data
+from poisonproof.store import ModelReader, differences
+from poisonproof.store import fingerprint as environment_here
+from poisonproof.store.places import OBJECTS
+
+__all__ = ["AuditReport", "Finding", "audit_model", "detection_odds"]
+
+SUSPECTED = 0.01
+"""The share of dishonest members for which the odds of finding one are told."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: whether it passed (None: it could not be made), and what that means in words."""
+
+    check: str
+    passed: bool | None
+    words: str
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit verified and what it did not.
+
+    Attributes
+    ----------
+    fingerprint : str or None
+        The fingerprint of the model as it lies there; None if it cannot be read.
+    findings : tuple of Finding
+        The checks, in the order they were made.
+    retrained : tuple of int
+        Members that were trained again.
+    """
+
+    fingerprint: str | None
+    findings: tuple[Finding, ...]
+    retrained: tuple[int, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(finding.passed is not False for finding in self.findings)
+
+    def sentences(self) -> list[str]:
+        """Return the report in words."""
+        marks = {True: "verified", False: "FAILED", None: "not verified"}
+        return [f"{f.check}: {marks[f.passed]}. {f.words}" for f in self.findings]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {**asdict(self), "passed": self.passed}
+
+
+def audit_model(
+    path: str | os.PathLike[str],
+    data: Any = None,
+    *,
+    sample: int | Literal["all"] = 20,
+    fingerprint: str | None = None,
+    seed: int | None = None,
+    trusted: Iterable[str] = (),
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> AuditReport:
+    """Check a stored model: its files, its data, and members chosen at random.
+
+    Parameters
+    ----------
+    path : path
+        The model.
+    data : tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), optional
+        The training rows; by default those that the store keeps itself.
+    sample : int or "all", default=20
+        How many members to train again.
+    fingerprint : str, optional
+        The model's fingerprint, obtained elsewhere than from the store.
+    seed : int, optional
+        Chooses the members; by default nobody can foresee which.
+    trusted, n_jobs, verbose
+        As in `load` and ``DPAClassifier``.
+
+    Guarantee
+    ---------
+    With a fingerprint from elsewhere, a swapped member, a changed row of `data` or an edit of
+    anything in the manifest that decides a vote or a certificate is found. With ``sample="all"``
+    and no difference, every member is what its partition of `data` makes.
+    """
+    try:
+        reader = ModelReader.open(path)
+        classifier = rebuild(reader, trusted)
+        classifier.set_params(n_jobs=n_jobs, verbose=verbose)
+    except StoreError as error:
+        return AuditReport(None, (Finding("Manifest", False, str(error)),))
+    audit = _Audit(reader, classifier)
+    findings = [audit.manifest(), audit.fingerprint(fingerprint), audit.files()]
+    findings += [audit.environment(), *audit.training(data, sample, seed)]
+    return AuditReport(reader.manifest.fingerprint, tuple(findings), audit.retrained)
+
+
+@dataclass
+class _Audit:
+    """The checks of one audit; each returns what it found."""
+
+    reader: ModelReader
+    classifier: Any
+    retrained: tuple[int, ...] = ()
+
+    def manifest(self) -> Finding:
+        manifest = self.reader.manifest
+        return Finding(
+            "Manifest",
+            True,
+            f"It describes {manifest.k:,} members on {sum(manifest.partition_sizes):,} rows and "
+            f"has the fingerprint {manifest.fingerprint}, which is the one of its content.",
+        )
+
+    def fingerprint(self, expected: str | None) -> Finding:
+        found = self.reader.manifest.fingerprint
+        if expected is None:
+            words = (
+                "No fingerprint from elsewhere was given, so whoever can write to the store could "
+                "have replaced all of it by another model."
+            )
+            return Finding("Fingerprint", None, words)
+        if expected.strip().lower() != found:
+            words = f"The model has the fingerprint {found}, but {expected} was expected."
+            return Finding("Fingerprint", False, words)
+        return Finding("Fingerprint", True, "It is the one that was expected.")
+
+    def files(self) -> Finding:
+        """Read every file, recompute every digest."""
+        manifest = self.reader.manifest
+        try:
+            for entry in manifest.entries():
+                self.reader.object(entry)
+            _ = self.classifier.ensemble_.loaded
+            for index in range(manifest.k if manifest.keeps_data else 0):
+                self.classifier.rows_.shard(index)
+        except StoreError as error:
+            return Finding("Files", False, str(error))
+        strange = sorted(self._strange_files())
+        if strange:
+            words = f"The store holds files that no manifest names: {', '.join(strange[:5])}."
+            return Finding("Files", False, words)
+        count = f"All {len(manifest.objects):,} files have the content their names stand for"
+        if manifest.family == "list" and self._packages_differ():
+            words = f"{count}; digests of members were not recomputed with other library versions."
+            return Finding("Files", None, words)
+        return Finding("Files", True, f"{count}, and every member has the digest listed.")
+
+    def _strange_files(self) -> set[str]:
+        folder = Path(self.reader.place.path)
+        if not folder.is_dir():
+            return set()
+        here = {entry.name for entry in (folder / OBJECTS).iterdir()}
+        return here - set(self.reader.manifest.objects)
+
+    def _packages_differ(self) -> bool:
+        return "packages" in self._different_keys()
+
+    def _different_keys(self) -> list[str]:
+        here, there = environment_here(), self.reader.manifest.environment
+        return [key for key in here if here[key] != there.get(key)]
+
+    def environment(self) -> Finding:
+        others = differences(self.reader.manifest.environment)
+        if others:
+            words = (
+                f"The model was trained with {'; '.join(others)}. Members trained here may have "
+                "other bits for that reason alone."
+            )
+            return Finding("Software and processor", None, words)
+        words = "They are those the model was trained with."
+        return Finding("Software and processor", True, words)
+
+    def training(self, data: Any, sample: Any, seed: int | None) -> Iterator[Finding]:
+        """Partition the data, then train some members again."""
+        manifest = self.reader.manifest
+        if data is None and not manifest.keeps_data:
+            words = "No training rows were given, and the store keeps none."
+            yield Finding("Training rows", None, words)
+            yield Finding("Members", None, "None was trained again.")
+            return
+        try:
+            rows, finding = self._rows(data)
+        except (StoreError, InvalidInputError) as error:
+            yield Finding("Training rows", False, str(error))
+            yield Finding("Members", None, "None was trained again.")
+            return
+        yield finding
+        features = self._features(rows)
+        if features is not None:
+            yield features
+        yield self._members(rows, _chosen(sample, manifest.k, seed))
+
+    def _rows(self, data: Any) -> tuple[PartitionedData, Finding]:
+        """Return the rows in partitions, and whether they are those of the manifest."""
+        classifier, manifest = self.classifier, self.reader.manifest
+        if data is None:
+            words = "They are the store's own: every partition has its digest."
+            return classifier.rows_.whole(), Finding("Training rows", True, words)
+        rows = check_training_rows(
+            classifier, *Rows.parse(data, "data"), classes=classifier.classes_
+        )
+        found = partition_data(
+            rows.X,
+            rows.y,
+            classifier.partitioner_,
+            groups=rows.groups,
+            sample_weight=rows.sample_weight,
+        )
+        digests = zip(found.partition_digests(), manifest.partition_digests, strict=True)
+        others = [index for index, (here, there) in enumerate(digests) if here != there]
+        if not others:
+            words = f"All {found.n_rows:,} rows, partitioned again, give the digests listed."
+            return found, Finding("Training rows", True, words)
+        words = (
+            f"{len(others):,} of {manifest.k:,} partitions hold other rows than the model was "
+            f"trained on: {_listed(others)}."
+        )
+        return found, Finding("Training rows", False, words)
+
+    def _features(self, rows: PartitionedData) -> Finding | None:
+        """Fit the feature map again, if there is one that could have been tampered with."""
+        classifier = self.classifier
+        if classifier.features is None:
+            return None
+        known = state_digest(classifier.features_)
+        classifier.features_ = classifier._fit_features(rows)
+        if state_digest(classifier.features_) == known:
+            return Finding("Features", True, "Fitted again, the feature map is the stored one.")
+        passed = None if self._different_keys() else False
+        return Finding("Features", passed, "Fitted again, the feature map is another one.")
+
+    def _members(self, rows: PartitionedData, which: Sequence[int]) -> Finding:
+        manifest = self.reader.manifest
+        self.retrained = tuple(which)
+        trained = self.classifier._train(rows, which).digests()
+        pairs = zip(which, trained, strict=True)
+        others = [index for index, digest in pairs if digest != manifest.member_digests[index]]
+        if others:
+            words = (
+                f"{len(others):,} of {len(which):,} members trained again from the rows are not "
+                f"the stored ones: {_listed(others)}."
+            )
+            if self._different_keys():
+                return Finding("Members", None, f"{words} Software or processor differ, too.")
+            return Finding("Members", False, words)
+        return Finding("Members", True, _sampled(len(which), manifest.k))
+
+
+def detection_odds(n_members: int, n_dishonest: int, n_checked: int) -> float:
+    """Return the probability that a random sample contains a dishonest member.
+
+    >>> round(detection_odds(1200, 12, 20), 2)
+    0.18
+    """
+    honest = math.comb(n_members - n_dishonest, n_checked)
+    return 1.0 - honest / math.comb(n_members, n_checked)
+
+
+def _sampled(checked: int, k: int) -> str:
+    if checked == k:
+        return f"All {k:,} were trained again from the rows and are the stored ones."
+    dishonest = max(1, math.ceil(SUSPECTED * k))
+    odds = detection_odds(k, dishonest, checked)
+    return (
+        f"{checked:,} of {k:,}, chosen at random, were trained again from the rows and are the "
+        f"stored ones. If {SUSPECTED:.0%} of the members ({dishonest:,}) were dishonest, "
+        f"{checked:,} checks find one with probability {odds:.0%}; a sample of all proves it."
+    )
+
+
+def _chosen(sample: Any, k: int, seed: int | None) -> list[int]:
+    if sample == "all":
+        return list(range(k))
+    if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:
+        raise InvalidInputError(f"sample must be 'all' or a number from 1 on, got {sample!r}.")
+    chosen = np.random.default_rng(seed).choice(k, size=min(sample, k), replace=False)
+    return sorted(int(index) for index in chosen)
+
+
+def _listed(indices: Sequence[int]) -> str:
+    return ", ".join(map(str, indices[:10])) + (", ..." if len(indices) > 10 else "")
