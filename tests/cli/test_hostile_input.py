@@ -206,6 +206,12 @@ def test_a_folder_of_images_goes_from_schema_to_certificate(
     assert cli("certify", tmp_path / "m", photos, "--label", "folder").code == 0
 
 
+def test_a_folder_without_a_schema_says_what_to_do(cli: Cli, photos: Path, tmp_path: Path) -> None:
+    result = cli("train", photos, "--out", tmp_path / "m")
+    assert result.code == 2
+    assert "A folder of images needs a schema" in result.err
+
+
 def test_networks_take_the_shape_of_the_images_from_the_schema(
     cli: Cli, photos: Path, tmp_path: Path
 ) -> None:

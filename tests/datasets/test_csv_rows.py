@@ -162,6 +162,26 @@ def test_reading_by_the_megabyte_gives_what_reading_by_line_gives(
     assert list(fast.places) == list(slow.places)
 
 
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(FLOATS, CELLS | st.text(st.characters(max_codepoint=126), max_size=6)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_texts_read_by_the_megabyte_are_the_texts_read_by_line(rows: list[tuple[str, str]]) -> None:
+    pytest.importorskip("pyarrow")
+    layout = CsvLayout(("a", "body"), Columns((0,), None, None, None, texts=(1,)), ",")
+    block = "\n".join(",".join(row) for row in rows).encode()
+    fast = parse_block(block, 2, layout, smallest=0)
+    if fast is not None:
+        slow = parse_lines(block, 2, layout)
+        assert not slow.problems
+        assert [list(column) for column in fast.texts] == [list(column) for column in slow.texts]
+        np.testing.assert_array_equal(fast.X, slow.X)
+
+
 def test_a_large_file_takes_the_fast_way_and_keeps_its_line_numbers(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     rng = np.random.default_rng(1)

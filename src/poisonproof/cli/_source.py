@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from poisonproof.schema import (
     ArrayColumn,
     ImageColumn,
     TableSchema,
+    TextColumn,
     freeze_schema,
     load_schema,
 )
@@ -113,13 +115,31 @@ class TrainingSource:
             "schema": schema_values(self.table),
             "n_rows": int(train.sum()),
             "n_groups": groups,
+            "libraries": _libraries(self.table),
         }
+
+
+def _libraries(table: TableSchema) -> dict[str, str]:
+    """Return the versions of what turned cells into numbers, beyond the model's fingerprint."""
+    names = {
+        "pillow": table.kind == "images",
+        "sentence-transformers": any(
+            isinstance(column, TextColumn) and column.encoder == "sentences"
+            for column in table.columns
+        ),
+    }
+    return {name: metadata.version(name) for name, used in names.items() if used}
 
 
 def open_source(schema: Path | None, options: ColumnOptions, data: Path) -> TrainingSource:
     """Return how to read the data, from a schema file or from options."""
     if schema is not None:
         return _with_schema(schema, options)
+    if data.is_dir():
+        raise InvalidInputError(
+            f"{data} is a folder. A folder of images needs a schema: poisonproof schema {data} "
+            "--out FILE.json, then --schema FILE.json."
+        )
     classes = declared_classes(options.classes, options.classes_file)
     if options.label is None and data.suffix.lower() != ".npz":
         raise InvalidInputError("Name the column with the labels: --label COLUMN.")

@@ -21,8 +21,8 @@ __all__ = ["parse_block"]
 _SMALLEST = 1 << 20
 """Below a megabyte, importing pyarrow takes longer than it saves."""
 
-_UNUSUAL = (b"_", b"(")
-"""float and pyarrow differ on '1_000' and on 'nan(x)'."""
+_UNUSUAL = (b"_", b"(", b"\n\n", b"\n\r\n")
+"""float and pyarrow differ on '1_000' and on 'nan(x)'; a blank line is no row of missing values."""
 
 
 def parse_block(
@@ -55,6 +55,7 @@ def _is_usual(block: bytes, delimiter: str) -> bool:
     return (
         block.isascii()
         and not any(mark in block for mark in _UNUSUAL)
+        and not block.startswith((b"\n", b"\r\n"))
         and block.count(b"\r") == block.count(b"\r\n")  # pyarrow ends a line at either
         and _has_plain_quotes(block, delimiter)
     )
