@@ -25,7 +25,7 @@ from poisonproof.features.exact import ExactRows, exact_rows
 from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.closed_form.lifts import lift, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
-from poisonproof.learners.closed_form.tiles import Tile, cut_tiles
+from poisonproof.learners.closed_form.tiles import Tile, VotingRoom, cut_tiles
 from poisonproof.progress import Progress
 
 __all__ = ["StackedMembers", "restore_members"]
@@ -138,7 +138,8 @@ class StackedMembers(ArrayEnsemble):
             # A row of a member may be so large that its products overflow; it is then infinitely
             # far, for that member alone.
             with np.errstate(over="ignore", invalid="ignore"):
-                self._score_chunk(asked, lambda tile, scores: tile.vote(scores, answers))
+                room = VotingRoom(self._tiles, len(asked))
+                self._score_chunk(asked, lambda tile, scores: tile.vote(scores, answers, room))
             # Turned in blocks that fit into the cache.
             for block in range(0, len(self), _TURNED):
                 here = slice(block, block + _TURNED)

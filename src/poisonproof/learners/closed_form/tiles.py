@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Piece", "Tile", "cut_tiles"]
+__all__ = ["Piece", "Tile", "VotingRoom", "cut_tiles"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class Tile:
         most = int(counts[0]) if len(counts) else 0
         return [firsts[counts > rank] + rank for rank in range(most)]
 
-    def vote(self, scores: NDArray[np.float64], votes: NDArray[np.int16]) -> None:
+    def vote(
+        self, scores: NDArray[np.float64], votes: NDArray[np.int16], room: VotingRoom
+    ) -> None:
         """Write the class of each member's largest score, the smaller class on ties.
 
         Parameters
@@ -82,22 +84,43 @@ class Tile:
             Scores of the members that end in this tile.
         votes : ndarray of shape (k, width)
             Votes of all members; those of this tile's members are written.
+        room : VotingRoom
+            Memory to work in.
         """
         # Rank after rank for all members at once: calls are few, and all loops run along rows.
         first, *others = self._rows_by_rank
-        best = scores[first]
-        found = np.empty(best.shape, dtype=np.int16)
+        best, found = room.best[: len(first)], room.found[: len(first)]
+        np.take(scores, first, axis=0, out=best, mode="clip")
         found[:] = self.classes[first, np.newaxis]
         for rows in others:
-            leading, leader = best[: len(rows)], found[: len(rows)]
-            challenger = scores[rows]
+            n = len(rows)
+            leading, leader, change = best[:n], found[:n], room.change[:n]
+            challenger = np.take(scores, rows, axis=0, out=room.challenger[:n], mode="clip")
             # Arithmetic instead of a masked copy: which class wins is hard to predict, and a
             # processor that guesses branches would be wrong half of the time.
-            change = self.classes[rows, np.newaxis] - leader
-            change *= (challenger > leading).view(np.int8)
+            np.subtract(self.classes[rows, np.newaxis], leader, out=change)
+            change *= np.greater(challenger, leading, out=room.better[:n]).view(np.int8)
             leader += change
             np.maximum(leading, challenger, out=leading)
         votes[self.members[self._by_knowledge]] = found
+
+
+class VotingRoom:
+    """Arrays that are used for one tile after the other, for fresh memory is slow.
+
+    Parameters
+    ----------
+    tiles : sequence of Tile
+        The tiles that will vote in it.
+    width : int
+        Number of test rows.
+    """
+
+    def __init__(self, tiles: Sequence[Tile], width: int) -> None:
+        shape = (max((len(tile.members) for tile in tiles), default=0), width)
+        self.best, self.challenger = np.empty(shape), np.empty(shape)
+        self.found, self.change = np.empty(shape, np.int16), np.empty(shape, np.int16)
+        self.better = np.empty(shape, np.bool_)
 
 
 def cut_tiles(
