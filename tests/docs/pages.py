@@ -136,11 +136,13 @@ def _poisonproof(arguments: list[str]) -> str:
     both = io.StringIO()
     try:
         with contextlib.redirect_stdout(both), contextlib.redirect_stderr(both):
-            run(arguments)
+            code = run(arguments)
     finally:
         os.environ.pop("COLUMNS")
         if before is not None:
             os.environ["COLUMNS"] = before
+    if code:
+        raise RuntimeError(both.getvalue())
     return both.getvalue()
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from poisonproof.schema.columns import (
-    ArrayColumn,
-    CategoryColumn,
-    Column,
-    ImageColumn,
-    NumberColumn,
-    TextColumn,
-)
+from poisonproof.schema.columns import CategoryColumn, Column, NumberColumn, TextColumn
 from poisonproof.schema.files import freeze_schema, load_schema, parse_schema, schema_digest
+from poisonproof.schema.sample_columns import ArrayColumn, ImageColumn
 from poisonproof.schema.splitting import held_out_rows
 from poisonproof.schema.table import TableSchema
 

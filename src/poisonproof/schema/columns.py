@@ -1,34 +1,20 @@
-"""The kinds of column: what a cell may hold, what a missing one means, how it becomes numbers."""
+"""Columns of a table: what a cell may hold, what a missing one means, how it becomes numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
 
 from poisonproof.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
-    from poisonproof.features import FrozenTransformer, OrientationHistogram
+    from poisonproof.features import FrozenTransformer
 
-__all__ = [
-    "COLUMN_TYPES",
-    "ArrayColumn",
-    "CategoryColumn",
-    "Column",
-    "ImageColumn",
-    "NumberColumn",
-    "TextColumn",
-    "parse_column",
-]
+__all__ = ["CategoryColumn", "Column", "NumberColumn", "TextColumn"]
 
 MAX_FEATURES = 2**20
 """The largest number of features that one column may become."""
-
-LARGEST_SIDE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,130 +205,3 @@ class TextColumn(Column):
         return HashedNGrams(
             self.size, analyzer=self.analyzer, ngram_range=(self.shortest, self.longest)
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArrayColumn(Column):
-    """The samples of an npz file: one array of numbers per row.
-
-    Parameters
-    ----------
-    name : str
-        Name of the array in the file.
-    shape : tuple of int
-        Shape of one sample.
-    values : {"float64", "uint8"}
-        Which numbers are allowed: all, or whole ones from 0 to 255.
-    missing : {"reject", "nan"}
-        What a NaN in a sample does: it rejects its row, or stays.
-    """
-
-    type: ClassVar[str] = "array"
-
-    shape: tuple[int, ...]
-    values: str = "float64"
-    missing: str = "reject"
-
-    def __post_init__(self) -> None:
-        sides = tuple(self.shape) if isinstance(self.shape, (list, tuple)) else ()
-        if not sides or not all(type(side) is int and side > 0 for side in sides):
-            raise self._refuse(f"shape is a list of positive numbers. Got {self.shape!r}.")
-        object.__setattr__(self, "shape", sides)
-        self._check_count("the product of shape", math.prod(sides), 2**31)
-        self._check_choice("values", self.values, ("float64", "uint8"))
-        self._check_choice("missing", self.missing, ("reject", "nan"))
-
-    @property
-    def n_features(self) -> int:
-        """The numbers of a sample."""
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageColumn(Column):
-    """The images of a folder with one folder per class.
-
-    Parameters
-    ----------
-    name : str
-        What messages call it.
-    height, width : int
-        Every image is resized to this, bilinear.
-    gray : bool
-        One gray channel instead of three colours.
-    encoder : {"pixels", "orientations"}
-        The pixels from 0 to 255, colours first, or histograms of the directions of edges, a fixed
-        map that suits closed-form members.
-    cell : int
-        Side of the squares in which directions are counted.
-    """
-
-    type: ClassVar[str] = "image"
-
-    height: int
-    width: int
-    gray: bool = False
-    encoder: str = "pixels"
-    cell: int = 4
-
-    def __post_init__(self) -> None:
-        self._check_count("height", self.height, LARGEST_SIDE)
-        self._check_count("width", self.width, LARGEST_SIDE)
-        self._check_choice("encoder", self.encoder, ("pixels", "orientations"))
-        self._check_count("cell", self.cell, LARGEST_SIDE)
-        if not isinstance(self.gray, bool):
-            raise self._refuse(f"gray is true or false. Got {self.gray!r}.")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the pixels: (height, width) if gray, else (3, height, width)."""
-        return (self.height, self.width) if self.gray else (3, self.height, self.width)
-
-    @property
-    def n_features(self) -> int:
-        """The number of pixels; for orientations, of what the map makes of them."""
-        if self.encoder == "pixels":
-            return math.prod(self.shape)
-        channels = 1 if self.gray else 3
-        blank = np.zeros((1, self.height, self.width, channels))
-        return int(self.feature_map().transform(blank).shape[1])
-
-    def feature_map(self) -> OrientationHistogram:
-        """Return the fixed map of ``encoder="orientations"``, for images with colours last."""
-        from poisonproof.features import OrientationHistogram
-
-        return OrientationHistogram(
-            cell=self.cell, image_shape=(self.height, self.width, 1 if self.gray else 3)
-        )
-
-
-COLUMN_TYPES: Mapping[str, type[Column]] = {
-    kind.type: kind for kind in (NumberColumn, CategoryColumn, TextColumn, ArrayColumn, ImageColumn)
-}
-
-
-def parse_column(entry: object) -> Column:
-    """Return the column that an entry of a schema file describes.
-
-    >>> parse_column({"name": "links", "type": "number"})
-    NumberColumn(name='links', missing='reject', center=0.0, scale=1.0)
-    """
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise InvalidInputError(f"A column of the schema needs a name. Got {str(entry)[:80]}.")
-    options = dict(entry)
-    kind = COLUMN_TYPES.get(str(options.pop("type", None)))
-    if kind is None:
-        raise InvalidInputError(
-            f"Column {entry['name']!r} of the schema: type is one of {', '.join(COLUMN_TYPES)}. "
-            f"Got {entry.get('type')!r}."
-        )
-    known = {field.name for field in fields(kind)}
-    if strange := sorted(set(options) - known):
-        raise InvalidInputError(
-            f"Column {entry['name']!r} of the schema: a {kind.type} has "
-            f"{', '.join(sorted(known))}. Got {', '.join(map(repr, strange))}."
-        )
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise InvalidInputError(f"Column {entry['name']!r} of the schema: {error}.") from None

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.schema.columns import (
-    ArrayColumn,
-    CategoryColumn,
-    Column,
-    ImageColumn,
-    NumberColumn,
-    TextColumn,
-)
+from poisonproof.schema.columns import CategoryColumn, Column, NumberColumn, TextColumn
+from poisonproof.schema.sample_columns import ArrayColumn, ImageColumn
 from poisonproof.schema.table import TableSchema
 
 __all__ = ["Reasons", "encode_rows"]

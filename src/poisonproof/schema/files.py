@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.schema.columns import parse_column
+from poisonproof.schema.column_types import parse_column
 from poisonproof.schema.table import TableSchema
 
 __all__ = [

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.schema.columns import ArrayColumn, Column, ImageColumn
+from poisonproof.schema.columns import Column
+from poisonproof.schema.sample_columns import ArrayColumn, ImageColumn
 
 __all__ = ["KINDS", "MAX_COLUMNS", "TableSchema"]
 
