@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from torch import nn  # noqa: E402
 
 from poisonproof.engines.torch import TorchLearner  # noqa: E402
 from poisonproof.engines.torch.flat import FlatModule, make_rule  # noqa: E402
+from poisonproof.engines.torch.graphs import Track  # noqa: E402
 from poisonproof.engines.torch.memory import needed_bytes  # noqa: E402
 from poisonproof.exceptions import InvalidInputError  # noqa: E402
 from poisonproof.learners.torch.specification import TorchSpec  # noqa: E402
@@ -65,6 +68,17 @@ def test_a_track_trains_the_same_function_as_single(parts, optimizer):
             assert np.allclose(one.tensors[name], other.tensors[name], atol=1e-4), name
     X = random_parts([20], SHAPE, seed=1)[0][0]
     assert np.array_equal(ours.votes(X), usual.votes(X))
+
+
+def test_tracks_are_forgotten_when_training_ends(parts):
+    # A track that only the collector of garbage can find would keep its device memory.
+    gc.collect()
+    gc.disable()
+    try:
+        fitted(resnet(epochs=1), parts)
+        assert not [thing for thing in gc.get_objects() if type(thing) is Track]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("tracks", [1, 3])

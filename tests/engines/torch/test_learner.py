@@ -103,6 +103,19 @@ def test_dropout_of_a_users_module_draws_from_the_members_own_stream(parts):
     assert learner.fit_members(data, [3, 1], 10, 0).digests() == [everyone[3], everyone[1]]
 
 
+@pytest.mark.parametrize("network", [dropout_module, "mlp"])
+def test_processes_only_schedule(parts, network):
+    learner = TorchLearner(network, execution="single", epochs=2)
+    here = members(learner, parts, n_jobs=1)
+    assert members(learner, parts, n_jobs=2).digests() == here.digests()
+
+
+def test_a_member_that_fails_in_a_process_abstains_alone(parts):
+    few = [(parts[0][0][:1], parts[0][1][:1]), *parts[1:3]]
+    ensemble = members(TorchLearner(norm_module, epochs=1), few, n_jobs=2)
+    assert list(ensemble.failures()) == [0]
+
+
 @pytest.mark.parametrize("factory", [dropout_module, norm_module])
 def test_a_module_that_cannot_be_stacked_is_refused(parts, factory):
     with pytest.raises(InvalidInputError, match="cannot be stacked"):

@@ -6,14 +6,27 @@ same code on both devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "Work", "nothing_collected"]
 
 Work = Callable[[], None]
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Collect no garbage: a graph that dies while another is recorded spoils the recording."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 class Recorder:
@@ -56,10 +69,15 @@ class Recorder:
         if self._stream is None:
             return work
         self._stream.wait_stream(torch.cuda.current_stream())
-        with self.here():
+        # The outer context gives the caller's stream back even if the recording fails.
+        with self.here(), nothing_collected():
             work()  # libraries choose kernels and set themselves up; none of it may be recorded
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            work()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                work()
         self._kept.append(work)
         return graph.replay
+
+    def close(self) -> None:
+        """Forget what was recorded."""
+        self._kept.clear()

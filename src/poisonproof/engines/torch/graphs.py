@@ -44,22 +44,30 @@ def train_on_tracks(
     The host queues one epoch of every member in turn and seldom waits, so that the device always
     has work of several members at once.
     """
+    tracks: list[Track] = []
     idle: list[Track] = []
     running: list[tuple[Track, MemberRows, Training]] = []
-    while True:
-        while len(running) < spec.stack_width and (rows := next(members, None)) is not None:
-            track = idle.pop() if idle else Track(spec, seed, device)
-            running.append((track, rows, track.train(rows)))
-        if not running:
-            return
-        for entry in list(running):
-            track, rows, training = entry
-            try:
-                next(training)
-            except StopIteration as end:
-                running.remove(entry)
-                idle.append(track)
-                yield rows, end.value
+    try:
+        while True:
+            while len(running) < spec.stack_width and (rows := next(members, None)) is not None:
+                if not idle:
+                    tracks.append(Track(spec, seed, device))
+                    idle.append(tracks[-1])
+                track = idle.pop()
+                running.append((track, rows, track.train(rows)))
+            if not running:
+                return
+            for entry in list(running):
+                track, rows, training = entry
+                try:
+                    next(training)
+                except StopIteration as end:
+                    running.remove(entry)
+                    idle.append(track)
+                    yield rows, end.value
+    finally:
+        for track in tracks:
+            track.close()
 
 
 class Track:
@@ -88,6 +96,11 @@ class Track:
         self._steps: dict[int, Work] = {}
         if spec.network == "custom":
             self._try()
+
+    def close(self) -> None:
+        """Forget all graphs, and with them their memory on the device."""
+        self._steps.clear()
+        self._recorder.close()
 
     def train(self, rows: MemberRows) -> Training:
         """Train one member; what its own rows make the network raise is its abstention."""

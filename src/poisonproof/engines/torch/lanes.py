@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -44,8 +45,9 @@ class Lanes:
         self.X = sent(torch.cat([blank, *(lane.X for lane in lanes)]), device)
         labels = torch.cat([no_label, *(lane.y for lane in lanes)])
         self.targets = sent(soft_labels(labels, spec), device)
-        sizes = torch.tensor(self.sizes)
-        self.starts = sent((torch.cumsum(sizes, 0) - sizes + 1)[:, None], device)
+        self._lengths = torch.tensor(self.sizes)
+        starts = torch.cumsum(self._lengths, 0) - self._lengths + 1
+        self.starts = sent(starts[:, None], device)
         self.mean = sent(torch.stack([lane.mean for lane in lanes])[:, None], device)
         self.std = sent(torch.stack([lane.std for lane in lanes])[:, None], device)
         self.stream = member_stream(spec, seed, [lane.index for lane in lanes], device)
@@ -70,8 +72,7 @@ class Lanes:
         x : float32 tensor of shape (S, width, ...)
         targets : float32 tensor of shape (S, width, C)
         """
-        real = torch.arange(width, device=self.device) < step.counts[:, None]
-        place = torch.where(real, step.rows[:, :width] + self.starts, 0)
+        place = self._places(step, width)
         x, targets = self.X[place], self.targets[place]
         if not self.spec.augmentation.is_identity:
             x = augment(x, self.spec.augmentation, lambda purpose: step.draw(purpose)[:, :width])
@@ -81,7 +82,24 @@ class Lanes:
 
     def batch(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
         """Return `raw`, normalised, with zeros behind each lane's count."""
+        if self.pieces_are_free:
+            place = self._places(step, width)
+            return self._normalised[place], self.targets[place]
         x, targets = self.raw(step, width)
         x = (x - self.mean) / self.std
         real = torch.arange(width, device=self.device) < step.counts[:, None]
         return torch.where(real.view(*real.shape, *(1,) * (x.ndim - 2)), x, 0.0), targets
+
+    def _places(self, step: Step, width: int) -> Tensor:
+        """Return where a step's rows lie in the flat tables; the blank row fills lanes up."""
+        real = torch.arange(width, device=self.device) < step.counts[:, None]
+        return torch.where(real, step.rows[:, :width] + self.starts, 0)
+
+    @cached_property
+    def _normalised(self) -> Tensor:
+        """All rows, normalised once: rows that nothing changes are the same in every epoch."""
+        if self.spec.normalize == "none":
+            return self.X
+        lane = sent(torch.repeat_interleave(self._lengths), self.device)
+        rows = (self.X[1:] - self.mean[lane, 0]) / self.std[lane, 0]
+        return torch.cat([self.X[:1], rows])

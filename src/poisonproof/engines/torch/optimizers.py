@@ -52,50 +52,48 @@ class LaneOptimizer:
         Parameters
         ----------
         gradients : dict of tensors of shape (S, ...)
-            One per parameter.
+            One per parameter; overwritten.
         rates : float32 tensor of shape (S,)
             Learning rate of each lane.
         active : bool tensor of shape (S,)
             Lanes with rows in this step.
         """
-        moved = {}
         self.count = torch.where(active, self.count + 1, self.count)
         self.steps += 1
         if self.steps >= self.corrections.shape[1]:
             self.corrections = self._corrections(2 * self.steps)
+        state = [*self.parameters.values(), *self.first.values(), *self.second.values()]
+        # Asking a CUDA device would wait for it; a CPU knows at once that no lane has to wait.
+        everyone = active.device.type == "cpu" and bool(active.all())
+        keep = not everyone or self.spec.on_nan == "last_finite"
+        before = [tensor.clone() for tensor in state] if keep else []
+        rule = self._sgd if self.spec.optimizer == "sgd" else self._adamw
         for name, gradient in gradients.items():
             shape = (-1, *(1,) * (gradient.ndim - 1))
-            rule = self._sgd if self.spec.optimizer == "sgd" else self._adamw
-            moved[name] = rule(name, gradient, rates.view(shape), shape)
+            rule(name, gradient, rates.view(shape), shape)
         if self.spec.on_nan == "last_finite":
-            for new, *_ in moved.values():
-                active = active & torch.isfinite(new).flatten(1).all(dim=1)
-        everyone = bool(active.all()) if active.device.type == "cpu" else False
-        for name, (new, first, second) in moved.items():
-            on = active.view(-1, *(1,) * (new.ndim - 1))
-            keep = (lambda a, b: a) if everyone else (lambda a, b, on=on: torch.where(on, a, b))
-            self.parameters[name].copy_(keep(new, self.parameters[name]))
-            self.first[name] = keep(first, self.first[name])
-            if second is not None:
-                self.second[name] = keep(second, self.second[name])
+            for parameter in self.parameters.values():
+                active = active & torch.isfinite(parameter).flatten(1).all(dim=1)
+        for tensor, old in zip(state, before, strict=keep):
+            on = active.view(-1, *(1,) * (tensor.ndim - 1))
+            tensor.copy_(torch.where(on, tensor, old))
 
-    def _sgd(
-        self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]
-    ) -> tuple[Tensor, Tensor, None]:
-        parameter = self.parameters[name]
+    def _sgd(self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]) -> None:
+        parameter, velocity = self.parameters[name], self.first[name]
         if self.spec.weight_decay:
-            gradient = gradient.add(parameter, alpha=self.spec.weight_decay)
-        velocity = self.first[name] * self.spec.momentum + gradient
-        ahead = gradient + self.spec.momentum * velocity if self.spec.nesterov else velocity
-        return parameter - rate * ahead, velocity, None
+            gradient.add_(parameter, alpha=self.spec.weight_decay)
+        velocity.mul_(self.spec.momentum).add_(gradient)
+        if self.spec.nesterov:
+            ahead = gradient.add_(velocity * self.spec.momentum).mul_(rate)
+        else:
+            ahead = torch.mul(velocity, rate, out=gradient)
+        parameter.sub_(ahead)
 
-    def _adamw(
-        self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _adamw(self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]) -> None:
         parameter, (beta1, beta2) = self.parameters[name], self.spec.betas
-        first = self.first[name] * beta1 + gradient * (1.0 - beta1)
-        second = self.second[name] * beta2 + gradient * gradient * (1.0 - beta2)
+        first = self.first[name].mul_(beta1).add_(gradient * (1.0 - beta1))
+        second = self.second[name].mul_(beta2).add_((gradient * gradient).mul_(1.0 - beta2))
         grown1, grown2 = (row[self.count].view(shape) for row in self.corrections)
-        size = (second / grown2).sqrt() + self.spec.epsilon
-        decayed = parameter * (1.0 - rate * self.spec.weight_decay)
-        return decayed - rate * (first / grown1) / size, first, second
+        size = (second / grown2).sqrt_().add_(self.spec.epsilon)
+        parameter.mul_(1.0 - rate * self.spec.weight_decay)
+        parameter.sub_((first / grown1).mul_(rate).div_(size))

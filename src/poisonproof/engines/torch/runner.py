@@ -7,15 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 
 import torch
-from joblib import effective_n_jobs
+from joblib import Parallel, delayed, effective_n_jobs
 
 from poisonproof.engines.torch.checkpoint import Checkpoints
 from poisonproof.engines.torch.device import deterministic, require_device
 from poisonproof.engines.torch.graphs import train_on_tracks
 from poisonproof.engines.torch.memory import require_memory
+from poisonproof.engines.torch.perceptron import perceptron_gradients
 from poisonproof.engines.torch.rows import MemberRows, partition_rows
 from poisonproof.engines.torch.single import train_member
-from poisonproof.engines.torch.stacked import perceptron_forward, train_stack
+from poisonproof.engines.torch.stacked import autograd_gradients, train_stack
 from poisonproof.engines.torch.state import MemberState, failed
 from poisonproof.engines.torch.vectorised import first_parameters, module_forward
 from poisonproof.learners.torch.specification import TorchSpec
@@ -91,8 +92,13 @@ def _groups(spec: TorchSpec, members: Iterator[MemberRows]) -> Iterator[_Group]:
 
 
 def _workers(spec: TorchSpec, n_jobs: int | None) -> int:
-    # A user's module may draw from torch's global stream, which threads would share.
-    alone = spec.device == "cuda" or spec.network == "custom"
+    # Another process could not import what only this program's main script defines; threads, which
+    # a stack of a user's module would need, could share what the module keeps to itself.
+    alone = (
+        spec.device == "cuda"
+        or spec.execution == "vmap"
+        or (spec.factory or "").startswith("__main__:")
+    )
     return 1 if alone else int(effective_n_jobs(n_jobs))
 
 
@@ -105,7 +111,11 @@ def _trained(
             yield [rows], [state]
         return
     if spec.execution != "fused":
-        yield from _run(_trainer(spec, seed, device), groups, _workers(spec, n_jobs))
+        workers = _workers(spec, n_jobs)
+        if spec.execution == "single" and workers > 1:
+            yield from _by_processes(spec, seed, groups, workers)
+        else:
+            yield from _run(_trainer(spec, seed, device), groups, workers)
         return
     from poisonproof.engines.torch.fused.trainer import FusedTrainer
 
@@ -118,6 +128,25 @@ def _trained(
         queued = following
     if queued is not None:
         yield queued[0], queued[1]()
+
+
+def _by_processes(
+    spec: TorchSpec, seed: int, groups: Iterator[_Group], workers: int
+) -> Iterator[tuple[_Group, list[MemberState]]]:
+    """Train members one by one in worker processes.
+
+    In threads their many small steps would wait for each other, and users' modules would share
+    torch's random stream.
+    """
+    pool = Parallel(n_jobs=workers, backend="loky", return_as="generator")
+    for window in iter(lambda: list(islice(groups, 8 * workers)), []):
+        tasks = (delayed(_in_process)(spec, group[0], seed) for group in window)
+        yield from ((group, [state]) for group, state in zip(window, pool(tasks), strict=True))
+
+
+def _in_process(spec: TorchSpec, rows: MemberRows, seed: int) -> MemberState:
+    with deterministic(spec):
+        return _train_alone(spec, rows, seed, torch.device(spec.device))
 
 
 def _run(
@@ -134,13 +163,13 @@ def _run(
 
 def _trainer(spec: TorchSpec, seed: int, device: torch.device) -> _Train:
     if spec.execution == "vmap":
-        forward = module_forward(spec, device)
+        gradients = autograd_gradients(module_forward(spec, device))
         return lambda group: train_stack(
-            spec, group, seed, device, forward, first_parameters(spec, group, seed, device)
+            spec, group, seed, device, gradients, first_parameters(spec, group, seed, device)
         )
     if spec.execution == "stacked":
         return _pinned(
-            spec, lambda group: train_stack(spec, group, seed, device, perceptron_forward)
+            spec, lambda group: train_stack(spec, group, seed, device, perceptron_gradients)
         )
     return _pinned(spec, lambda group: [_train_alone(spec, group[0], seed, device)])
 

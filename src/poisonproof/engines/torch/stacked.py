@@ -25,22 +25,30 @@ from poisonproof.engines.torch.state import MemberState, finished
 from poisonproof.learners.torch.networks import build, initialise
 from poisonproof.learners.torch.specification import TorchSpec
 
-__all__ = ["Forward", "perceptron_forward", "stack_scores", "train_stack"]
+__all__ = ["Forward", "Gradients", "autograd_gradients", "stack_scores", "train_stack"]
 
 Forward = Callable[[dict[str, Tensor], Tensor], Tensor]
 """From stacked parameters and inputs (S, B, ...) to scores (S, B, C)."""
 
+Gradients = Callable[
+    [dict[str, Tensor], Tensor, Tensor, Tensor, Tensor], tuple[dict[str, Tensor], Tensor]
+]
+"""From parameters, inputs, targets, rows of each lane, and what means divide by, to gradients
+and losses."""
 
-def perceptron_forward(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Apply S linear networks or perceptrons to S batches."""
-    x = x.flatten(2)
-    names = sorted({int(name.split(".")[0]) for name in parameters})
-    for name in names:
-        weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
-        x = torch.baddbmm(bias[:, None, :], x, weight.transpose(1, 2))
-        if name != names[-1]:
-            x = x.relu_()  # the product's own memory; nothing else reads it
-    return x
+
+def autograd_gradients(forward: Forward) -> Gradients:
+    """Return the gradients of any stacked network, by autograd."""
+
+    def compute(
+        parameters: dict[str, Tensor], x: Tensor, targets: Tensor, counts: Tensor, total: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        own = {name: p.detach().requires_grad_(True) for name, p in parameters.items()}
+        losses = lane_losses(forward(own, x), targets, counts, total)
+        found = torch.autograd.grad(losses.sum(), list(own.values()))
+        return dict(zip(own, found, strict=True)), losses.detach()
+
+    return compute
 
 
 def train_stack(
@@ -48,7 +56,7 @@ def train_stack(
     members: Sequence[MemberRows],
     seed: int,
     device: torch.device,
-    forward: Forward,
+    gradients: Gradients,
     initial: dict[str, Tensor] | None = None,
 ) -> list[MemberState]:
     """Train at most `stack_width` members side by side.
@@ -63,26 +71,24 @@ def train_stack(
         Seed of the ensemble.
     device : torch.device
         Where to compute.
-    forward : callable
-        The stacked network.
+    gradients : callable
+        Losses of the stacked network, and their gradients.
     initial : dict of tensors of shape (S, ...), optional
         First parameters, where the specification's own rule does not apply.
     """
     lanes = Lanes(spec, members, seed, device)
     parameters = initial if initial is not None else initialise(build(spec), lanes.stream)
-    for parameter in parameters.values():
-        parameter.requires_grad_(True)
     optimizer = LaneOptimizer(spec, parameters)
     healthy = torch.ones(spec.stack_width, dtype=torch.bool, device=device)
     for step in planned_steps(spec, lanes.stream, lanes.sizes):
-        gradients, losses = _tiled_gradients(lanes, step, parameters, forward)
+        found, losses = _tiled(lanes, step, parameters, gradients)
         healthy = healthy & torch.isfinite(losses)
-        optimizer.step(gradients, step.rates, healthy & (step.counts > 0))
+        optimizer.step(found, step.rates, healthy & (step.counts > 0))
     return _states(spec, members, parameters, healthy)
 
 
-def _tiled_gradients(
-    lanes: Lanes, step: Step, parameters: dict[str, Tensor], forward: Forward
+def _tiled(
+    lanes: Lanes, step: Step, parameters: dict[str, Tensor], compute: Gradients
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return gradients and losses of one step, added up tile by tile.
 
@@ -98,15 +104,13 @@ def _tiled_gradients(
         else:
             start = number * height
             x, targets = (_piece(value, start, height) for value in whole)
-        part = lane_losses(forward(parameters, x), targets, tile.counts, step.counts)
-        found = torch.autograd.grad(part.sum(), list(parameters.values()))
-        new = dict(zip(parameters, found, strict=True))
+        new, part = compute(parameters, x, targets, tile.counts, step.counts)
         if number == 0:
-            gradients, losses = new, part.detach()
+            gradients, losses = new, part
             continue
         # `where`, not a sum with zero: that would turn the sign of a lane's zeros.
         mine = tile.counts > 0
-        losses = torch.where(mine, losses + part.detach(), losses)
+        losses = torch.where(mine, losses + part, losses)
         for name, value in new.items():
             on = mine.view(-1, *(1,) * (value.ndim - 1))
             gradients[name] = torch.where(on, gradients[name] + value, gradients[name])

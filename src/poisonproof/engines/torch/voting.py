@@ -12,8 +12,9 @@ from torch import Tensor
 from poisonproof.engines.torch.device import deterministic, require_device
 from poisonproof.engines.torch.graphs import graph_scores
 from poisonproof.engines.torch.modules import prepare_module
+from poisonproof.engines.torch.perceptron import perceptron_forward
 from poisonproof.engines.torch.single import member_scores
-from poisonproof.engines.torch.stacked import perceptron_forward, stack_scores
+from poisonproof.engines.torch.stacked import stack_scores
 from poisonproof.engines.torch.state import MemberState
 from poisonproof.engines.torch.vectorised import module_forward
 from poisonproof.learners.base import ABSTAIN

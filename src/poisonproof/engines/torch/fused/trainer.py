@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from poisonproof.engines.torch.batches import planned_steps
+from poisonproof.engines.torch.capture import nothing_collected
 from poisonproof.engines.torch.fused.backward import Backward
 from poisonproof.engines.torch.fused.convert import from_tables, to_tables
 from poisonproof.engines.torch.fused.forward import Forward
@@ -32,7 +33,7 @@ def _captured(work: Callable[[], None]) -> Callable[[], None]:
         work()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with nothing_collected(), torch.cuda.graph(graph):
         work()
     return graph.replay
 
