@@ -1,0 +1,16 @@
+"""Defences to compare with."""
+
+from poisonproof.baselines.label_smoothing import LabelSmoothingClassifier, SmoothedLabels
+from poisonproof.baselines.randomized_ablation import (
+    plot_poisoned_shares,
+    poisoned_share_disjoint,
+    poisoned_share_random,
+)
+
+__all__ = [
+    "LabelSmoothingClassifier",
+    "SmoothedLabels",
+    "plot_poisoned_shares",
+    "poisoned_share_disjoint",
+    "poisoned_share_random",
+]
