@@ -178,6 +178,12 @@ def test_all_rows_of_a_partition_can_go_but_not_all_rows(tmp_path: Path) -> None
         update_model(path, remove=(jobs.X[~mine], jobs.y[~mine]))
 
 
+def test_a_model_trained_into_a_store_votes_whatever_its_members_are(tmp_path: Path) -> None:
+    model = jobs.make().fit_into(tmp_path / "model", jobs.X, jobs.y)
+    twin = jobs.make().fit(jobs.X, jobs.y)
+    assert np.array_equal(model.votes(jobs.X_test), twin.votes(jobs.X_test))
+
+
 def test_members_of_another_environment_are_not_mixed_in(tmp_path: Path) -> None:
     path = tmp_path / "model"
     jobs.train(path)

@@ -36,7 +36,7 @@ def item(index: int, mark: str = "") -> Item:
 def write(path: Path, draft: Manifest = DRAFT, marks: dict[int, str] | None = None) -> Manifest:
     marks = marks or {}
     with FolderWriter(path) as writer:
-        return writer.commit(draft, b"templates", lambda i: item(i, marks.get(i, "")), None)
+        return writer.commit(draft, lambda: b"templates", lambda i: item(i, marks.get(i, "")), None)
 
 
 @pytest.fixture
@@ -84,6 +84,13 @@ def test_unchanged_blocks_are_not_written_again(model: Path) -> None:
     stamps = {path: path.stat().st_mtime_ns for path in (model / "objects").iterdir()}
     write(model, replace(DRAFT, model={"note": "again"}))
     assert stamps == {path: path.stat().st_mtime_ns for path in (model / "objects").iterdir()}
+
+
+def test_saving_over_a_damaged_model_repairs_it(model: Path) -> None:
+    path = block(model)
+    path.write_bytes(bytes(path.stat().st_size))
+    write(model)
+    assert ModelReader.open(model).member(2).tensors["w"].tolist() == [2, 3, 4]
 
 
 def test_equal_models_are_equal_files(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from poisonproof.partition.shards import Shard
 from poisonproof.store import decode_rows, encode_rows
 from poisonproof.store.blocks import decode_block, encode_block
 
-NUMBERS = np.array([[1.5, -0.0, np.nan], [0.0, 2.0, 1e300], [1.5, -0.0, np.nan]])
+NUMBERS = np.array([[1.5, -0.0, np.nan], [0.0, 2.0, 1e30], [1.5, -0.0, np.nan]])
 MIXED = {"a": [1, 2, 3], "b": ["x", "ü", None], "c": [0.5, np.nan, -1.0], "d": [True, False, True]}
 CONTAINERS: dict[str, Callable[[], Any]] = {
     "float64": lambda: NUMBERS,

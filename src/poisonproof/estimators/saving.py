@@ -53,10 +53,12 @@ def commit(
     manifest, shared_item = draft(classifier)
     return writer.commit(
         replace(manifest, pending=pending),
-        encode_object(templates_of(classifier)),
+        lambda: encode_object(templates_of(classifier)),
         _member_items(ensemble, classifier.partition_digests_),
         rows.item if keep else None,
         shared_item,
+        # Whoever updates a store pays for what changes, not for what is there.
+        check_kept=not isinstance(ensemble, StoredEnsemble),
     )
 
 

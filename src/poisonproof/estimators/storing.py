@@ -24,6 +24,7 @@ from poisonproof.store import (
     TrainingRun,
     encode_object,
     failure_of,
+    types_of,
 )
 
 __all__ = ["train_into", "update_model"]
@@ -66,7 +67,7 @@ def train_into(
             )
             writer.commit(
                 manifest,
-                encode_object(templates_of(classifier)),
+                lambda: encode_object(templates_of(classifier)),
                 items.__getitem__,
                 rows.item if keep_data else None,
                 run.shared_arrays,
@@ -74,7 +75,10 @@ def train_into(
         finally:
             run.close()
     reader = ModelReader.open(path)
-    classifier.ensemble_ = StoredEnsemble(reader, classifier.classes_, classifier.random_state)
+    trusted = types_of(classifier.estimator)  # their code has run here already
+    classifier.ensemble_ = StoredEnsemble(
+        reader, classifier.classes_, classifier.random_state, trusted
+    )
     classifier.rows_ = KeptRows(reader) if keep_data else rows
 
 

@@ -5,7 +5,7 @@ from poisonproof.store.blocks import Item
 from poisonproof.store.fingerprint import differences, fingerprint
 from poisonproof.store.manifest import Manifest, json_digest
 from poisonproof.store.members import SHARED_ITEM, encode_members, failure_of, shared_of
-from poisonproof.store.objects import decode_object, encode_object
+from poisonproof.store.objects import decode_object, encode_object, types_of
 from poisonproof.store.reading import ModelReader
 from poisonproof.store.rows import decode_rows, encode_rows
 from poisonproof.store.stored import StoredEnsemble
@@ -33,4 +33,5 @@ __all__ = [
     "json_digest",
     "open_writer",
     "shared_of",
+    "types_of",
 ]

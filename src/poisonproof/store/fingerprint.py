@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,12 @@ def fingerprint() -> dict[str, Any]:
     >>> sorted(fingerprint())
     ['blas', 'instructions', 'machine', 'packages', 'python', 'system']
     """
+    return deepcopy(_found())
+
+
+@cache
+def _found() -> dict[str, Any]:
+    """Look once: nothing of this changes while a process runs."""
     return {
         "python": platform.python_version(),
         "system": platform.system(),

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from poisonproof.exceptions import StoreError
@@ -88,12 +89,12 @@ class Manifest:
         """The number of partitions."""
         return len(self.partition_digests)
 
-    @property
+    @cached_property
     def data_fingerprint(self) -> str:
         """A digest of the training set: of what every partition holds."""
         return json_digest([self.partition_sizes, self.partition_digests])
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A digest of everything that decides a vote or a certificate."""
         return json_digest(
@@ -110,7 +111,7 @@ class Manifest:
             }
         )
 
-    @property
+    @cached_property
     def objects(self) -> dict[str, int]:
         """Name and size of every file the manifest refers to."""
         return {entry.name: entry.n_bytes for entry in self.entries()}

@@ -14,7 +14,7 @@ from poisonproof.learners import closed_form
 from poisonproof.store.tensors import Buffer
 from poisonproof.store.trees import check_trees
 
-__all__ = ["decode_object", "encode_object"]
+__all__ = ["decode_object", "encode_object", "types_of"]
 
 TRUSTED = (
     "sklearn.tree._tree.Tree",
@@ -48,6 +48,13 @@ def encode_object(value: Any) -> bytes:
 
     data: bytes = skops.io.dumps(value)
     return data
+
+
+def types_of(value: Any) -> list[str]:
+    """Return the types outside scikit-learn in an object that this process has built itself."""
+    import skops.io
+
+    return sorted(skops.io.get_untrusted_types(data=encode_object(value)))
 
 
 def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:

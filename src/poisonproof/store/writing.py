@@ -68,10 +68,12 @@ class ModelWriter(ABC):
     def commit(
         self,
         draft: Manifest,
-        templates: bytes,
+        templates: Callable[[], bytes],
         member: GetItem,
         rows: GetItem | None,
         shared_arrays: Item | None = None,
+        *,
+        check_kept: bool = True,
     ) -> Manifest:
         """Write what is not stored yet, then the manifest.
 
@@ -79,14 +81,17 @@ class ModelWriter(ABC):
         ----------
         draft : Manifest
             Without blocks; they are filled in.
-        templates : bytes
-            The unfitted estimator and the feature map.
+        templates : function
+            Returns the unfitted estimator and the feature map as bytes.
         member, rows : function of a partition's index
             Return what is to be stored; called only for what is not stored already. Without
             `rows` the training set is not kept.
         shared_arrays : Item, optional
             Arrays that all members have in common.
+        check_kept : bool, default=True
+            Read the blocks that need not be written, to be sure that they are whole.
         """
+        self._check_kept = check_kept
         with writing(self.path):
             old = None if self.stored is None else self.stored.manifest
             same_member = self._same(draft, "member_digests")
@@ -97,7 +102,7 @@ class ModelWriter(ABC):
             )
             manifest = replace(
                 draft,
-                templates=BlockEntry(self.put(templates), len(templates), ()),
+                templates=self._templates(draft, templates),
                 members=members,
                 rows=row_blocks,
                 shared_arrays=self._put_block([shared_arrays]) if shared_arrays else None,
@@ -106,6 +111,15 @@ class ModelWriter(ABC):
             )
             self._finish(manifest)
         return replace(manifest, pending=None)
+
+    def _templates(self, draft: Manifest, encode: Callable[[], bytes]) -> BlockEntry:
+        if self.stored is not None:
+            old, key = self.stored.manifest, "templates"  # digests: equal objects, other encodings
+            known = key in old.model and old.model[key] == draft.model.get(key)
+            if known and self._is_there(old.templates):
+                return old.templates
+        data = encode()
+        return BlockEntry(self.put(data), len(data), ())
 
     def _same(self, draft: Manifest, digests: str) -> Callable[[int], bool]:
         """Return a test whether the stored item of a partition is the one to be stored."""
@@ -174,13 +188,15 @@ class FolderWriter(ModelWriter):
         """Write an object, unless it is there."""
         name = content_name(data)
         path = self.path / OBJECTS / name
-        if not self._is_there(BlockEntry(name, len(data), ())) or path.read_bytes() != data:
+        if not path.is_file() or path.read_bytes() != data:
             write_atomically(path, data, folder=self.path)
         return name
 
     def _is_there(self, entry: BlockEntry) -> bool:
         path = self.path / OBJECTS / entry.name
-        return path.is_file() and path.stat().st_size == entry.n_bytes
+        if not path.is_file() or path.stat().st_size != entry.n_bytes:
+            return False
+        return not self._check_kept or content_name(path.read_bytes()) == entry.name
 
     def _finish(self, manifest: Manifest) -> None:
         sync_folder(self.path / OBJECTS)
