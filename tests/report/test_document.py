@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,24 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r"poisonproof\[report\]"):
         Report([Evidence("one", certify_votes(VOTES, 2))]).html()
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("plurality", "trained on their own partitions"),
+        ("finite_aggregation", "which of the 4 members a training row can reach"),
+        ("runoff", "The first choices of the 4 members"),
+        ("row_votes", "How many training rows speak for each label"),
+        ("label_flips", "how many labels must be flipped before it changes its vote"),
+    ],
+)
+def test_each_way_to_aggregate_is_explained_in_its_own_words(method: str, words: str) -> None:
+    certificates = replace(certify_votes(VOTES, 2), method=method)
+    page = Report([Evidence("model", certificates)]).html()
+    assert words in page
+    assert ("By hand." in page) == (method == "plurality")
+    assert ("could take from the first label" in page) == (method == "plurality")
 
 
 def test_contributors_are_counted_as_contributors() -> None:

@@ -23,7 +23,14 @@ from poisonproof.report.evidence import Evidence
 from poisonproof.report.identity import certificates_digest
 from poisonproof.report.rows import extreme_rows
 from poisonproof.report.tally import percent
-from poisonproof.report.words import attacker_may, check_by_hand, headline, not_protected, reason
+from poisonproof.report.words import (
+    attacker_may,
+    check_by_hand,
+    headline,
+    not_protected,
+    reason,
+    voters,
+)
 
 __all__ = ["STEPS", "Step", "render_html"]
 
@@ -170,6 +177,7 @@ def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, A
         "partition_words": _partition_words(model),
         "least": rows[0],
         "most": rows[1],
+        "voters": voters(model),
         "movable": model.certificates.method == "plurality",
         "identity": model.identity,
         "certificates_digest": certificates_digest(model.certificates),

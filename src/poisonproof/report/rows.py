@@ -11,7 +11,10 @@ from poisonproof.certificates.classes import class_indices
 from poisonproof.report.evidence import Evidence
 from poisonproof.report.samples import Sample, visible
 
-__all__ = ["ShownRow", "VoteBar", "extreme_rows", "shown_row"]
+__all__ = ["ROWS_VOTE", "ShownRow", "VoteBar", "extreme_rows", "shown_row"]
+
+ROWS_VOTE = ("row_votes", "cluster_assignment")
+"""Methods in which training rows vote themselves; most of them say nothing about a test row."""
 
 _MOST_BARS = 3
 
@@ -53,6 +56,8 @@ class ShownRow:
         Winner, runner-up and the next label, then abstentions.
     sample : Sample or None
         The row itself.
+    n_voters : int
+        How many votes there could be: the length of a full bar.
     movable : int
         Votes that one unit of attack moves from winner to runner-up; 0 where the aggregation is
         not a plain vote and bars cannot show it.
@@ -65,6 +70,7 @@ class ShownRow:
     radius: int
     bars: tuple[VoteBar, ...]
     sample: Sample | None
+    n_voters: int
     movable: int
 
 
@@ -96,7 +102,9 @@ def shown_row(evidence: Evidence, row: int) -> ShownRow:
         for i in others[: _MOST_BARS - len(bars)]
         if counts[i]
     ]
-    abstained = certificates.n_members - int(counts.sum())
+    given = int(counts.sum())
+    n_voters = given if certificates.method in ROWS_VOTE else certificates.n_members
+    abstained = n_voters - given
     if abstained:
         bars.append(VoteBar(None, abstained, "other"))
     return ShownRow(
@@ -107,6 +115,7 @@ def shown_row(evidence: Evidence, row: int) -> ShownRow:
         radius=int(certificates.radius[row]),
         bars=tuple(bars),
         sample=None if evidence.samples is None else evidence.samples.show(row),
+        n_voters=max(n_voters, 1),
         movable=certificates.threat.touches if certificates.method == "plurality" else 0,
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from poisonproof.certificates import Threat
 from poisonproof.report.evidence import Evidence
-from poisonproof.report.rows import ShownRow, shown_row
+from poisonproof.report.rows import ROWS_VOTE, ShownRow, shown_row
 
-__all__ = ["attacker_may", "check_by_hand", "headline", "not_protected", "reason"]
+__all__ = ["attacker_may", "check_by_hand", "headline", "not_protected", "reason", "voters"]
 
 _DEEDS = {
     ("insert_delete", "row"): (
@@ -68,15 +68,42 @@ def attacker_may(threat: Threat) -> tuple[str, ...]:
 
 
 def reason(evidence: Evidence) -> str:
-    """Return why the certificate holds, in three sentences."""
-    threat, members = evidence.certificates.threat, evidence.certificates.n_members
+    """Return why the certificate holds, in a few sentences."""
+    method, threat = evidence.certificates.method, evidence.certificates.threat
+    members = f"{evidence.certificates.n_members:,}"
+    if method in ROWS_VOTE:
+        return (
+            f"Every one of the {members} training rows speaks for its own label and no other row "
+            "has a say in that. So an attack moves a known number of votes at most, and as long as "
+            "the lead of a label is larger than that, the label stays."
+        )
+    if method == "label_flips":
+        return (
+            f"{members} members were trained on their own rows, and for each of them it is known "
+            "how many labels must be flipped before it changes its vote. The certificate adds up "
+            "the cheapest of these numbers that would turn the label."
+        )
+    if method != "plurality":
+        return (
+            f"A fixed rule decides which of the {members} members a training row can reach: a "
+            "known few. The certificate counts the worst that these members can do to the "
+            "election, whatever they answer, and says up to which size the label still wins."
+        )
     reach = "one member" if threat.touches == 1 else f"{threat.touches} members"
     return (
-        f"A fixed rule spread the training rows over partitions, and {members:,} members "
+        f"A fixed rule spread the training rows over partitions, and {members} members "
         "were trained on their own partitions and on nothing else. "
         f"One {threat.singular} reaches at most {reach}, so it moves at most that many votes. "
         "As long as the lead of a label is larger than what an attack can move, the label stays."
     )
+
+
+def voters(evidence: Evidence) -> str:
+    """Return whose votes the bars show."""
+    if evidence.certificates.method in ROWS_VOTE:
+        return "How many training rows speak for each label."
+    votes = "first choices" if evidence.certificates.method.startswith("runoff") else "votes"
+    return f"The {votes} of the {evidence.certificates.n_members:,} members."
 
 
 def not_protected(threat: Threat, *, with_truth: bool) -> tuple[str, ...]:
