@@ -23,6 +23,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.engines.torch import TorchLearner
+from poisonproof.features import ClusterIndex
 from poisonproof.learners.closed_form import (
     BernoulliNaiveBayes,
     GaussianNaiveBayes,
@@ -32,6 +33,7 @@ from poisonproof.learners.closed_form import (
     NeighborsClassifier,
     RidgeClassifier,
 )
+from poisonproof.learners.one_label import OneLabelClassifier
 
 from .data import Data, data
 from .learners import GlobalStreamClassifier
@@ -72,6 +74,7 @@ class Case:
 
 
 _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
+_ONE_LABEL = OneLabelClassifier(12, "abstain")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
 
 CASES = [
@@ -97,6 +100,7 @@ CASES = [
     Case("ss-closed-ridge", SSDPAClassifier(RidgeClassifier(), PCA(20), 20), "images"),
     Case("deep-mlp", DPAClassifier(_MLP, 20)),
     Case("ss-neighbours", SSDPAClassifier(KNeighborsClassifier(1), PCA(20), 20), "images"),
+    Case("ss-one-label", SSDPAClassifier(_ONE_LABEL, ClusterIndex(12), 300)),
     Case("ss-tree", SSDPAClassifier(DecisionTreeClassifier(), None, 20)),
 ]
 
