@@ -118,6 +118,7 @@ def test_other_rows_are_found(cli: Callable[..., Any], model: Path, tmp_path: Pa
     assert "Training rows: FAILED" in result.out
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_a_member_that_was_trained_on_something_else_is_found(
     cli: Callable[..., Any], model: Path, tmp_path: Path
 ) -> None:

@@ -153,6 +153,12 @@ def test_a_row_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
     assert jobs.files(path) == before
 
 
+def test_an_update_of_nothing_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a poisonproof model"):
+        update_model(tmp_path / "model", add=jobs.ADD)
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_rows_an_update_says_what_to_give_and_takes_it(tmp_path: Path) -> None:
     path = tmp_path / "model"
     model = DPAClassifier(GaussianNB(), 8, classes=CLASSES).fit(jobs.X, jobs.y)

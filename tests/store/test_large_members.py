@@ -12,7 +12,7 @@ from poisonproof import DPAClassifier, load
 from poisonproof.engines.torch import TorchLearner
 from poisonproof.store import ModelReader
 
-X = np.random.default_rng(0).integers(0, 255, (16, 784)).astype(np.uint8)
+X = np.random.default_rng(0).integers(0, 255, (16, 64)).astype(np.uint8)
 y = np.arange(16) % 2
 
 
@@ -24,7 +24,7 @@ def lies_in_a_mapped_file(array: Any) -> bool:
 
 
 def test_nin_members_are_mapped_and_vote_as_before(tmp_path: Path) -> None:
-    network = TorchLearner("nin", epochs=1, image_shape=(1, 28, 28), batch_size=8)
+    network = TorchLearner("nin", epochs=1, image_shape=(1, 8, 8), batch_size=8)
     saved = DPAClassifier(network, 2, classes=[0, 1]).fit(X, y)
     saved.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
@@ -34,7 +34,7 @@ def test_nin_members_are_mapped_and_vote_as_before(tmp_path: Path) -> None:
 
 
 def test_large_members_are_journalled_as_files_of_their_own(tmp_path: Path) -> None:
-    network = TorchLearner("mlp", hidden=(400,), epochs=1)
+    network = TorchLearner("mlp", hidden=(600, 500), epochs=1)
     saved = DPAClassifier(network, 2, classes=[0, 1]).fit(X, y)
     DPAClassifier(network, 2, classes=[0, 1]).fit_into(tmp_path / "model", X, y)
     reader = ModelReader.open(tmp_path / "model")

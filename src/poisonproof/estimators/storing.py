@@ -114,9 +114,9 @@ def update_model(
         What was done. If the same update was written before and only its superseded files were
         left, they are deleted now and the receipt is the one of that update.
     """
+    ModelReader.open(path)  # before anything is made there: it may be no model
     with FolderWriter(path) as writer:
         if writer.stored is None:
-            ModelReader.open(path)  # says what is wrong with it
             raise StoreError(f"{path} is not a poisonproof model.")
         pending = writer.stored.manifest.pending or {}
         writer.clear()

@@ -45,6 +45,7 @@ class ModelWriter(ABC):
         self.path = Path(path)
         self.stored: ModelReader | None = None
         """The model that is there already, if its manifest can be read."""
+        self._check_kept = True
 
     @abstractmethod
     def __enter__(self) -> Self: ...
