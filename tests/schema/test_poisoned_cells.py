@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sklearn.naive_bayes import GaussianNB
 
 from poisonproof import DPAClassifier
-from poisonproof.datasets import CheckedRows, read_table
+from poisonproof.datasets import CheckedRows, read_table, split_rows
 from poisonproof.partition import ContentHash
+from poisonproof.schema import held_out_rows
 from tests.schema.builders import HEADER, SCHEMA, mail_rows, write_csv, write_parquet
 
 ROW = 123
@@ -91,9 +94,28 @@ def test_a_line_that_is_not_utf_8_or_of_another_length_is_rejected_alone(tmp_pat
     assert np.array_equal(dirty.X, clean.X)
 
 
-def test_an_appended_row_moves_no_other_row_across_the_split() -> None:
-    from poisonproof.schema import held_out_rows
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    cells=st.lists(st.text(st.characters(exclude_characters="\r\n"), max_size=8), max_size=8),
+    place=st.integers(1, 30),
+)
+def test_any_line_inserted_anywhere_leaves_all_other_rows_as_they_were(
+    tmp_path: Path, cells: list[str], place: int
+) -> None:
+    path = write_csv(tmp_path / "m.csv", mail_rows(30))
+    clean = read_table(path, SCHEMA)
+    lines = path.read_bytes().split(b"\n")
+    lines.insert(place, ",".join(cells).encode("utf-8", "surrogatepass"))
+    path.write_bytes(b"\n".join(lines))
+    dirty = read_table(path, SCHEMA)
+    others = dirty.places != place + 1
+    assert np.array_equal(dirty.X[others], clean.X)
+    assert np.array_equal(dirty.labels[others], clean.labels)
+    assert dirty.groups[others].tolist() == clean.groups.tolist()
+    assert np.array_equal(split_rows(dirty, SCHEMA)[others], split_rows(clean, SCHEMA))
 
+
+def test_an_appended_row_moves_no_other_row_across_the_split() -> None:
     X = np.random.default_rng(0).normal(size=(1000, 5))
     before = held_out_rows(X, 0.2)
     after = held_out_rows(np.vstack([X[:500], np.full((1, 5), 7.0), X[500:]]), 0.2)
@@ -102,8 +124,6 @@ def test_an_appended_row_moves_no_other_row_across_the_split() -> None:
 
 
 def test_all_rows_of_a_contributor_fall_on_one_side(tmp_path: Path) -> None:
-    from poisonproof.datasets import split_rows
-
     rows = read_table(write_csv(tmp_path / "m.csv", mail_rows(500)), SCHEMA)
     side = split_rows(rows, SCHEMA)
     assert side.any()
@@ -112,8 +132,6 @@ def test_all_rows_of_a_contributor_fall_on_one_side(tmp_path: Path) -> None:
 
 
 def test_the_side_of_a_row_says_nothing_about_its_partition() -> None:
-    from poisonproof.schema import held_out_rows
-
     X = np.arange(20_000.0).reshape(10_000, 2)
     parts = ContentHash(n_partitions=2).assign(X)
     side = held_out_rows(X, 0.5)
