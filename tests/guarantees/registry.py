@@ -76,6 +76,7 @@ class Case:
 _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
 _ONE_LABEL = OneLabelClassifier(12, "abstain")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
+_ON_TRACKS = TorchLearner("mlp", hidden=(32,), epochs=1, execution="graph", stack_width=4)
 
 CASES = [
     Case("tree", DPAClassifier(DecisionTreeClassifier(), 20)),
@@ -99,6 +100,7 @@ CASES = [
     Case("closed-neighbours", DPAClassifier(NeighborsClassifier(1), 20), "integers"),
     Case("ss-closed-ridge", SSDPAClassifier(RidgeClassifier(), PCA(20), 20), "images"),
     Case("deep-mlp", DPAClassifier(_MLP, 20)),
+    Case("deep-graph", DPAClassifier(_ON_TRACKS, 6)),
     Case("ss-neighbours", SSDPAClassifier(KNeighborsClassifier(1), PCA(20), 20), "images"),
     Case("ss-one-label", SSDPAClassifier(_ONE_LABEL, ClusterIndex(12), 300)),
     Case("ss-tree", SSDPAClassifier(DecisionTreeClassifier(), None, 20)),
