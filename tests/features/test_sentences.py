@@ -51,6 +51,7 @@ def test_a_folder_with_links_or_none_at_all_is_refused(tmp_path: Path) -> None:
         folder_digest(tmp_path)
 
 
+@pytest.mark.filterwarnings("default")  # other people's deprecations
 def test_a_real_model_on_disk_embeds_texts(tmp_path: Path) -> None:
     """Runs where sentence-transformers is installed; the model is made here, with two words."""
     models = pytest.importorskip("sentence_transformers.models")
