@@ -137,8 +137,7 @@ def _check_agreement(reader: ModelReader, classifier: PartitionAggregation) -> N
     }
     if len(set(sizes.values())) != 1:
         raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
-    if type(model["n_features_in"]) not in (int, type(None)):
-        raise StoreError(f"n_features_in must be a number, got {model['n_features_in']!r}.")
+    _check_columns(model["n_features_in"], model["feature_names_in"])
     if manifest.environment["packages"] != fingerprint()["packages"]:
         return  # digests cover the state as the library that made it wrote it
     for name, value in templates_of(classifier).items():
@@ -146,6 +145,18 @@ def _check_agreement(reader: ModelReader, classifier: PartitionAggregation) -> N
             raise StoreError(
                 f"{reader.place.called(manifest.templates.name)}: {name} is not what was saved."
             )
+
+
+def _check_columns(width: Any, names: Any) -> None:
+    """Raise `StoreError` unless these are a number of features and their names."""
+    if width is not None and (type(width) is not int or not 0 < width < 2**31):
+        raise StoreError(f"n_features_in must be a number of features, got {str(width)[:80]!r}.")
+    if names is None:
+        return
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise StoreError("feature_names_in must list the names of the features.")
+    if len(names) != width:
+        raise StoreError(f"there are {len(names)} names of {width} features.")
 
 
 def decode_classes(entry: dict[str, Any]) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from poisonproof.estimators.loading import rebuild
 from poisonproof.estimators.receipts import Receipt
 from poisonproof.estimators.saving import commit, draft
 from poisonproof.estimators.training_sets import HeldRows, KeptRows
-from poisonproof.estimators.updating import apply_change, request_digest
+from poisonproof.estimators.updating import apply_change, asked_digest, request_digest
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.partition import PartitionedData
 from poisonproof.store import (
@@ -26,6 +26,7 @@ from poisonproof.store import (
     failure_of,
     types_of,
 )
+from poisonproof.store.places import open_place
 
 __all__ = ["train_into", "update_model"]
 
@@ -114,7 +115,7 @@ def update_model(
         What was done. If the same update was written before and only its superseded files were
         left, they are deleted now and the receipt is the one of that update.
     """
-    ModelReader.open(path)  # before anything is made there: it may be no model
+    open_place(path).manifest()  # before anything is made there: it may be no model
     with FolderWriter(path) as writer:
         if writer.stored is None:
             raise StoreError(f"{path} is not a poisonproof model.")
@@ -122,7 +123,7 @@ def update_model(
         writer.clear()
         classifier = rebuild(writer.stored, trusted)
         classifier.set_params(n_jobs=n_jobs, verbose=verbose)
-        if pending.get("request") == request_digest(classifier, add, remove):
+        if "request" in pending and pending["request"] == asked_digest(classifier, add, remove):
             return Receipt.from_json(pending["receipt"])
         found = writer.stored.manifest.fingerprint
         if expect is not None and expect != found:
@@ -136,7 +137,7 @@ def update_model(
             fingerprint_before=found,
             fingerprint_after=draft(classifier)[0].fingerprint,
         )
-        request = request_digest(classifier, add, remove)
+        request = request_digest(change.added, change.removed)
         record = {"request": request, "receipt": receipt.to_json()}
         commit(classifier, writer, keep_data=None, pending=record)
     return receipt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from poisonproof.estimators.changes import Change, asked_rows
@@ -11,13 +12,19 @@ from poisonproof.exceptions import GuaranteeError
 from poisonproof.learners.base import Ensemble
 from poisonproof.store import FolderWriter, StoredEnsemble, TrainingRun, differences, json_digest
 
-__all__ = ["apply_change", "request_digest"]
+__all__ = ["apply_change", "asked_digest", "request_digest"]
 
 
-def request_digest(classifier: Any, add: Any, remove: Any) -> str:
+def request_digest(added: Sequence[str], removed: Sequence[str]) -> str:
+    """Return what identifies an update, from the names of its rows."""
+    return json_digest([sorted(added), sorted(removed)])
+
+
+def asked_digest(classifier: Any, add: Any, remove: Any) -> str:
     """Return what identifies an update that is asked for."""
-    asked = (asked_rows(classifier, add, "add"), asked_rows(classifier, remove, "remove"))
-    return json_digest([[] if rows is None else sorted(rows.names()) for rows in asked])
+    asked = asked_rows(classifier, add, "add"), asked_rows(classifier, remove, "remove")
+    added, removed = (() if rows is None else rows.names() for rows in asked)
+    return request_digest(added, removed)
 
 
 def apply_change(classifier: Any, change: Change, writer: FolderWriter | None = None) -> Receipt:
