@@ -79,6 +79,16 @@ def nin32():
 
 
 @pytest.fixture(scope="module")
+def resnet32():
+    """Two members on their way at once, of one and of two batch widths."""
+    learner = TorchLearner(
+        "resnet10", execution="graph", epochs=1, batch_size=32, augmentation="strong", mixup=0.2,
+        stack_width=2, vote_rows=8,
+    )  # fmt: skip
+    return Setting(learner, (20, 41), (3, 32, 32))
+
+
+@pytest.fixture(scope="module")
 def stack():
     """Partitions of several batches each: lanes freeze at different steps."""
     learner = TorchLearner("mlp", hidden=(256,), epochs=1, input_scale=1 / 255, normalize="none")
@@ -97,6 +107,13 @@ def test_nin_32_keeps_every_other_member(nin32, attack):
     parts, touched = attacked(nin32.parts, ATTACKS[attack])
     after = fitted(nin32.learner, parts, nin32.shape)
     assert changed(nin32.ensemble, after, nin32.X) == {touched}
+
+
+@pytest.mark.parametrize("attack", ["insert", "delete"])
+def test_resnet_on_tracks_keeps_every_other_member(resnet32, attack):
+    parts, touched = attacked(resnet32.parts, ATTACKS[attack])
+    after = fitted(resnet32.learner, parts, resnet32.shape)
+    assert changed(resnet32.ensemble, after, resnet32.X) == {touched}
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
