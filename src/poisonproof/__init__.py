@@ -14,6 +14,7 @@ _HOMES = {
     "Certificates": "poisonproof.certificates",
     "ClusterVoteClassifier": "poisonproof.estimators",
     "DPAClassifier": "poisonproof.estimators",
+    "FiniteAggregationClassifier": "poisonproof.estimators",
     "LinearLabelClassifier": "poisonproof.estimators",
     "NeighborVoteClassifier": "poisonproof.estimators",
     "SSDPAClassifier": "poisonproof.estimators",
@@ -28,6 +29,7 @@ __all__ = [
     "Certificates",
     "ClusterVoteClassifier",
     "DPAClassifier",
+    "FiniteAggregationClassifier",
     "LinearLabelClassifier",
     "NeighborVoteClassifier",
     "SSDPAClassifier",
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from poisonproof.estimators import (
         ClusterVoteClassifier,
         DPAClassifier,
+        FiniteAggregationClassifier,
         LinearLabelClassifier,
         NeighborVoteClassifier,
         SSDPAClassifier,

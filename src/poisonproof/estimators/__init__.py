@@ -2,6 +2,7 @@
 
 from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
 from poisonproof.estimators.linear_labels import LinearLabelClassifier
 from poisonproof.estimators.loading import load
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
@@ -11,6 +12,7 @@ from poisonproof.estimators.ssdpa import SSDPAClassifier
 __all__ = [
     "ClusterVoteClassifier",
     "DPAClassifier",
+    "FiniteAggregationClassifier",
     "LinearLabelClassifier",
     "NeighborVoteClassifier",
     "Rows",
