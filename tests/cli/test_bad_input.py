@@ -204,6 +204,7 @@ def test_a_disk_that_fails_while_writing_leaves_nothing(
 
 def test_out_exists_and_is_not_a_model(refused: Refused, train_csv: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
     for path in (tmp_path / "photos", train_csv):
         refused(
             "train", train_csv, *TRAIN, "--out", path, words="exists and is not a poisonproof model"
@@ -234,7 +235,7 @@ def test_model_that_is_none(refused: Refused, test_csv: Path, tmp_path: Path) ->
 
 
 def test_damaged_model(refused: Refused, model: Path, test_csv: Path) -> None:
-    members = model / "members.skops"
+    members = max((model / "objects").iterdir(), key=lambda path: path.stat().st_size)
     members.write_bytes(members.read_bytes()[:-10])
     refused("predict", model, test_csv, "--label", "kind", words="is damaged")
 
