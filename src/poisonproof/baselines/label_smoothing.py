@@ -111,7 +111,8 @@ class LabelSmoothingClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label with the largest expected score."""
-        return self.classes_[self._scores(self.weights(X)).argmax(axis=1)]
+        labels: NDArray[Any] = self.classes_[self._scores(self.weights(X)).argmax(axis=1)]
+        return labels
 
     def certify(self, X: ArrayLike) -> SmoothedLabels:
         """Return labels and the number of changed labels they provably withstand."""
@@ -169,7 +170,8 @@ class LabelSmoothingClassifier(ClassifierMixin, BaseEstimator):
         involved = squares[place, best] + squares[place, second]
         own = (1.0 - self.q + other) - (1.0 - self.q - other) ** 2
         variance = own * involved + 2.0 * other * (squares.sum(axis=1) - involved)
-        return mean / np.maximum(variance, np.finfo(float).tiny)
+        tilt: NDArray[np.float64] = mean / np.maximum(variance, np.finfo(float).tiny)
+        return tilt
 
     def _logs(self, tilted: NDArray[np.float64], n_classes: int) -> NDArray[np.float64]:
         """Return sums over rows by label of log E exp(-t a (1[c] - 1[c'])), shape (3, n, C).

@@ -57,7 +57,7 @@ def poisoned_share_disjoint(m: int, s: int, r: ArrayLike) -> NDArray[np.float64]
 def _checked(m: int, s: int, r: ArrayLike) -> NDArray[np.int64]:
     flips = np.asarray(r, dtype=np.int64)
     if not 1 <= s <= m or (flips < 0).any() or (flips > m).any():
-        raise InvalidInputError(f"Need 1 <= s <= m and 0 <= r <= m; got m={m}, s={s}, r={r}.")
+        raise InvalidInputError(f"Need 1 <= s <= m and 0 <= r <= m; got m={m}, s={s}, r={flips}.")
     return flips
 
 

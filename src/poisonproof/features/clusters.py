@@ -53,7 +53,8 @@ class ClusterIndex(TransformerMixin, BaseEstimator):
         """Return the number of the nearest centre, shape (n, 1); the first of equally near ones."""
         rows = _flat(X)
         distances = np.stack([((rows - centre) ** 2).sum(axis=1) for centre in self.centres_])
-        return distances.argmin(axis=0)[:, np.newaxis].astype(np.float64)
+        nearest: NDArray[np.float64] = distances.argmin(axis=0)[:, np.newaxis].astype(np.float64)
+        return nearest
 
 
 def _flat(X: Any) -> NDArray[np.float64]:
