@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from poisonproof.frontier import Method, PublishedPoint, published_points, write_frontier
+from poisonproof.frontier.figures import curve
 from poisonproof.frontier.tables import attack_sizes, best_ranges, method_table
 
 POINT = PublishedPoint("toy", "insert_delete", "paper: DPA, k = 9", 0.9, 2)
@@ -35,6 +38,17 @@ def test_attack_sizes_are_round_and_end_where_little_is_left(strong: Method) -> 
     assert sizes[0] == 0
     assert sizes[-1] <= strong.reach
     assert all(size % 5 == 0 for size in sizes)
+
+
+def test_the_staircase_shows_the_certified_accuracy_of_every_size(strong: Method) -> None:
+    sizes, shares, style = curve(strong)
+    assert style == "steps-post"
+    every = np.arange(strong.reach + 2)
+    shown = shares[np.searchsorted(sizes, every, side="right") - 1]
+    assert np.array_equal(shown, strong.certified(every))
+    few, values, style = curve(strong, most=2)
+    assert style == "default"
+    assert np.array_equal(values, strong.certified(few))
 
 
 def test_the_same_results_give_the_same_bytes(

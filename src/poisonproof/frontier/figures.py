@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poisonproof.exceptions import MissingExtraError
 from poisonproof.frontier.method import FAMILIES, Method
@@ -15,7 +16,7 @@ from poisonproof.frontier.published import PublishedPoint
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["frontier_svg"]
+__all__ = ["curve", "frontier_svg"]
 
 _COLORS = dict(
     zip(
@@ -64,23 +65,34 @@ def frontier_svg(
 
 
 def _draw(ax: Axes, method: Method, methods: Sequence[Method]) -> int:
-    """Draw a curve through at most a few hundred points; return where one percent is left."""
+    """Draw a curve; return the attack size at which less than one percent is left."""
     family = [other for other in methods if other.family == method.family]
-    dash = _DASHES[family.index(method) % len(_DASHES)]
-    ends = np.arange(method.reach + 2)
-    shares = method.certified(ends)
-    # Certified accuracy is a staircase; its corners say all.
-    corners = np.flatnonzero(np.diff(shares, prepend=2.0, append=-1.0))[:-1]
-    corners = np.union1d(corners, [0, len(ends) - 1])
-    if len(corners) > 200:
-        corners = corners[np.unique(np.linspace(0, len(corners) - 1, 200).astype(int))]
-    ax.step(
-        ends[corners],
-        100 * shares[corners],
-        where="pre",
+    sizes, shares, style = curve(method)
+    ax.plot(
+        sizes,
+        100 * shares,
+        drawstyle=style,
         color=_COLORS[method.family],
-        linestyle=dash,
+        linestyle=_DASHES[family.index(method) % len(_DASHES)],
         linewidth=1.5,
         label=method.title,
     )
-    return max(1, int((shares >= 0.01).sum()))
+    return max(1, int((method.certified(np.arange(method.reach + 2)) >= 0.01).sum()))
+
+
+def curve(
+    method: Method, most: int = 200
+) -> tuple[NDArray[np.int64], NDArray[np.float64], Literal["steps-post", "default"]]:
+    """Return the points of a curve, and how to join them.
+
+    Certified accuracy is a staircase: it keeps its value up to the size before the next corner.
+    Of a fine one only some corners are kept, and joined by straight lines.
+    """
+    every = np.arange(method.reach + 2)
+    shares = method.certified(every)
+    corners = np.flatnonzero(np.diff(shares, prepend=2.0))
+    corners = np.union1d(corners, every[-1:])
+    if len(corners) <= most:
+        return every[corners], shares[corners], "steps-post"
+    kept = corners[np.unique(np.linspace(0, len(corners) - 1, most).astype(int))]
+    return every[kept], shares[kept], "default"
