@@ -25,6 +25,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier, load
 from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.learners.averaging import SeedAverage
 
 from ..store.tampering import edit_manifest
 
@@ -47,6 +48,7 @@ MODELS = {
     "pixel-sum": ensemble(GaussianNB(), partitioner="pixel_sum", n_jobs=2),
     "semi-supervised": SSDPAClassifier(KNeighborsClassifier(1), PCA(9), 8, classes=range(10)),
     "undeclared": DPAClassifier(GaussianNB(), 8),
+    "averages": ensemble(SeedAverage(n_copies=2)),
 }
 
 
