@@ -24,6 +24,17 @@ from poisonproof.partition.containers import as_container, take_rows
 
 __all__ = ["FiniteAggregationClassifier", "spread_rows"]
 
+_FITTED = (
+    "classes_",
+    "ensemble_",
+    "failures_",
+    "features_",
+    "partitioner_",
+    "n_dropped_",
+    "n_features_in_",
+    "feature_names_in_",
+)
+
 
 class FiniteAggregationClassifier(VotingMembers):
     """DPA with more members than the data has disjoint parts: buckets of rows are shared.
@@ -110,7 +121,7 @@ class FiniteAggregationClassifier(VotingMembers):
         # Mapped before rows are shared: a map of a row is the same for all members that see it.
         mapped = buckets._member_data(data, range(len(data)))
         members = spread_rows(mapped, self.spread_)
-        self.ensemble_ = train(
+        buckets.ensemble_ = train(
             buckets._learner(),
             members,
             list(range(len(members))),
@@ -118,12 +129,11 @@ class FiniteAggregationClassifier(VotingMembers):
             self.random_state,
             **buckets._schedule(),
         )
-        for name in ("classes_", "features_", "partitioner_", "n_dropped_", "n_features_in_"):
-            setattr(self, name, getattr(buckets, name))
-        if hasattr(buckets, "feature_names_in_"):
-            self.feature_names_in_ = buckets.feature_names_in_
-        self.member_sizes_ = members.sizes
-        self.failures_ = self.ensemble_.failures()
+        buckets.partition_sizes_ = self.member_sizes_ = members.sizes
+        buckets._report_failures()
+        for name in _FITTED:
+            if hasattr(buckets, name):
+                setattr(self, name, getattr(buckets, name))
         return self
 
     def certify(
