@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo report test test-slow attacks lint types imports docs docs-serve bench check clean help
+.PHONY: demo report frontier test test-slow attacks lint types imports docs docs-serve bench check clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ imports: .venv/dev  ## imports point down only
 report: .venv/dev  ## rebuild the reproduction page from the committed results; it must not change
 	$(BIN)/poisonproof reproduce --report
 	git diff --exit-code -- docs/reproduction.md docs/assets/reproduction
+
+frontier: .venv/dev  ## redraw docs/beyond/frontier.md from the committed results
+	$(BIN)/poisonproof compare --results experiments/results --results experiments/frontier --out docs/beyond
 
 docs: .venv/dev  ## build the documentation, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

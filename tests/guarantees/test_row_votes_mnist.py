@@ -1,0 +1,40 @@
+"""Neighbour votes on all of MNIST: attacks of the certified size fail, one more row wins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poisonproof import NeighborVoteClassifier
+from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
+
+
+@pytest.mark.slow
+@pytest.mark.mnist
+def test_thousands_of_poisoned_images_turn_no_certified_digit() -> None:
+    if "POISONPROOF_DATA" not in os.environ:
+        pytest.skip("POISONPROOF_DATA names no folder with mnist.npz")
+    with np.load(Path(os.environ["POISONPROOF_DATA"]) / "mnist.npz") as file:
+        X, y = file["x_train"], file["y_train"].astype(int)
+        asked = file["x_test"][:300]
+    features = make_frozen_pipeline(Deskew(), OrientationHistogram(cell=5, block=2, root=True))
+    clf = NeighborVoteClassifier(features, threshold=0.89, classes=range(10)).fit(X, y)
+    certificates = clf.certify(asked)
+    row = int(np.argsort(certificates.radius)[150])
+    radius, label = int(certificates.radius[row]), int(certificates.labels[row])
+    assert radius > 1000
+    order = np.random.default_rng(0).permutation(len(X))
+    for size, survives in ((radius, True), (radius + 1, False)):
+        # The attacker inserts copies of the very image that is asked, under the next best label.
+        poison = np.repeat(asked[row : row + 1], size, axis=0)
+        target = np.full(size, certificates.runner_up[row])
+        attacked = NeighborVoteClassifier(features, threshold=0.89, classes=range(10)).fit(
+            np.concatenate([X[order], poison]), np.concatenate([y[order], target])
+        )
+        again = attacked.certify(asked)
+        assert (again.labels[row] == label) == survives
+        safe = certificates.radius >= size
+        assert np.array_equal(again.labels[safe], certificates.labels[safe])
