@@ -14,7 +14,8 @@ X_train, y_train, target = X[:1500], y[:1500], X[1600:1601]
 
 def fitted(X, y):
     """Train the ensemble on these rows, from scratch."""
-    return DPAClassifier(NeighborsClassifier(n_neighbors=1), n_partitions=K, classes=range(10)).fit(X, y)
+    member = NeighborsClassifier(n_neighbors=1)
+    return DPAClassifier(member, n_partitions=K, classes=range(10)).fit(X, y)
 
 
 clean = fitted(X_train, y_train)
