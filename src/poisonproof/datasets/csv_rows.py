@@ -19,9 +19,9 @@ from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import Schema
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["read_csv_rows", "read_header"]
+__all__ = ["BLOCK_BYTES", "csv_parts", "read_csv_rows", "read_header"]
 
-_BLOCK_BYTES = 1 << 24
+BLOCK_BYTES = 1 << 24
 _LONGEST_HEADER = 1 << 25
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -32,15 +32,21 @@ def read_csv_rows(path: Path, schema: Schema) -> RawRows:
     A feature cell is a number as ``float`` reads it; an empty cell or ``nan`` is a missing value.
     Labels and groups are taken as they stand, blanks included. Blank lines are skipped.
     """
+    return _joined(list(csv_parts(path, schema)))
+
+
+def csv_parts(path: Path, schema: Schema) -> Iterator[RawRows]:
+    """Read the same rows by the megabyte; at least one part, which may be empty."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    parts: list[RawRows] = []
     with path.open("rb") as file:
         header = read_header(path, file, delimiter)
         layout = CsvLayout(tuple(header), schema.locate(header, path), delimiter)
+        first_line = None
         for first_line, block in _blocks(file):
             rows = parse_block(block, first_line, layout)
-            parts.append(parse_lines(block, first_line, layout) if rows is None else rows)
-    return _joined(parts) if parts else parse_lines(b"", 2, layout)
+            yield parse_lines(block, first_line, layout) if rows is None else rows
+        if first_line is None:
+            yield parse_lines(b"", 2, layout)
 
 
 def read_header(path: Path, file: IO[bytes], delimiter: str) -> list[str]:
@@ -63,7 +69,7 @@ def read_header(path: Path, file: IO[bytes], delimiter: str) -> list[str]:
 def _blocks(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines by the megabyte, with the number of the first one."""
     number = 2
-    while block := file.read(_BLOCK_BYTES) + file.readline():
+    while block := file.read(BLOCK_BYTES) + file.readline():
         yield number, block
         number += block.count(b"\n")
 

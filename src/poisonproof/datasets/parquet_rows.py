@@ -14,7 +14,13 @@ from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import Schema, label_text
 from poisonproof.exceptions import InvalidInputError, MissingExtraError
 
-__all__ = ["column_numbers", "open_parquet", "parquet_texts", "read_parquet_rows"]
+__all__ = [
+    "column_numbers",
+    "open_parquet",
+    "parquet_rows",
+    "parquet_texts",
+    "read_parquet_rows",
+]
 
 
 def read_parquet_rows(path: Path, schema: Schema) -> RawRows:
@@ -22,7 +28,11 @@ def read_parquet_rows(path: Path, schema: Schema) -> RawRows:
 
     Labels and groups become text by `label_text`, whatever type they are stored in.
     """
-    table = open_parquet(path)
+    return parquet_rows(open_parquet(path), path, schema)
+
+
+def parquet_rows(table: Any, path: Path, schema: Schema, first_row: int = 0) -> RawRows:
+    """Return the rows of a pyarrow table, the first of which is row `first_row` of the file."""
     header = [str(name) for name in table.column_names]
     columns = schema.locate(header, path)
 
@@ -42,7 +52,7 @@ def read_parquet_rows(path: Path, schema: Schema) -> RawRows:
         groups=_read(_texts, columns.groups),
         weights=_read(column_numbers, columns.weights),
         names=tuple(header[index] for index in columns.features),
-        places=range(table.num_rows),
+        places=range(first_row, first_row + table.num_rows),
         unit="row",
         texts=tuple(_read(_texts, index) for index in columns.texts),
         reasons=reasons,

@@ -134,8 +134,13 @@ class CheckedRows:
         return f"{text}."
 
 
-def check_rows(raw: RawRows, schema: Schema, path: Path) -> CheckedRows:
-    """Reject every row that does not fit the schema, each by itself."""
+def check_rows(
+    raw: RawRows, schema: Schema, path: Path, *, may_be_empty: bool = False
+) -> CheckedRows:
+    """Reject every row that does not fit the schema, each by itself.
+
+    Unless `may_be_empty`, as a part of a file may, at least one row must be left.
+    """
     schema.check_count(raw.X.shape[1], path)
     reasons = dict(raw.reasons)
     _check_features(raw, schema, reasons)
@@ -162,7 +167,7 @@ def check_rows(raw: RawRows, schema: Schema, path: Path) -> CheckedRows:
         unit=raw.unit,
         places=places[good],
     )
-    if not len(checked):
+    if not len(checked) and not may_be_empty:
         if problems:
             raise InvalidRowsError(f"{path} has no usable row. {checked.describe_problems()}")
         raise InvalidInputError(f"{path} holds no rows.")

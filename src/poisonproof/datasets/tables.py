@@ -24,7 +24,7 @@ from poisonproof.schema import (
 )
 from poisonproof.schema.encoding import encode_rows
 
-__all__ = ["read_table", "split_rows"]
+__all__ = ["encoded_rows", "plain_schema", "read_table", "split_rows"]
 
 SUFFIXES = {"table": (".csv", ".tsv", ".parquet"), "arrays": (".npz", ".npy")}
 
@@ -72,14 +72,18 @@ def read_table(
     schema.require_frozen()
     path = Path(path)
     plain = replace(
-        _plain_schema(schema, labelled=labelled, grouped=grouped), allow_missing=allow_missing
+        plain_schema(schema, labelled=labelled, grouped=grouped), allow_missing=allow_missing
     )
     raw = _read(path, schema, plain, labelled=labelled)
+    return replace(check_rows(encoded_rows(raw, schema), plain, path), names=None)
+
+
+def encoded_rows(raw: RawRows, schema: TableSchema) -> RawRows:
+    """Return rows with the features that the schema makes of their cells."""
     cells = _cells(raw, schema)
     X, reasons = encode_rows(schema, cells, len(raw.places))
     names = tuple(column.name for column in schema.columns for _ in range(column.n_features))
-    encoded = replace(raw, X=X, names=names, reasons={**reasons, **raw.reasons})
-    return replace(check_rows(encoded, plain, path), names=None)
+    return replace(raw, X=X, names=names, reasons={**reasons, **raw.reasons})
 
 
 def split_rows(
@@ -90,7 +94,7 @@ def split_rows(
     return held_out_rows(rows.X, held_out, rows.groups if schema.groups is not None else None)
 
 
-def _plain_schema(schema: TableSchema, *, labelled: bool, grouped: bool) -> Schema:
+def plain_schema(schema: TableSchema, *, labelled: bool, grouped: bool) -> Schema:
     """Return what the readers of files need to know."""
     optional = list(schema.ignore)
     if not labelled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from poisonproof.estimators.description import draft_manifest, member_law, templ
 from poisonproof.estimators.loading import rebuild
 from poisonproof.estimators.receipts import Receipt
 from poisonproof.estimators.saving import commit, draft
-from poisonproof.estimators.training_sets import HeldRows, KeptRows
+from poisonproof.estimators.training_sets import HeldRows, KeptRows, TrainingSet
 from poisonproof.estimators.updating import apply_change, asked_digest, request_digest
 from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.learners.base import Finished
 from poisonproof.partition import PartitionedData
 from poisonproof.store import (
     FolderWriter,
@@ -28,11 +29,35 @@ from poisonproof.store import (
 )
 from poisonproof.store.places import open_place
 
-__all__ = ["train_into", "update_model"]
+__all__ = ["store_members", "train_into", "update_model"]
 
 
 def train_into(
     classifier: Any, path: str | os.PathLike[str], data: PartitionedData, *, keep_data: bool
+) -> None:
+    """Train on rows in memory what the store does not hold yet, then make the store a model.
+
+    Parameters
+    ----------
+    classifier, path, keep_data
+        As in `store_members`.
+    data : PartitionedData
+        The training set.
+    """
+
+    def _train(missing: Sequence[int], finished: Finished) -> None:
+        classifier._train_portions(data, missing, finished)
+
+    store_members(classifier, path, HeldRows(data), _train, keep_data=keep_data)
+
+
+def store_members(
+    classifier: Any,
+    path: str | os.PathLike[str],
+    rows: TrainingSet,
+    train: Callable[[Sequence[int], Finished], None],
+    *,
+    keep_data: bool,
 ) -> None:
     """Train what the store does not hold yet, then make the store a model.
 
@@ -42,8 +67,10 @@ def train_into(
         Ready to train: classes, partitioner and features are set.
     path : path
         The model directory.
-    data : PartitionedData
+    rows : TrainingSet
         The training set.
+    train : function of (partitions, finished)
+        Trains the members of these partitions and hands each over once.
     keep_data : bool
         Whether to keep the rows.
     """
@@ -56,9 +83,8 @@ def train_into(
         run = TrainingRun(writer, member_law(classifier), classifier.partition_digests_)
         try:
             if run.missing or run.family is None:
-                classifier._train_portions(data, run.missing, run.add)
-            items = [run.item(index) for index in range(len(data))]
-            rows = HeldRows(data)
+                train(run.missing, run.add)
+            items = [run.item(index) for index in range(len(rows.sizes))]
             manifest = draft_manifest(
                 classifier,
                 family=str(run.family),

@@ -1,0 +1,182 @@
+"""Files whose columns a schema declares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poisonproof.datasets import CheckedRows, Schema, split_rows
+from poisonproof.datasets.csv_rows import BLOCK_BYTES, csv_parts
+from poisonproof.datasets.parquet_rows import parquet_rows
+from poisonproof.datasets.rows import RawRows, check_rows
+from poisonproof.datasets.tables import encoded_rows, plain_schema
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import TableSchema
+from poisonproof.streaming.chunks import Chunk, RowSource, open_file, rows_per_chunk
+from poisonproof.streaming.files import find_files
+
+__all__ = ["DeclaredRows"]
+
+
+@dataclass(frozen=True)
+class DeclaredRows(RowSource):
+    """Rows of Parquet or CSV files, read as a schema says.
+
+    Parameters
+    ----------
+    path : path
+        A file, or a folder of files of one format.
+    schema : TableSchema or poisonproof.datasets.Schema
+        A frozen schema, which also says what is held out of training; or a plain declaration of
+        columns, whose features are numbers.
+
+    Guarantee
+    ---------
+    What a row becomes depends on its own cells and the schema: not on other rows, nor on the files,
+    row groups or chunks in which it comes.
+
+    Examples
+    --------
+    >>> from poisonproof.datasets import Schema
+    >>> source = DeclaredRows("clicks", Schema(label="spam", classes=("yes", "no")))
+    """
+
+    path: str | os.PathLike[str]
+    schema: TableSchema | Schema
+
+    @cached_property
+    def files(self) -> tuple[Path, ...]:
+        """The files, in the order in which they are read."""
+        return find_files(self.path)
+
+    @property
+    def total(self) -> int:
+        """Rows of Parquet files, bytes of CSV files."""
+        if self.files[0].suffix.lower() != ".parquet":
+            return sum(file.stat().st_size for file in self.files)
+        return sum(map(_count_rows, self.files))
+
+    def chunks(
+        self, chunk_bytes: int, *, allow_missing: bool, invalid_rows: str
+    ) -> Iterator[Chunk]:
+        """Yield all rows that are not held out."""
+        if isinstance(self.schema, TableSchema):
+            self.schema.require_frozen()
+            if self.schema.kind != "table":
+                raise InvalidInputError(
+                    f"A schema of {self.schema.kind} cannot be streamed, only tables can."
+                )
+            plain = plain_schema(self.schema, labelled=True, grouped=True)
+        else:
+            plain = self.schema
+        plain = replace(plain, allow_missing=allow_missing)
+        names: tuple[str, ...] | None = None
+        for file in self.files:
+            for raw, amount in _parts(file, plain, chunk_bytes):
+                names = names or raw.names
+                if raw.names != names:
+                    raise InvalidInputError(
+                        f"{file} has the features {raw.names}, but {self.files[0]} has {names}. "
+                        "Files of one training set have the same columns; where their order "
+                        "differs, list the features."
+                    )
+                yield from self._encoded(raw, plain, file, chunk_bytes, amount, invalid_rows)
+
+    def _encoded(
+        self,
+        raw: RawRows,
+        plain: Schema,
+        file: Path,
+        chunk_bytes: int,
+        amount: int,
+        invalid_rows: str,
+    ) -> Iterator[Chunk]:
+        """Turn cells into features, so many rows at a time that these fit."""
+        table = self.schema if isinstance(self.schema, TableSchema) else None
+        width = raw.X.shape[1] if table is None else table.n_features
+        step = rows_per_chunk(chunk_bytes, 8 * width)
+        for start in range(0, max(1, len(raw.places)), step):
+            part = raw if len(raw.places) <= step else _slice(raw, start, start + step)
+            encoded = part if table is None else encoded_rows(part, table)
+            rows = check_rows(encoded, plain, file, may_be_empty=True)
+            if invalid_rows == "raise":
+                rows.refuse_problems(
+                    "Correct the row, or leave such rows out: invalid_rows='drop'."
+                )
+            if table is not None and table.test_share and len(rows):
+                rows = replace(rows.only(~split_rows(rows, table)), problems=rows.problems)
+            yield _chunk(rows, plain, file, amount if start == 0 else 0)
+
+
+def _chunk(rows: CheckedRows, plain: Schema, file: Path, amount: int) -> Chunk:
+    where = f"{file}, from {rows.unit} {rows.places[0]} on" if len(rows) else str(file)
+    labels = np.array(plain.classes)[rows.labels]
+    return Chunk(rows.X, labels, rows.groups, rows.weights, where, amount, rows.problems)
+
+
+def _count_rows(file: Path) -> int:
+    with open_file(file) as parquet:
+        return int(parquet.metadata.num_rows)
+
+
+def _parts(file: Path, plain: Schema, chunk_bytes: int) -> Iterator[tuple[RawRows, int]]:
+    """Yield pieces of a file, and how far each brings the reader."""
+    if file.suffix.lower() != ".parquet":
+        yield from _csv_parts(file, plain)
+        return
+    import pyarrow as pa
+
+    with open_file(file) as parquet:
+        header = [str(name) for name in parquet.schema_arrow.names]
+        found = plain.locate(header, file)
+        single = [n for n in (found.label, found.groups, found.weights) if n is not None]
+        wanted = sorted({*found.features, *found.texts, *single})
+        step, first = rows_per_chunk(chunk_bytes, 8 * len(wanted)), 0
+        names = [header[index] for index in wanted]
+        order = _features_in_order(plain, header, found.features)
+        for batch in parquet.iter_batches(batch_size=step, columns=names, use_threads=True):
+            table = pa.Table.from_batches([batch])
+            yield parquet_rows(table, file, order, first), batch.num_rows
+            first += batch.num_rows
+
+
+def _csv_parts(file: Path, plain: Schema) -> Iterator[tuple[RawRows, int]]:
+    try:
+        left = file.stat().st_size
+        for raw in csv_parts(file, plain):
+            amount = min(left, BLOCK_BYTES)  # but for the rest of its last line
+            left -= amount
+            yield raw, amount
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {file}: {error.strerror or error}.") from error
+
+
+def _features_in_order(plain: Schema, header: list[str], features: tuple[int, ...]) -> Schema:
+    """Return the declaration for a table that holds only the declared columns."""
+    return replace(plain, features=[header[index] for index in features], ignore=(), optional=())
+
+
+def _slice(raw: RawRows, start: int, stop: int) -> RawRows:
+    """Return some of the rows; what could not be read at all goes with the first of them."""
+
+    def _cut(cells: Any) -> Any:
+        return None if cells is None else cells[start:stop]
+
+    return RawRows(
+        X=raw.X[start:stop],
+        labels=_cut(raw.labels),
+        groups=_cut(raw.groups),
+        weights=_cut(raw.weights),
+        names=raw.names,
+        places=raw.places[start:stop],
+        unit=raw.unit,
+        problems=raw.problems if start == 0 else [],
+        texts=tuple(map(_cut, raw.texts)),
+        reasons={row - start: why for row, why in raw.reasons.items() if start <= row < stop},
+    )
