@@ -73,9 +73,7 @@ class Tile:
         most = int(counts[0]) if len(counts) else 0
         return [firsts[counts > rank] + rank for rank in range(most)]
 
-    def vote(
-        self, scores: NDArray[np.float64], votes: NDArray[np.int16], room: VotingRoom
-    ) -> None:
+    def vote(self, scores: NDArray[np.float64], votes: NDArray[np.int16], room: VotingRoom) -> None:
         """Write the class of each member's largest score, the smaller class on ties.
 
         Parameters
