@@ -22,6 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 from poisonproof import DPAClassifier
 from poisonproof.estimators import aggregation, voting
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, UnknownLabelError
+from poisonproof.features import FixedScale, HashedNGrams, make_frozen_pipeline
 from poisonproof.progress import Silent
 
 X, y = load_digits(return_X_y=True)
@@ -122,6 +123,18 @@ def test_text_is_partitioned_by_its_words_and_learned_by_a_pipeline() -> None:
     member = make_pipeline(TfidfVectorizer(), MultinomialNB())
     fitted = DPAClassifier(member, 5, classes=["ham", "spam"]).fit(texts, labels)
     assert fitted.predict(["fine nice good", "ugly poor bad"]).tolist() == ["ham", "spam"]
+
+
+@pytest.mark.parametrize("holder", [list, np.array, pd.Series], ids=["list", "array", "series"])
+def test_text_is_mapped_by_a_frozen_feature_map(holder: Any) -> None:
+    texts = [f"{'cheap pills' if i % 2 else 'lunch at noon'} {i}" for i in range(80)]
+    labels = [i % 2 for i in range(80)]
+    counts = HashedNGrams(256)
+    for features in (counts, make_frozen_pipeline(counts, FixedScale(scale=2.0))):
+        clf = DPAClassifier(n_partitions=4, classes=[0, 1], features=features)
+        clf.fit(holder(texts), labels)
+        assert clf.failures_ == {}
+        assert clf.score(holder(["lunch at noon 3", "cheap pills 8"]), [0, 1]) == 1.0
 
 
 def test_a_frame_with_text_and_numbers_is_learned_by_a_pipeline() -> None:

@@ -54,6 +54,12 @@ class HashedNGrams(FrozenTransformer):
         self.ngram_range = ngram_range
         self.lowercase = lowercase
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        return tags
+
     def _check_parameters(self) -> None:
         if self.analyzer not in {"char_wb", "char", "word"}:
             raise InvalidInputError(
