@@ -157,10 +157,12 @@ def _texts(column: Any, name: str, path: Path) -> list[str | None]:
         raise InvalidInputError(
             f"Column {name!r} of {path} holds {column.type}; labels and groups are text or numbers."
         )
-    known: dict[Any, str | None] = {}
+    if not types.is_dictionary(column.type):
+        column = column.dictionary_encode()
     texts: list[str | None] = []
-    for value in column.to_pylist():
-        if value not in known:
-            known[value] = label_text(value)
-        texts.append(known[value])
+    for chunk in column.chunks:
+        # The last entry stands for nulls.
+        known = [*map(label_text, chunk.dictionary.to_pylist()), None]
+        codes = chunk.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
+        texts += np.array(known, dtype=object)[codes].tolist()
     return texts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -200,11 +201,8 @@ def _check_labels(
     if raw.labels is None:
         return None
     index = {text: code for code, text in enumerate(schema.classes)}
-    codes = np.fromiter(
-        (index.get(text, -1) if text is not None else -1 for text in raw.labels),
-        dtype=np.int64,
-        count=len(raw.labels),
-    )
+    found = map(index.get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
+    codes = np.fromiter(found, dtype=np.int64, count=len(raw.labels))
     for row in np.flatnonzero(codes < 0).tolist():
         text = raw.labels[row]
         reasons.setdefault(

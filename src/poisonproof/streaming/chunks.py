@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,10 @@ class RowSource(ABC):
         invalid_rows : {"raise", "drop"}
             What to do with a row that does not fit.
         """
+
+    def split(self, n_parts: int) -> Sequence[RowSource]:
+        """Return at most `n_parts` sources that hold these rows together, for worker processes."""
+        return [self]
 
 
 def rows_per_chunk(chunk_bytes: int, row_bytes: int) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from poisonproof.datasets import CheckedRows, Schema, split_rows
-from poisonproof.datasets.csv_rows import BLOCK_BYTES, csv_parts
+from poisonproof.datasets.csv_rows import BLOCK_BYTES, csv_parts, read_header
 from poisonproof.datasets.parquet_rows import parquet_rows
 from poisonproof.datasets.rows import RawRows, check_rows
+from poisonproof.datasets.schema import listed
 from poisonproof.datasets.tables import encoded_rows, plain_schema
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import TableSchema
@@ -49,11 +50,22 @@ class DeclaredRows(RowSource):
 
     path: str | os.PathLike[str]
     schema: TableSchema | Schema
+    _part: tuple[Path, ...] | None = field(default=None, repr=False)
+    _names: tuple[str, ...] | None = field(default=None, repr=False)
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
         """The files, in the order in which they are read."""
-        return find_files(self.path)
+        return find_files(self.path) if self._part is None else self._part
+
+    def split(self, n_parts: int) -> Sequence[RowSource]:
+        """Return sources of some of the files each, which all expect the same columns."""
+        parts = np.array_split(np.arange(len(self.files)), min(n_parts, len(self.files)))
+        names = _feature_names(self.files[0], self._plain)
+        return [
+            replace(self, _part=tuple(self.files[index] for index in part), _names=names)
+            for part in parts
+        ]
 
     @property
     def total(self) -> int:
@@ -66,27 +78,29 @@ class DeclaredRows(RowSource):
         self, chunk_bytes: int, *, allow_missing: bool, invalid_rows: str
     ) -> Iterator[Chunk]:
         """Yield all rows that are not held out."""
-        if isinstance(self.schema, TableSchema):
-            self.schema.require_frozen()
-            if self.schema.kind != "table":
-                raise InvalidInputError(
-                    f"A schema of {self.schema.kind} cannot be streamed, only tables can."
-                )
-            plain = plain_schema(self.schema, labelled=True, grouped=True)
-        else:
-            plain = self.schema
-        plain = replace(plain, allow_missing=allow_missing)
-        names: tuple[str, ...] | None = None
+        plain = replace(self._plain, allow_missing=allow_missing)
+        expected = self._names or _feature_names(self.files[0], plain)
         for file in self.files:
+            if (names := _feature_names(file, plain)) != expected:
+                raise InvalidInputError(
+                    f"{file} has the features {listed(names)}, but the first file has "
+                    f"{listed(expected)}. Files of one training set have the same columns; where "
+                    "their order differs, list the features."
+                )
             for raw, amount in _parts(file, plain, chunk_bytes):
-                names = names or raw.names
-                if raw.names != names:
-                    raise InvalidInputError(
-                        f"{file} has the features {raw.names}, but {self.files[0]} has {names}. "
-                        "Files of one training set have the same columns; where their order "
-                        "differs, list the features."
-                    )
                 yield from self._encoded(raw, plain, file, chunk_bytes, amount, invalid_rows)
+
+    @property
+    def _plain(self) -> Schema:
+        """What the readers of files need to know."""
+        if not isinstance(self.schema, TableSchema):
+            return self.schema
+        self.schema.require_frozen()
+        if self.schema.kind != "table":
+            raise InvalidInputError(
+                f"A schema of {self.schema.kind} cannot be streamed, only tables can."
+            )
+        return plain_schema(self.schema, labelled=True, grouped=True)
 
     def _encoded(
         self,
@@ -118,6 +132,17 @@ def _chunk(rows: CheckedRows, plain: Schema, file: Path, amount: int) -> Chunk:
     where = f"{file}, from {rows.unit} {rows.places[0]} on" if len(rows) else str(file)
     labels = np.array(plain.classes)[rows.labels]
     return Chunk(rows.X, labels, rows.groups, rows.weights, where, amount, rows.problems)
+
+
+def _feature_names(file: Path, plain: Schema) -> tuple[str, ...]:
+    """Return the features of a file, in the order in which they are read."""
+    if file.suffix.lower() == ".parquet":
+        with open_file(file) as parquet:
+            header = [str(name) for name in parquet.schema_arrow.names]
+    else:
+        with file.open("rb") as lines:
+            header = read_header(file, lines, "\t" if file.suffix.lower() == ".tsv" else ",")
+    return tuple(header[index] for index in plain.locate(header, file).features)
 
 
 def _count_rows(file: Path) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.externals.loky import get_reusable_executor
 from numpy.typing import NDArray
 from sklearn.utils import get_tags
 
@@ -13,7 +16,6 @@ from poisonproof.datasets import RowProblem
 from poisonproof.estimators.training_rows import check_training_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition import ContentHash, make_partitioner
-from poisonproof.partition.base import Partitioner
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.shards import Shard
 from poisonproof.progress import make_progress
@@ -27,9 +29,12 @@ MEMORY = 2**30
 """Default bound for what partitioning takes, Python and its libraries included."""
 
 LEAST_MEMORY = 2**28
-RUN_SHARE, CHUNK_SHARE = 10, 64
-"""A run takes a tenth of the memory, twice while it is sorted; a chunk one part in 64, several
-times while it is read, checked and hashed."""
+RUN_SHARE, CHUNK_SHARE = 16, 64
+"""A run takes one part in 16 of the memory, twice while it is sorted; a chunk one part in 64,
+several times while it is read, checked and hashed."""
+
+PARTS_PER_WORKER = 8
+"""So many tasks per worker process: they end at about the same time, and the bar moves."""
 
 
 @dataclass
@@ -39,11 +44,21 @@ class Rejected:
     count: int = 0
     first: tuple[str, RowProblem] | None = None
 
-    def add(self, chunk: Chunk) -> None:
-        """Count the rows that a chunk left out."""
-        if chunk.problems and self.first is None:
-            self.first = chunk.where, chunk.problems[0]
-        self.count += len(chunk.problems)
+    def add(self, where: str, problems: tuple[RowProblem, ...]) -> None:
+        """Count rows that were left out."""
+        if problems and self.first is None:
+            self.first = where, problems[0]
+        self.count += len(problems)
+
+
+class Part(NamedTuple):
+    """What became of a part of a source."""
+
+    rows: ShardedRows | None
+    fitted: dict[str, Any]
+    n_dropped: int
+    rejected: Rejected
+    amount: int
 
 
 def partition_stream(
@@ -55,13 +70,14 @@ def partition_stream(
     ----------
     classifier : DPAClassifier
         Says how rows are checked, labelled and partitioned. Its `classes` are declared. It gets
-        ``classes_``, ``partitioner_``, ``n_features_in_``, ``n_dropped_`` and ``rejected_``.
+        ``classes_``, ``partitioner_``, ``n_features_in_``, ``n_dropped_`` and ``rejected_``. With
+        `n_jobs`, as many processes read files of a folder.
     source : RowSource
         The rows.
     folder : Path
         An empty folder; the result reads from it.
     memory : int
-        About how many bytes of memory may be used.
+        About how many bytes of memory may be used, by all processes together.
 
     Returns
     -------
@@ -71,8 +87,30 @@ def partition_stream(
     Guarantee
     ---------
     Partitions, the order of rows in them and their digests are those of `partition_data` on the
-    same rows in memory. Files, row groups, chunks and `memory` have no influence.
+    same rows in memory. Files, row groups, chunks, processes and `memory` have no influence.
     """
+    _check(classifier, memory)
+    jobs = max(1, int(effective_n_jobs(classifier.n_jobs)))
+    progress = make_progress(classifier.verbose)
+    progress.start(source.total, "Partitioning")
+    rows: ShardedRows | None = None
+    classifier.n_dropped_, classifier.rejected_ = 0, Rejected()
+    try:
+        for part in _parts(classifier, source, folder, memory, jobs, progress.advance):
+            vars(classifier).update(part.fitted)
+            classifier.n_dropped_ += part.n_dropped
+            classifier.rejected_.count += part.rejected.count
+            classifier.rejected_.first = classifier.rejected_.first or part.rejected.first
+            if part.rows is not None:
+                rows = part.rows if rows is None else rows.joined(part.rows)
+    finally:
+        progress.stop()
+    if rows is None:
+        raise InvalidInputError("The source holds no training rows.")
+    return rows
+
+
+def _check(classifier: Any, memory: int) -> None:
     if classifier.classes is None:
         raise GuaranteeError(
             "Streamed rows need a declared label set: classes=[...]. It cannot be found while rows "
@@ -89,41 +127,79 @@ def partition_stream(
             f"memory is at least {LEAST_MEMORY} bytes, which Python and its libraries take. "
             f"Got {memory}."
         )
-    classifier.partitioner_, classifier.n_dropped_ = partitioner, 0
-    classifier.rejected_ = Rejected()
-    writer = RunWriter(folder, partitioner.k, memory // RUN_SHARE)
-    progress = make_progress(classifier.verbose)
-    progress.start(source.total, "Partitioning")
+    classifier.partitioner_ = partitioner
+
+
+def _parts(
+    classifier: Any,
+    source: RowSource,
+    folder: Path,
+    memory: int,
+    jobs: int,
+    advance: Callable[[int], None],
+) -> Iterator[Part]:
+    """Partition here, or parts of the source in worker processes."""
+    sources = source.split(PARTS_PER_WORKER * jobs) if jobs > 1 else [source]
+    if len(sources) == 1:
+        yield _partition(classifier, source, folder, "run", memory, advance)
+        return
+    tasks = (
+        delayed(_partition)(classifier, part, folder, f"run-{index}", memory // jobs)
+        for index, part in enumerate(sources)
+    )
+    # Tasks of one go each, handed out as workers become free: no queue of results.
     try:
-        known: NDArray[Any] | None = None
-        for chunk in source.chunks(
-            memory // CHUNK_SHARE,
-            allow_missing=bool(get_tags(classifier).input_tags.allow_nan),
-            invalid_rows=classifier.invalid_rows,
-        ):
-            classifier.rejected_.add(chunk)
-            if len(chunk.y):
-                known = _place(classifier, chunk, known, partitioner, writer)
-            progress.advance(chunk.amount)
+        for part in Parallel(n_jobs=jobs, return_as="generator", batch_size=1)(tasks):
+            advance(part.amount)
+            yield part
     finally:
-        progress.stop()
-    return writer.finish()
+        # Idle workers would keep their memory while members are trained.
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
+def _partition(
+    classifier: Any,
+    source: RowSource,
+    folder: Path,
+    name: str,
+    memory: int,
+    advance: Callable[[int], None] | None = None,
+) -> Part:
+    """Write the rows of a source as runs whose names begin with `name`."""
+    writer = RunWriter(folder, name, classifier.partitioner_.k, memory // RUN_SHARE)
+    known: NDArray[Any] | None = None
+    rejected, n_dropped, amount = Rejected(), 0, 0
+    for chunk in source.chunks(
+        memory // CHUNK_SHARE,
+        allow_missing=bool(get_tags(classifier).input_tags.allow_nan),
+        invalid_rows=classifier.invalid_rows,
+    ):
+        rejected.add(chunk.where, chunk.problems)
+        amount += chunk.amount
+        if len(chunk.y):
+            known, dropped = _place(classifier, chunk, known, writer)
+            n_dropped += dropped
+        if advance is not None:
+            advance(chunk.amount)
+    names = ("classes_", "n_features_in_", "feature_names_in_")
+    fitted = {
+        name: vars(classifier)[name]
+        for name in names
+        if known is not None and name in vars(classifier)
+    }
+    return Part(writer.finish(), fitted, n_dropped, rejected, amount)
 
 
 def _place(
-    classifier: Any,
-    chunk: Chunk,
-    known: NDArray[Any] | None,
-    partitioner: Partitioner,
-    writer: RunWriter,
-) -> NDArray[Any]:
-    """Check and write the rows of a chunk; return the label set."""
+    classifier: Any, chunk: Chunk, known: NDArray[Any] | None, writer: RunWriter
+) -> tuple[NDArray[Any], int]:
+    """Check and write the rows of a chunk; return the label set, and how many were dropped."""
+    partitioner = classifier.partitioner_
     groups = chunk.groups if partitioner.name == "group" else None
     try:
         rows = check_training_rows(
             classifier, chunk.X, chunk.y, groups, chunk.sample_weight, classes=known
         )
-        classifier.n_dropped_ += rows.n_dropped
         if len(rows.y):
             digests = sample_digests(rows.X)
             partitions = (
@@ -135,4 +211,4 @@ def _place(
     except InvalidInputError as error:
         raise type(error)(f"{chunk.where} (counted as row 0): {error}") from error
     classifier.classes_ = rows.classes
-    return rows.classes
+    return rows.classes, rows.n_dropped

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.shards import Shard
 from poisonproof.streaming.samples import SampleFiles, sample_files
 from poisonproof.streaming.sharded import ShardedRows, key_type
@@ -26,15 +26,19 @@ class RunWriter:
     Parameters
     ----------
     folder : Path
-        An empty folder.
+        Where to write.
+    name : str
+        How the names of the runs begin; no two writers in a folder have the same.
     n_partitions : int
         The number of partitions, k.
     run_bytes : int
         How much memory the rows of a run may take.
     """
 
-    def __init__(self, folder: Path, n_partitions: int, run_bytes: int) -> None:
+    def __init__(self, folder: Path, name: str, n_partitions: int, run_bytes: int) -> None:
         self._folder = folder
+        self._name = name
+        self._runs: list[str] = []
         self._k = n_partitions
         self._run_bytes = run_bytes
         self._parts: list[tuple[Shard, NDArray[np.int64]]] = []
@@ -56,13 +60,17 @@ class RunWriter:
         if self._held >= self._run_bytes:
             self._write()
 
-    def finish(self) -> ShardedRows:
-        """Write what is left and return the training set."""
+    def finish(self) -> ShardedRows | None:
+        """Write what is left and return the training set; None if it has no rows."""
         self._write()
         if self._samples is None:
-            raise InvalidInputError("The source holds no training rows.")
+            return None
         return ShardedRows(
-            self._folder, np.array(self._offsets), self._samples, bool(self._weighted)
+            self._folder,
+            tuple(self._runs),
+            np.array(self._offsets),
+            self._samples,
+            bool(self._weighted),
         )
 
     def _write(self) -> None:
@@ -72,15 +80,16 @@ class RunWriter:
         counts = np.bincount(partitions, minlength=self._k)
         narrow = partitions.astype(np.uint16 if self._k <= 2**16 else np.int64)
         order = np.argsort(narrow, kind="stable")
-        run = len(self._offsets)
+        run = f"{self._name}-{len(self._runs)}"
         keys = np.empty(len(order), dtype=key_type(weighted=bool(self._weighted)))
         keys["digest"] = np.concatenate([rows.digests for rows, _ in self._parts])
         keys["y"] = np.concatenate([rows.y for rows, _ in self._parts])
         if self._weighted:
             weights = [w for rows, _ in self._parts if (w := rows.sample_weight) is not None]
             keys["weight"] = np.concatenate(weights)
-        keys[order].tofile(self._folder / f"run-{run}.keys")
+        keys[order].tofile(self._folder / f"{run}.keys")
         samples = [rows.X for rows, _ in self._parts]
-        self._samples.write(self._folder / f"run-{run}.samples", samples, order)
+        self._parts, self._held = [], 0  # `samples` alone holds them now
+        self._samples.write(self._folder / f"{run}.samples", samples, order)
+        self._runs.append(run)
         self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
-        self._parts, self._held = [], 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from poisonproof.streaming.frames import to_frame
 
 __all__ = ["ArrayFiles", "FrameFiles", "SampleFiles", "sample_files"]
 
-PIECE = 1 << 24
+PIECE = 1 << 22
 """Bytes that are brought into order at a time."""
 
 
@@ -29,8 +28,8 @@ class SampleFiles(ABC):
         """Return about how much memory samples take."""
 
     @abstractmethod
-    def write(self, path: Path, parts: Sequence[Any], order: NDArray[np.intp]) -> None:
-        """Write the samples of all parts together, in the order given."""
+    def write(self, path: Path, parts: list[Any], order: NDArray[np.intp]) -> None:
+        """Write the samples of all parts together, in the order given; the list is used up."""
 
     @abstractmethod
     def read(self, path: Path, start: int, stop: int) -> Any:
@@ -52,9 +51,13 @@ class ArrayFiles(SampleFiles):
         """Return the size of the array."""
         return int(X.nbytes)
 
-    def write(self, path: Path, parts: Sequence[Any], order: NDArray[np.intp]) -> None:
+    def write(self, path: Path, parts: list[Any], order: NDArray[np.intp]) -> None:
         """Gather and write some rows at a time."""
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        whole, filled = np.empty((len(order), *self.shape), self.dtype), 0
+        while parts:  # each part goes before the next is copied
+            part = parts.pop(0)
+            whole[filled : filled + len(part)] = part
+            filled += len(part)
         step = max(1, PIECE // max(1, self._row_bytes))
         with path.open("wb") as file:
             for start in range(0, len(order), step):
@@ -75,7 +78,7 @@ class ArrayFiles(SampleFiles):
         return self.dtype.itemsize * int(np.prod(self.shape))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class FrameFiles(SampleFiles):
     """Data frames as Arrow files of one record batch."""
 
@@ -85,7 +88,7 @@ class FrameFiles(SampleFiles):
         """Return the size of the columns."""
         return int(X.memory_usage(index=False, deep=True).sum())
 
-    def write(self, path: Path, parts: Sequence[Any], order: NDArray[np.intp]) -> None:
+    def write(self, path: Path, parts: list[Any], order: NDArray[np.intp]) -> None:
         """Join, order and write the frames."""
         import pyarrow as pa
 

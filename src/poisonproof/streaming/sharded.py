@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.estimators.training_sets import TrainingSet
-from poisonproof.exceptions import StoreError
+from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.partition import PartitionedData
 from poisonproof.partition.shards import Shard, stacked
 from poisonproof.streaming.samples import SampleFiles
@@ -34,6 +34,8 @@ class ShardedRows(TrainingSet):
     ----------
     folder : Path
         Where the runs lie; the rows are there as long as it is.
+    runs : tuple of str
+        Their names, R of them.
     offsets : ndarray of shape (R, k + 1)
         Partition i is the rows ``offsets[r, i]:offsets[r, i + 1]`` of each run r.
     samples : SampleFiles
@@ -43,6 +45,7 @@ class ShardedRows(TrainingSet):
     """
 
     folder: Path
+    runs: tuple[str, ...]
     offsets: NDArray[np.uint32]
     samples: SampleFiles
     has_weights: bool
@@ -67,6 +70,15 @@ class ShardedRows(TrainingSet):
         """About how much memory a row takes."""
         written = sum(file.stat().st_size for file in self.folder.glob("run-*"))
         return max(1, written // max(1, int(self.sizes.sum())))
+
+    def joined(self, other: ShardedRows) -> ShardedRows:
+        """Return the rows of both, which lie in the same folder and are of the same kind."""
+        if self.samples != other.samples or self.weighted != other.weighted:
+            raise InvalidRowsError(
+                "All files of a training set must have the same columns, types and weights."
+            )
+        offsets = np.concatenate([self.offsets, other.offsets])
+        return replace(self, runs=self.runs + other.runs, offsets=offsets)
 
     def shard(self, index: int) -> Shard:
         """Read one partition: one stretch of every run, in canonical order."""
@@ -133,4 +145,4 @@ class ShardedRows(TrainingSet):
         return np.concatenate(parts) if parts else np.empty(0, kind)
 
     def _file(self, run: int, what: str) -> Path:
-        return self.folder / f"run-{run}.{what}"
+        return self.folder / f"{self.runs[run]}.{what}"
