@@ -92,7 +92,6 @@ CASES = [
     Case("pixel-sum", DPAClassifier(GaussianNB(), 20, partitioner="pixel_sum"), whole=True),
     Case("closed-nearest-mean", DPAClassifier(NearestMeanClassifier(), 20)),
     Case("closed-ridge", DPAClassifier(RidgeClassifier(), 20), "images"),
-    Case("by-default", DPAClassifier(n_partitions=20), "integers"),
     Case("closed-ridge-loo", DPAClassifier(RidgeClassifier("loo"), 20), "integers"),
     Case("closed-kernel-ridge", DPAClassifier(KernelRidgeClassifier("cosine"), 20), "images"),
     Case("closed-discriminant", DPAClassifier(LinearDiscriminantClassifier(), 20)),

@@ -28,8 +28,7 @@ class DPAClassifier(PartitionAggregation):
     Parameters
     ----------
     estimator : classifier, optional
-        What a member is: any scikit-learn classifier or pipeline. By default ridge
-        regression on standardised columns, all members in one computation.
+        What a member is: any scikit-learn classifier or pipeline. A decision tree by default.
     n_partitions : int, default=50
         Number of members, k. More members, larger certificates, less data for each.
     partitioner : {"content", "pixel_sum", "group"} or partitioner, default="content"

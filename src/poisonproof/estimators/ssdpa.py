@@ -29,8 +29,7 @@ class SSDPAClassifier(PartitionAggregation):
     Parameters
     ----------
     estimator : classifier, optional
-        What a member is; it is trained on the features of its partition. By default ridge
-        regression on standardised columns.
+        What a member is; it is trained on the features of its partition.
     features : transformer, optional
         Fitted on all samples, in an order their values decide, and never on a label.
     n_partitions : int, default=50

@@ -23,7 +23,6 @@ from poisonproof.progress import Silent
 LEARNERS: dict[str, ClosedFormClassifier] = {
     "nearest-mean": NearestMeanClassifier(),
     "ridge": RidgeClassifier(),
-    "ridge-standardized": RidgeClassifier(standardize=True),
     "ridge-loo-single": RidgeClassifier("loo", precision="single"),
     "discriminant": LinearDiscriminantClassifier(),
     "gaussian": GaussianNaiveBayes(),

@@ -42,22 +42,6 @@ def test_ridge(digits, fit_intercept, weighted) -> None:
     )
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_ridge_on_standardized_columns(digits, fit_intercept, weighted) -> None:
-    X, y, weight, X_test = digits
-    units = np.logspace(-0.5, 0.5, X.shape[1])
-    X, X_test = X * units + 1.0, X_test * units + 1.0
-    weight = weight if weighted else None
-    ours = RidgeClassifier(0.5, standardize=True, fit_intercept=fit_intercept).fit(X, y, weight)
-    mean = np.average(X, axis=0, weights=weight)
-    spread = np.sqrt(np.average(np.square(X - mean), axis=0, weights=weight))
-    spread[spread < 1e-9] = 1.0
-    theirs = ScikitRidge(0.5, fit_intercept=fit_intercept).fit((X - mean) / spread, y, weight)
-    expected = theirs.decision_function((X_test - mean) / spread)
-    np.testing.assert_allclose(ours.decision_function(X_test), expected, atol=1e-3)
-
-
 @pytest.mark.parametrize("precision", ["double", "single"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poisonproof.features.exact import Precision
 from poisonproof.learners.closed_form.classifier import MAX_BYTES, WeightedClassifier
@@ -34,11 +33,6 @@ class RidgeClassifier(WeightedClassifier):
         Candidates for ``alpha="loo"``.
     fit_intercept : bool, default=True
         Whether to add a constant without ridge.
-    standardize : bool, default=False
-        Whether every member first centres its columns and divides them by their standard
-        deviation, both of its own partition, so that the ridge weighs all columns alike. Test rows
-        are rounded as they come, so a column a million times smaller than another one keeps few
-        bits; give such columns other units first (`FixedScale`).
     precision : {"double", "single"}, default="double"
         Weights and test rows are rounded to 25 bits of their length and multiplied in float64, or
         to 11 bits and multiplied in float32.
@@ -61,14 +55,12 @@ class RidgeClassifier(WeightedClassifier):
         *,
         alphas: Sequence[float] = (0.01, 0.1, 1.0, 10.0),
         fit_intercept: bool = True,
-        standardize: bool = False,
         precision: Precision = "double",
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.alpha = alpha
         self.alphas = alphas
         self.fit_intercept = fit_intercept
-        self.standardize = standardize
         self.precision = precision
         self.max_bytes = max_bytes
 
@@ -77,15 +69,11 @@ class RidgeClassifier(WeightedClassifier):
 
     def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
         rows, y, weight = member.rows, member.positions, member.weight
-        share = weight / weight.sum()
-        offset, unit = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-        if self.standardize:
-            offset, unit = _standard(rows, share)
-            rows = (rows - offset) / unit
         targets = 2.0 * np.eye(len(member.present))[y] - 1.0
         centre, level = np.zeros(rows.shape[1]), np.zeros(len(member.present))
         leverage = np.zeros(len(y))
         if self.fit_intercept:
+            share = weight / weight.sum()
             centre, level, leverage = share @ rows, share @ targets, share
         root = np.sqrt(weight)[:, np.newaxis]
         scaled, targets = root * (rows - centre), root * (targets - level)
@@ -94,17 +82,4 @@ class RidgeClassifier(WeightedClassifier):
             alpha = best_alpha(scaled @ scaled.T, targets, self.alphas, leverage)
         weights = ridge_weights(scaled, targets, float(alpha))
         bias = level - centre @ weights
-        # Undo the standardisation in the weights: test rows come as they are.
-        weights /= unit[:, np.newaxis]
-        return linear_parts(member.classes, weights.T, bias - offset @ weights, settings)
-
-
-def _standard(
-    rows: NDArray[np.float64], share: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and the standard deviation of each column, one where it is constant."""
-    mean = share @ rows
-    spread = np.sqrt(share @ np.square(rows - mean))
-    # What rounding leaves of a constant column must not be blown up.
-    constant = spread <= 1e-12 * np.abs(mean)
-    return mean, np.where(constant, 1.0, spread)
+        return linear_parts(member.classes, weights.T, bias, settings)
