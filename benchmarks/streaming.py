@@ -190,7 +190,11 @@ def main() -> None:
     if arguments.child:
         print(json.dumps(ENGINES[arguments.child](folder, arguments.target, k)))
         return
-    result: dict[str, Any] = {"machine": machine(os.cpu_count() or 1), "rows": arguments.rows, "k": k}
+    result: dict[str, Any] = {
+        "machine": machine(os.cpu_count() or 1),
+        "rows": arguments.rows,
+        "k": k,
+    }
     folder.mkdir(parents=True)
     try:
         make_table(folder / "table", arguments.rows)
