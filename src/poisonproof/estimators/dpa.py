@@ -13,6 +13,8 @@ from sklearn.base import clone
 from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.surroundings import learns_nothing
 from poisonproof.exceptions import GuaranteeError
+from poisonproof.features.base import FrozenTransformer
+from poisonproof.features.pipeline import FrozenPipeline
 from poisonproof.partition import PartitionedData, take_canonical
 
 __all__ = ["DPAClassifier"]
@@ -110,10 +112,10 @@ class DPAClassifier(PartitionAggregation):
         data = data if len(which) == len(data) else data.only(which)
         if self.features_ is None:
             return data
-        if getattr(self.features_, "learns_nothing", False):
+        if _maps_any_container(self.features_):
             return replace(data, X=self.features_.transform(data.X))
-        # Nothing is known about how this map treats rows that it sees together, so it sees the
-        # rows of one partition at a time.
+        # Nothing is known about how this map treats rows that it sees together, or the dtype they
+        # share, so it sees the rows of one partition at a time, in canonical values.
         parts = [self.features_.transform(partition.X) for partition in data if len(partition)]
         stacked = (
             sparse.vstack(parts, format="csr")
@@ -123,3 +125,12 @@ class DPAClassifier(PartitionAggregation):
         back = np.empty_like(data.order)
         back[data.order] = np.arange(len(data.order))
         return replace(data, X=stacked[back])
+
+
+def _maps_any_container(features: Any) -> bool:
+    """Say whether a map is the library's own, which maps values and never containers."""
+    steps = [step for _, step in features.steps] if isinstance(features, FrozenPipeline) else None
+    if steps is not None:
+        return all(_maps_any_container(step) for step in steps)
+    own = type(features).__module__.startswith("poisonproof.features.")
+    return own and isinstance(features, FrozenTransformer)

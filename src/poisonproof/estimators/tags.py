@@ -14,18 +14,24 @@ __all__ = ["input_tags"]
 def input_tags(estimator: Any) -> Any:
     """Return the input tags of whatever sees the samples first.
 
-    A pipeline says nothing about text and missing values, so its first step is asked; of steps
-    that stand side by side one that takes missing values is enough.
+    A pipeline says nothing about text and missing values, so its first step is asked; missing
+    values must be taken by every step up to the one that fills or encodes them. Of steps that stand
+    side by side one that takes missing values is enough.
 
     >>> from sklearn.impute import SimpleImputer
     >>> from sklearn.naive_bayes import GaussianNB
     >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> input_tags(make_pipeline(SimpleImputer(), GaussianNB())).allow_nan
     True
+    >>> input_tags(make_pipeline(StandardScaler(), GaussianNB())).allow_nan
+    False
     """
     if isinstance(estimator, Pipeline):
         steps = [step for _, step in estimator.steps if not _passes(step)]
-        return input_tags(steps[0])
+        tags = input_tags(steps[0])
+        tags.allow_nan = _takes_missing(steps)
+        return tags
     tags = get_tags(estimator).input_tags
     if isinstance(estimator, ColumnTransformer):
         parts = [step for _, step, _ in estimator.transformers if not _passes(step)]
@@ -35,6 +41,19 @@ def input_tags(estimator: Any) -> Any:
         return tags
     tags.allow_nan = any(input_tags(part).allow_nan for part in parts)
     return tags
+
+
+def _takes_missing(steps: list[Any]) -> bool:
+    for step in steps:
+        if not input_tags(step).allow_nan:
+            return False
+        if isinstance(step, (ColumnTransformer, FeatureUnion)) or _replaces_missing(step):
+            return True
+    return True
+
+
+def _replaces_missing(step: Any) -> bool:
+    return any(word in type(step).__name__ for word in ("Imputer", "Encoder"))
 
 
 def _passes(step: Any) -> bool:

@@ -26,6 +26,9 @@ from poisonproof.partition import make_partitioner
 
 __all__ = ["TrainingRows", "check_training_rows"]
 
+MAX_CLASSES = 2**15 - 1
+"""Votes are int16, and -1 abstains."""
+
 
 @dataclass(frozen=True)
 class TrainingRows:
@@ -63,16 +66,21 @@ def check_training_rows(
     labels = check_labels(y, declared=declared)
     check_consistent_length(X, labels, groups, sample_weight)
     known = label_set(classifier.classes, labels) if classes is None else classes
+    if len(known) > MAX_CLASSES:
+        raise InvalidInputError(
+            f"there are {len(known)} classes, but a vote can name {MAX_CLASSES} of them at most."
+        )
     codes = encode_labels(labels, known)
     weight, weighty = _check_weight(classifier, sample_weight, len(codes))
     fitting = finite_rows(classifier, X)
     good = (codes >= 0) & fitting & weighty
+    partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
     if classifier.invalid_rows == "drop":  # otherwise the partitioner itself says what is wrong
-        partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
         good &= partitioner.placeable(X, groups)
     if good.all():
         return TrainingRows(X, codes, groups, weight, known, 0)
-    droppable = "insert_delete" in classifier.threats
+    # Where a row's place depends on other rows, leaving one out would move the others.
+    droppable = "insert_delete" in classifier.threats and partitioner.rowwise
     if classifier.invalid_rows == "raise":
         classifier._refuse_rows(~fitting)
         if weight is not None and not weighty.all():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from numbers import Integral
 from typing import Any
 
@@ -19,6 +19,8 @@ from poisonproof.exceptions import (
     InvalidRowsError,
     UnknownLabelError,
 )
+from poisonproof.partition.columns import canonical_column
+from poisonproof.partition.frames import Column, frame_columns
 
 __all__ = ["check_random_state", "check_samples", "encode_labels", "finite_rows", "label_set"]
 
@@ -52,7 +54,9 @@ def check_samples(classifier: Any, X: Any, *, reset: bool) -> Any:
         return X
     if tags.input_tags.string and not sparse.issparse(X):
         return _check_text(X)
-    return validate_data(
+    if isinstance(X, (list, tuple)):
+        X = _array_of_rows(X)
+    checked = validate_data(
         classifier,
         X,
         reset=reset,
@@ -61,16 +65,36 @@ def check_samples(classifier: Any, X: Any, *, reset: bool) -> Any:
         ensure_all_finite=False,
         allow_nd=tags.input_tags.three_d_array,
     )
+    # Objects are checked but not converted: that would round integers beyond 2^53.
+    return X if isinstance(X, np.ndarray) and X.dtype.kind == "O" else checked
+
+
+def _array_of_rows(X: Any) -> Any:
+    """Return a list of rows as an array in which every cell still has its value.
+
+    NumPy gives all rows one type: a text among numbers would turn all of them into text, and a
+    fraction among large integers would round them.
+    """
+    try:
+        values = np.asarray(X)
+    except ValueError:  # rows of different lengths, or images: for scikit-learn's check to say
+        return X
+    exact = values.dtype.kind in "biu" or (
+        values.dtype.kind == "f" and not (np.abs(values) >= 2.0**53).any()
+    )
+    return values if exact else np.array(X, dtype=object)
 
 
 def finite_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
     """Return which rows the members can take: no infinity, and no NaN unless they allow it."""
     allow_nan = get_tags(classifier).input_tags.allow_nan
     if _is_frame(X):
-        return _finite_frame_rows(X, allow_nan)
+        return _finite_cells(frame_columns(X), len(X), allow_nan)
     if sparse.issparse(X):
         return _finite_sparse_rows(X, allow_nan)
     values = np.asarray(X)
+    if values.dtype.kind == "O" and values.ndim == 2:
+        return _finite_cells(map(Column, values.T), len(values), allow_nan)
     if _surely_finite(values):
         return np.ones(len(values), dtype=np.bool_)
     bad = np.isinf(values) if allow_nan else ~np.isfinite(values)
@@ -172,11 +196,12 @@ def _check_text(X: Any) -> Any:
     return text
 
 
-def _finite_frame_rows(X: Any, allow_nan: bool) -> NDArray[np.bool_]:
-    good = np.ones(X.shape[0], dtype=np.bool_)
-    for column in range(X.shape[1]):
-        cells = X.iloc[:, column] if hasattr(X, "iloc") else X[:, column]
-        values = np.asarray(cells)
-        if values.dtype.kind == "f":
-            good &= ~np.isinf(values) if allow_nan else np.isfinite(values)
+def _finite_cells(columns: Iterable[Column], n_rows: int, allow_nan: bool) -> NDArray[np.bool_]:
+    """Look at every cell by its value: the dtype of a column is the work of all its rows."""
+    good = np.ones(n_rows, dtype=np.bool_)
+    rows = np.arange(n_rows)
+    for position, column in enumerate(columns):
+        canonical = canonical_column(column, rows, position)
+        bad = np.isinf(canonical.floats) if allow_nan else ~np.isfinite(canonical.floats)
+        good &= canonical.odd | ~bad
     return good

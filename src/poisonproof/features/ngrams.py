@@ -94,7 +94,10 @@ class HashedNGrams(FrozenTransformer):
             norm="l2",
             dtype=np.float64,
         )
-        # Rows that only fill up the chunk are zeros, not texts.
-        texts = [text if isinstance(text, str) else "" for text in rows]
+        # Rows that only fill up the chunk are zeros, not texts; half a surrogate pair is no letter.
+        texts = [
+            text.encode("utf-8", "replace").decode("utf-8") if isinstance(text, str) else ""
+            for text in rows
+        ]
         dense: NDArray[np.float32] = hashing.transform(texts).toarray().astype(np.float32)
         return dense

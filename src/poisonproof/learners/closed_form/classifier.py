@@ -130,6 +130,17 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         self, data: PartitionedData, settings: dict[str, Any], block: Sequence[int]
     ) -> list[MemberParts]:
         """Fit the members of a few partitions; those that cannot be fitted abstain."""
+        try:
+            return self._fit_gathered(data, settings, block)
+        except InvalidRowsError as error:
+            if len(block) == 1:
+                return [_abstaining(error)]
+            # A row that is no row of numbers is the matter of its own member.
+            return [self._fit_block(data, settings, [index])[0] for index in block]
+
+    def _fit_gathered(
+        self, data: PartitionedData, settings: dict[str, Any], block: Sequence[int]
+    ) -> list[MemberParts]:
         numbers = [data.rows(index) for index in block]
         rows = np.concatenate(numbers)
         weight = None if data.sample_weight is None else data.sample_weight[rows]

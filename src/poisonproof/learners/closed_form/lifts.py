@@ -23,7 +23,10 @@ def sample_matrix(X: Any) -> NDArray[Any]:
         )
     samples = np.asarray(X)
     if samples.dtype == object:
-        samples = samples.astype(np.float64)
+        try:
+            samples = samples.astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidRowsError(f"Closed-form members take numbers only: {error}.") from None
     if samples.ndim < 2 or samples.dtype.kind not in "buif":
         raise InvalidRowsError(
             "Closed-form members take numbers of shape (n, d), but X has shape "

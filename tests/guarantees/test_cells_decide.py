@@ -1,0 +1,125 @@
+"""What one row holds decides about that row alone: no dtype that all rows share, no container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import load_digits
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
+
+from poisonproof import DPAClassifier
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.learners.closed_form import RidgeClassifier
+
+pytestmark = pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
+
+X, y = load_digits(return_X_y=True)
+ONE_ROW = 1  # an inserted row may change one member
+
+
+def changed(before: Any, after: Any) -> int:
+    return int(np.sum(np.array(before.ensemble_.digests()) != after.ensemble_.digests()))
+
+
+def frame_with_gaps() -> pd.DataFrame:
+    frame = pd.DataFrame(X[:1500]).rename(columns=str)
+    frame.iloc[np.random.default_rng(0).choice(1500, 60, replace=False), 10] = np.nan
+    return frame
+
+
+@pytest.mark.parametrize("cell", ["x", 10**30, None, pd.Timestamp("2020-01-01")], ids=str)
+@pytest.mark.parametrize("member", [GaussianNB(), RidgeClassifier()], ids=["bayes", "ridge"])
+def test_a_strange_cell_does_not_bring_dropped_rows_back(member: Any, cell: Any) -> None:
+    frame = frame_with_gaps()
+    clf = DPAClassifier(member, 50, classes=range(10), invalid_rows="drop")
+    before = clf.fit(frame, y[:1500])
+    assert before.n_dropped_ == 60
+    row = frame.iloc[[0]].astype(object)
+    row.iloc[0, 10] = cell
+    poisoned = pd.concat([frame, row], ignore_index=True)
+    after = DPAClassifier(**clf.get_params(deep=False))
+    after.fit(poisoned, np.append(y[:1500], 0))
+    assert after.n_dropped_ == 60 + (cell is None)
+    assert changed(before, after) <= ONE_ROW
+
+
+def test_the_dtype_of_a_frame_does_not_decide_which_rows_are_dropped() -> None:
+    frame = frame_with_gaps()
+    clf = DPAClassifier(GaussianNB(), 20, classes=range(10), invalid_rows="drop")
+    floats = clf.fit(frame, y[:1500]).ensemble_.digests()
+    assert clf.fit(frame.astype(object), y[:1500]).ensemble_.digests() == floats
+    assert clf.fit(frame.astype(object).to_numpy(), y[:1500]).n_dropped_ == 60
+
+
+def test_a_label_cannot_move_the_rows_of_sorted_partitions() -> None:
+    clf = DPAClassifier(
+        GaussianNB(), 20, partitioner="sorted", classes=range(10), invalid_rows="drop"
+    )
+    labels = y.copy()
+    labels[3] = 99
+    with pytest.raises(GuaranteeError, match="cannot be dropped"):
+        clf.fit(X, labels)
+
+
+class Doubled(TransformerMixin, BaseEstimator):
+    """A user's own map, row by row, that inherits the overflow of its input's dtype."""
+
+    learns_nothing = True
+
+    def fit(self, X: Any, y: Any = None) -> Doubled:
+        return self
+
+    def transform(self, X: Any) -> Any:
+        return X * 20
+
+
+def test_a_users_own_map_sees_values_and_no_dtype() -> None:
+    clf = DPAClassifier(GaussianNB(), 20, classes=range(10), features=Doubled())
+    small = X.astype(np.uint8)
+    before = DPAClassifier(**clf.get_params(deep=False)).fit(small, y)
+    after = clf.fit(np.vstack([small, np.full((1, 64), 0.5)]), np.append(y, 0))
+    assert changed(before, after) <= ONE_ROW
+
+
+@pytest.mark.parametrize(
+    ("row", "member"),
+    [
+        (["x", 1, 2, 3], make_pipeline(OneHotEncoder(handle_unknown="ignore"), MultinomialNB())),
+        ([0.5, 0.5, 0.5, 0.5], GaussianNB()),
+    ],
+    ids=["a text", "a fraction among large integers"],
+)
+def test_a_row_of_another_type_leaves_the_rows_of_a_list_alone(row: Any, member: Any) -> None:
+    rng = np.random.default_rng(1)
+    rows = (2**60 + rng.integers(0, 7, (400, 4))).tolist()
+    labels = rng.integers(0, 2, 400).tolist()
+    clf = DPAClassifier(member, 20, classes=[0, 1])
+    before = DPAClassifier(**clf.get_params(deep=False)).fit(rows, labels)
+    after = clf.fit([*rows, row], [*labels, 0])
+    assert changed(before, after) <= ONE_ROW
+
+
+def test_large_integers_of_a_list_stay_apart() -> None:
+    rows = [[2**60 + i] for i in range(200)]
+    clf = DPAClassifier(GaussianNB(), 50, classes=[0, 1]).fit(rows, [0, 1] * 100)
+    assert (clf.partition_sizes_ > 0).sum() > 40
+
+
+def test_members_behind_a_scaler_refuse_missing_values_before_they_fail() -> None:
+    holes = X.copy()
+    holes[5, 5] = np.nan
+    clf = DPAClassifier(make_pipeline(StandardScaler(), SVC()), 5, classes=range(10))
+    with pytest.raises(InvalidRowsError, match="NaN or infinity in row 5"):
+        clf.fit(holes, y)
+
+
+def test_more_classes_than_a_vote_can_name_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="40000 classes"):
+        DPAClassifier(GaussianNB(), 2, classes=range(40_000)).fit(X, y)
