@@ -67,8 +67,7 @@ def printable(name: str) -> str:
     >>> printable("caf\udce9\x1b.png")
     'caf\\udce9\\x1b.png'
     """
-    plain = name.encode("utf-8", "backslashreplace").decode()
-    return plain if plain.isprintable() else plain.encode("unicode_escape").decode()
+    return name if name.isprintable() else name.encode("unicode_escape").decode()
 
 
 def _pixels(tree: FolderTree, file: str, column: ImageColumn) -> NDArray[np.uint8]:
