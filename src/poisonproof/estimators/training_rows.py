@@ -22,7 +22,7 @@ from poisonproof.estimators.validation import (
 )
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
-from poisonproof.partition import make_partitioner
+from poisonproof.partition import Partitioner, make_partitioner
 
 __all__ = ["TrainingRows", "check_training_rows"]
 
@@ -74,13 +74,16 @@ def check_training_rows(
     weight, weighty = _check_weight(classifier, sample_weight, len(codes))
     fitting = finite_rows(classifier, X)
     good = (codes >= 0) & fitting & weighty
-    partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
-    if classifier.invalid_rows == "drop":  # otherwise the partitioner itself says what is wrong
+    partitioner = _partitioner(classifier)
+    if partitioner is not None and classifier.invalid_rows == "drop":
+        # Otherwise the partitioner itself says what is wrong.
         good &= partitioner.placeable(X, groups)
     if good.all():
         return TrainingRows(X, codes, groups, weight, known, 0)
     # Where a row's place depends on other rows, leaving one out would move the others.
-    droppable = "insert_delete" in classifier.threats and partitioner.rowwise
+    droppable = "insert_delete" in classifier.threats and (
+        partitioner is None or partitioner.rowwise
+    )
     if classifier.invalid_rows == "raise":
         classifier._refuse_rows(~fitting)
         if weight is not None and not weighty.all():
@@ -100,6 +103,13 @@ def check_training_rows(
         known,
         len(good) - len(keep),
     )
+
+
+def _partitioner(classifier: Any) -> Partitioner | None:
+    """Return the partitioner, or None for votes of single rows, which have no partitions."""
+    if not hasattr(classifier, "partitioner"):
+        return None
+    return make_partitioner(classifier.partitioner, classifier.n_partitions)
 
 
 def _check_weight(
