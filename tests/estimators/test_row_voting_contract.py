@@ -31,14 +31,6 @@ pytestmark = [
 ]
 
 
-def expected_failures(classifier: Any) -> dict[str, str]:
-    """Return the check that cannot pass, with its reason."""
-    if not isinstance(classifier, FiniteAggregationClassifier):
-        return {}
-    reason = "a member whose rows have one class votes for it, whatever their weights"
-    return {"check_all_zero_sample_weights_error": reason}
-
-
-@parametrize_with_checks(CLASSIFIERS, expected_failed_checks=expected_failures)
+@parametrize_with_checks(CLASSIFIERS)
 def test_the_classifier_keeps_scikit_learns_contract(estimator: Any, check: Any) -> None:
     check(estimator)
