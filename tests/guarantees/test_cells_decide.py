@@ -58,6 +58,50 @@ def test_the_dtype_of_a_frame_does_not_decide_which_rows_are_dropped() -> None:
     assert clf.fit(frame.astype(object).to_numpy(), y[:1500]).n_dropped_ == 60
 
 
+@pytest.mark.parametrize("label", [b"x", "x", 0.5, None, 2**63, np.float32(1), (1, 2)], ids=repr)
+@pytest.mark.parametrize("first", [0, 2**53], ids=["small", "large"])
+def test_a_label_of_another_type_leaves_the_labels_of_other_rows_alone(
+    label: Any, first: int
+) -> None:
+    labels = [first + int(code) for code in y]
+    clf = DPAClassifier(
+        GaussianNB(), 20, classes=[first + code for code in range(10)], invalid_rows="drop"
+    )
+    before = DPAClassifier(**clf.get_params(deep=False)).fit(X, labels)
+    after = clf.fit(np.vstack([X, X[:1]]), [*labels, label])
+    assert after.n_dropped_ <= ONE_ROW
+    assert changed(before, after) <= ONE_ROW
+
+
+def test_a_training_set_without_a_usable_row_is_refused() -> None:
+    clf = DPAClassifier(GaussianNB(), 20, classes=["a", "b"], invalid_rows="drop")
+    with pytest.raises(InvalidRowsError, match="none of the"):
+        clf.fit(X, y)
+
+
+class Flattened(GaussianNB):
+    """Takes images of two axes."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        return super().fit(np.asarray(X, dtype=float).reshape(len(X), -1), y, sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def test_a_large_number_in_an_image_does_not_bring_dropped_images_back() -> None:
+    images = X[:600].reshape(600, 8, 8).copy()
+    images[::10, 3, 3] = np.nan
+    clf = DPAClassifier(Flattened(), 20, classes=range(10), invalid_rows="drop")
+    before = DPAClassifier(**clf.get_params(deep=False)).fit(images.tolist(), y[:600])
+    large = np.full((8, 8), 2.0**60).tolist()
+    after = clf.fit([*images.tolist(), large], np.append(y[:600], 0))
+    assert (before.n_dropped_, after.n_dropped_) == (60, 60)
+    assert changed(before, after) <= ONE_ROW
+
+
 def test_a_label_cannot_move_the_rows_of_sorted_partitions() -> None:
     clf = DPAClassifier(
         GaussianNB(), 20, partitioner="sorted", classes=range(10), invalid_rows="drop"

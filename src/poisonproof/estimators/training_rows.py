@@ -95,6 +95,8 @@ def check_training_rows(
     if not droppable and (codes < 0).any():
         raise unknown_label_error(labels, codes, known, droppable=False)
     keep = np.flatnonzero(good)
+    if classes is None and len(keep) == 0:
+        raise InvalidRowsError(f"none of the {len(good)} training rows can be used.")
     return TrainingRows(
         _safe_indexing(X, keep),
         codes[keep],

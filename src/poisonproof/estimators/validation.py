@@ -93,8 +93,8 @@ def finite_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
     if sparse.issparse(X):
         return _finite_sparse_rows(X, allow_nan)
     values = np.asarray(X)
-    if values.dtype.kind == "O" and values.ndim == 2:
-        return _finite_cells(map(Column, values.T), len(values), allow_nan)
+    if values.dtype.kind == "O" and values.ndim >= 2:
+        return _finite_cells(map(Column, values.reshape(len(values), -1).T), len(values), allow_nan)
     if _surely_finite(values):
         return np.ones(len(values), dtype=np.bool_)
     bad = np.isinf(values) if allow_nan else ~np.isfinite(values)
@@ -137,13 +137,15 @@ def check_labels(y: Any, *, declared: bool) -> NDArray[Any]:
     """
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None.")
-    if isinstance(y, (list, tuple)) and len({isinstance(label, str) for label in y}) == 2:
-        # NumPy would turn the numbers of a mixed list into text, all of them.
+    if declared and isinstance(y, (list, tuple)):
+        # NumPy would give all labels one type: bytes, text or a fraction would change every row's.
+        y = np.fromiter(y, dtype=object, count=len(y))
+    elif isinstance(y, (list, tuple)) and len({isinstance(label, str) for label in y}) == 2:
         y = np.fromiter(y, dtype=object, count=len(y))
     labels: NDArray[Any] = column_or_1d(y, warn=True)
-    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
-        labels = labels.astype(str)
     if not declared:
+        if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
+            labels = labels.astype(str)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
     return labels
@@ -155,6 +157,8 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     >>> encode_labels(np.array([3, "ant", None, 5.0], dtype=object), np.array([3, 4, 5]))
     array([ 0, -1, -1,  2])
     """
+    if classes.dtype.kind in "iu" and (abs(classes.astype(object)) >= 2**53).any():
+        y = y.astype(object)  # a comparison of two types of numbers would round
     if y.dtype.kind == "O":
         index = {label: code for code, label in enumerate(classes.tolist())}
         codes = (index.get(label, -1) if isinstance(label, Hashable) else -1 for label in y)
