@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from poisonproof import DPAClassifier
+from poisonproof.datasets import Schema
+from poisonproof.datasets.parquet_rows import read_parquet_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.learners.closed_form import RidgeClassifier
 
@@ -167,3 +173,93 @@ def test_members_behind_a_scaler_refuse_missing_values_before_they_fail() -> Non
 def test_more_classes_than_a_vote_can_name_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="40000 classes"):
         DPAClassifier(GaussianNB(), 2, classes=range(40_000)).fit(X, y)
+
+
+@pytest.mark.parametrize("cell", ["unknown", 0, None], ids=repr)
+def test_closed_form_members_read_dates_by_their_own_partition(cell: Any) -> None:
+    frame = pd.DataFrame(X[:600]).rename(columns=str)
+    frame["when"] = pd.Series(np.arange(600.0), dtype=object)
+    frame.loc[::40, "when"] = pd.Timestamp("2020-01-01")  # members with such a row abstain
+    clf = DPAClassifier(RidgeClassifier(), 100, classes=range(10))
+    before = DPAClassifier(**clf.get_params(deep=False)).fit(frame, y[:600])
+    assert 5 < len(before.failures_) <= 15
+    row = frame.iloc[[0]].copy()
+    row["when"] = pd.Series([cell], dtype=object, index=row.index)
+    if cell is None:
+        clf.set_params(invalid_rows="drop")
+    after = clf.fit(pd.concat([frame, row], ignore_index=True), np.append(y[:600], 0))
+    assert changed(before, after) <= ONE_ROW
+
+
+@pytest.mark.parametrize(
+    "mapped",
+    [lambda A: A, lambda A: np.array(np.asarray(A).tolist())],
+    ids=["as they are", "joint type of a partition"],
+)
+def test_what_a_users_own_map_makes_of_one_partition_leaves_the_others_alone(mapped: Any) -> None:
+    days = pd.date_range("2020-01-01", periods=400)
+    frame = pd.DataFrame({"a": days, "b": days[::-1]})
+    labels = np.arange(400) % 2
+    member = make_pipeline(OneHotEncoder(handle_unknown="ignore"), MultinomialNB())
+    clf = DPAClassifier(member, 20, classes=[0, 1], features=FunctionTransformer(mapped))
+    before = DPAClassifier(**clf.get_params(deep=False)).fit(frame, labels)
+    strange = pd.concat([frame, pd.DataFrame({"a": ["x"], "b": ["x"]})], ignore_index=True)
+    after = clf.fit(strange, np.append(labels, 0))
+    assert changed(before, after) <= ONE_ROW
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.float32, np.bool_])
+@pytest.mark.parametrize("make", [sparse.csr_array, sparse.coo_array], ids=["csr", "coo"])
+def test_entries_of_one_place_add_up_by_value_in_every_type(make: Any, kind: Any) -> None:
+    rng = np.random.default_rng(2)
+    rows, columns = np.repeat(np.arange(400), 6), rng.integers(0, 4, 2400)
+    data = rng.integers(100, 250, 2400).astype(kind)
+    if kind is np.float32:
+        data = rng.random(2400).astype(kind)
+    place = (rows, columns)
+    if make is sparse.csr_array:
+        place = (columns, np.arange(0, 2401, 6))
+        matrices = [make((d, *place), shape=(400, 4)) for d in (data, data.astype(np.float64))]
+    else:
+        matrices = [make((d, place), shape=(400, 4)) for d in (data, data.astype(np.float64))]
+    labels = rng.integers(0, 2, 400)
+    digests = {
+        tuple(DPAClassifier(MultinomialNB(), 20, classes=[0, 1]).fit(m, labels).ensemble_.digests())
+        for m in matrices
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("column", ["price", "kind", "group"])
+def test_the_scale_of_a_decimal_column_is_no_part_of_its_cells(tmp_path: Any, column: str) -> None:
+    numbers = np.random.default_rng(3).integers(0, 10**17, 500)
+    values: dict[str, Any] = {
+        "price": [Decimal(int(number)).scaleb(-9) for number in numbers],
+        "kind": [Decimal(int(number) % 2) for number in numbers],
+        "group": [Decimal(int(number) % 40) for number in numbers],
+    }
+    schema = Schema(label="kind", classes=("0", "1"), groups="group")
+    read = []
+    for scale in (0, 1):
+        table = pa.table(
+            {
+                name: pa.array(cells, pa.decimal128(30, 9 + scale if name == column else 9))
+                for name, cells in values.items()
+            }
+        )
+        path = tmp_path / f"{scale}.parquet"
+        pq.write_table(table, path)
+        rows = read_parquet_rows(path, schema)
+        read.append((rows.X.tobytes(), list(rows.labels), list(rows.groups)))
+    assert read[0] == read[1]
+    assert set(read[0][1]) == {"0", "1"}
+
+
+def test_a_weight_cannot_move_the_rows_of_sorted_partitions() -> None:
+    clf = DPAClassifier(
+        GaussianNB(), 20, partitioner="sorted", classes=range(10), invalid_rows="drop"
+    )
+    weights = np.ones(len(y))
+    weights[3] = np.nan
+    with pytest.raises(GuaranteeError, match="not finite in row 3"):
+        clf.fit(X, y, sample_weight=weights)

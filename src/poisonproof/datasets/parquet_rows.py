@@ -119,6 +119,10 @@ def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
             f"Column {name!r} of {path} holds {kind}, but features and weights are numbers. Encode "
             f"it as numbers, or ignore it (on the command line: --ignore {name})."
         )
+    if pa.types.is_decimal(kind):
+        # By value: pyarrow's own conversion rounds by the scale that all rows share.
+        cells = (np.nan if cell is None else float(cell) for cell in column.to_pylist())
+        return np.fromiter(cells, dtype=np.float64, count=len(column))
     values = pc.cast(column, pa.float64(), safe=False).combine_chunks()
     numbers: NDArray[np.float64] = values.to_numpy(zero_copy_only=False)
     return numbers.astype(np.float64, copy=False)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 
@@ -16,6 +17,7 @@ from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.base import FrozenTransformer
 from poisonproof.features.pipeline import FrozenPipeline
 from poisonproof.partition import PartitionedData, take_canonical
+from poisonproof.partition.containers import is_sparse
 
 __all__ = ["DPAClassifier"]
 
@@ -117,11 +119,9 @@ class DPAClassifier(PartitionAggregation):
         # Nothing is known about how this map treats rows that it sees together, or the dtype they
         # share, so it sees the rows of one partition at a time, in canonical values.
         parts = [self.features_.transform(partition.X) for partition in data if len(partition)]
-        stacked = (
-            sparse.vstack(parts, format="csr")
-            if sparse.issparse(parts[0])
-            else np.concatenate(parts)
-        )
+        if not parts:
+            return data
+        stacked = _joined([take_canonical(part) for part in parts])
         back = np.empty_like(data.order)
         back[data.order] = np.arange(len(data.order))
         return replace(data, X=stacked[back])
@@ -134,3 +134,19 @@ def _maps_any_container(features: Any) -> bool:
         return all(_maps_any_container(step) for step in steps)
     own = type(features).__module__.startswith("poisonproof.features.")
     return own and isinstance(features, FrozenTransformer)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Join what a map made of each partition, so that every partition keeps its own values."""
+    if all(is_sparse(part) for part in parts):
+        return sparse.vstack(parts, format="csr")
+    if all(isinstance(part, np.ndarray) and part.dtype == np.float64 for part in parts):
+        return np.concatenate(parts)
+    return np.concatenate([_as_objects(part) for part in parts])
+
+
+def _as_objects(part: Any) -> NDArray[Any]:
+    """Return an array of objects; dates stay dates, where NumPy would make integers of some."""
+    values = part.toarray() if is_sparse(part) else np.asarray(part)
+    cells: NDArray[Any] = np.fromiter(values.reshape(-1), dtype=object, count=values.size)
+    return cells.reshape(values.shape)

@@ -20,7 +20,7 @@ from poisonproof.estimators.validation import (
     label_set,
     unknown_label_error,
 )
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
 from poisonproof.partition import Partitioner, make_partitioner
 
@@ -94,6 +94,11 @@ def check_training_rows(
         raise unknown_label_error(labels, codes, known, droppable=True)
     if not droppable and (codes < 0).any():
         raise unknown_label_error(labels, codes, known, droppable=False)
+    if not droppable and not weighty.all():
+        raise GuaranteeError(
+            f"sample_weight is not finite in row {int(np.argmin(weighty))}, which cannot be "
+            "dropped: the places or features of other rows depend on it. Correct the weight."
+        )
     keep = np.flatnonzero(good)
     if classes is None and len(keep) == 0:
         raise InvalidRowsError(f"none of the {len(good)} training rows can be used.")

@@ -20,6 +20,7 @@ from poisonproof.exceptions import (
     UnknownLabelError,
 )
 from poisonproof.partition.columns import canonical_column
+from poisonproof.partition.containers import exact_sums, is_sparse
 from poisonproof.partition.frames import Column, frame_columns
 
 __all__ = ["check_random_state", "check_samples", "encode_labels", "finite_rows", "label_set"]
@@ -56,6 +57,8 @@ def check_samples(classifier: Any, X: Any, *, reset: bool) -> Any:
         return _check_text(X)
     if isinstance(X, (list, tuple)):
         X = _array_of_rows(X)
+    elif is_sparse(X) and X.format != "csr":
+        X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
     checked = validate_data(
         classifier,
         X,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.columns import inexact, refuse_cell
-from poisonproof.partition.containers import DTYPES, as_container, is_sparse, n_rows
+from poisonproof.partition.containers import DTYPES, as_container, exact_sums, is_sparse, n_rows
 from poisonproof.partition.frames import (
     Column,
     frame_columns,
@@ -170,7 +170,7 @@ def canonical_csr(matrix: sp.csr_array) -> sp.csr_array:
     """
     stored_zeros = bool((matrix.data == 0).any())
     if stored_zeros or not matrix.has_canonical_format:
-        matrix = matrix.copy()
+        matrix = exact_sums(matrix).copy()
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
     return matrix

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.frames import is_frame, is_pandas
 
-__all__ = ["CONTAINERS", "DTYPES", "as_container", "is_sparse", "n_rows", "take_rows"]
+__all__ = ["CONTAINERS", "DTYPES", "as_container", "exact_sums", "is_sparse", "n_rows", "take_rows"]
 
 CONTAINERS = (
     "Allowed are NumPy arrays, SciPy sparse matrices, pandas and Polars frames and series, "
@@ -43,6 +43,26 @@ def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
     return X.iloc[rows] if is_pandas(X) else X[rows]
 
 
+def exact_sums(matrix: Any) -> Any:
+    """Return a sparse matrix in a type in which entries of one place add up by their values.
+
+    In a narrow type a sum could overflow or round, and the type is the work of all rows.
+
+    Examples
+    --------
+    >>> twice = sp.coo_array(([200, 100], ([0, 0], [1, 1])), shape=(1, 2), dtype=np.uint8)
+    >>> exact_sums(twice).tocsr().toarray()
+    array([[  0, 300]], dtype=uint64)
+    """
+    if matrix.dtype.itemsize > 8 and matrix.dtype.kind == "f":
+        raise InvalidRowsError(
+            f"A sparse matrix of {matrix.dtype} that is not canonical CSR cannot be added up by "
+            "its values. Convert it to float64 first."
+        )
+    wide = {"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}.get(matrix.dtype.kind)
+    return matrix if wide is None or matrix.dtype.itemsize >= 8 else matrix.astype(wide)
+
+
 def as_container(X: Any) -> Any:
     """Return `X` as an array, a CSR matrix, a frame or a list of rows.
 
@@ -62,7 +82,8 @@ def as_container(X: Any) -> Any:
     if is_sparse(X):
         if X.ndim != 2:
             raise InvalidRowsError(f"A sparse X needs two dimensions, but it has {X.ndim}.")
-        return X if X.format == "csr" else X.tocsr()
+        # Converting may add up entries that stand in one place.
+        return X if X.format == "csr" else exact_sums(X).tocsr()
     if is_frame(X):
         return X
     if isinstance(X, (list, tuple)):

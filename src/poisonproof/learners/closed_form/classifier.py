@@ -145,7 +145,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         rows = np.concatenate(numbers)
         weight = None if data.sample_weight is None else data.sample_weight[rows]
         fitted = self._fit_partitions(
-            sample_matrix(take_canonical(data.X, rows)),
+            _gathered(data.X, numbers),
             data.y[rows],
             weight,
             np.repeat(np.arange(len(block)), [len(some) for some in numbers]),
@@ -321,6 +321,18 @@ class UnweightedClassifier(ClosedFormClassifier):
             This object, fitted.
         """
         return self._fit(X, y, None)
+
+
+def _gathered(X: Any, numbers: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
+    """Return the rows of several partitions as numbers.
+
+    Numbers are gathered together. What else a container holds is read partition by partition: what
+    a column is must not be decided by the rows of others.
+    """
+    if type(X) is np.ndarray and X.dtype.kind in "biuf":
+        return sample_matrix(take_canonical(X, np.concatenate(numbers)))
+    parts = [some for some in numbers if len(some)] or [np.concatenate(numbers)]
+    return np.concatenate([sample_matrix(take_canonical(X, some)) for some in parts])
 
 
 def _abstaining(error: Exception) -> MemberParts:

@@ -23,6 +23,8 @@ def sample_matrix(X: Any) -> NDArray[Any]:
         )
     samples = np.asarray(X)
     if samples.dtype == object:
+        if any(isinstance(cell, np.generic) and cell.dtype.kind in "mM" for cell in samples.flat):
+            raise InvalidRowsError("Closed-form members take numbers only, and no dates.")
         try:
             samples = samples.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
