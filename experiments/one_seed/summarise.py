@@ -1,0 +1,118 @@
+"""How far does the one seed of a one-seed row move its accuracy? From the runs of `train.py`.
+
+    python experiments/one_seed/summarise.py DIR --out experiments/one_seed/results.json
+
+The accuracy of member i under seed s is taken as mean + partition i + seed s + rest (two-way
+analysis of variance without replication). A row of k members that share one seed then has the
+variance ``seed + rest / k``; with a seed of its own for every member it has ``(seed + rest) / k``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.certificates import certify_votes
+from poisonproof.evaluation import clean_accuracy
+from poisonproof.reproduction import RowResult, evaluate, load_recipes, read_result
+
+
+def variance_parts(accuracies: NDArray[np.float64]) -> tuple[float, float]:
+    """Split the variance of accuracies, shape (seeds, members), into seed and rest."""
+    n_seeds, n_members = accuracies.shape
+    of_seeds = accuracies.mean(axis=1, keepdims=True)
+    of_members = accuracies.mean(axis=0, keepdims=True)
+    rest = accuracies - of_seeds - of_members + accuracies.mean()
+    rest_square = float((rest**2).sum() / ((n_seeds - 1) * (n_members - 1)))
+    seed_square = n_members * float(of_seeds.var(ddof=1))
+    return max(0.0, (seed_square - rest_square) / n_members), rest_square
+
+
+def accuracies_of(result: RowResult, members: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the accuracy of each of some members, in percent."""
+    votes = result.votes[:, np.searchsorted(result.members, members)]
+    return 100 * (votes == result.labels[:, None]).mean(axis=0)
+
+
+def plurality_of(result: RowResult, members: NDArray[np.int64]) -> float:
+    """Return the accuracy of the vote of some members alone, in percent."""
+    votes = result.signed_votes[:, np.searchsorted(result.members, members)]
+    certificates = certify_votes(votes, result.n_classes)
+    return 100 * clean_accuracy(certificates, result.labels)
+
+
+def same_bits(first: RowResult, second: RowResult) -> bool:
+    """Return whether the members that both have are bit for bit the same."""
+    mine = dict(zip(first.members.tolist(), first.digests.tolist(), strict=True))
+    theirs = dict(zip(second.members.tolist(), second.digests.tolist(), strict=True))
+    return all(mine[i] == theirs[i] for i in mine.keys() & theirs.keys())
+
+
+def summarise(row: str, runs: Mapping[int, RowResult], committed: Path) -> dict[str, Any]:
+    """Compare the seeds of one row with each other, with the paper and with seeds per member."""
+    recipe, whole = load_recipes()[row], read_result(committed / row)
+    own_seeds = read_result(committed / row.removesuffix("-oneseed"))
+    members = next(iter(runs.values())).members
+    for number, result in runs.items():
+        if {**result.law, "seed": 0} != whole.law or result.members.tolist() != members.tolist():
+            raise SystemExit(f"{row}, seed {number}: more than the seed differs from the row.")
+    again = runs.get(0)
+    by_seed = {0: whole, **{s: r for s, r in sorted(runs.items()) if s != 0}}
+    table = np.stack([accuracies_of(result, members) for result in by_seed.values()])
+    base, k = table.mean(axis=1), recipe.n_partitions
+    seed, rest = variance_parts(table)
+    ours, one = evaluate(whole), float(np.sqrt(seed + rest / k))
+    # What the members left out would add is the same for all seeds, but for the rest's noise.
+    rows = base + (ours.base - base[0])
+    return {
+        "members": members.tolist(),
+        "seeds": list(by_seed),
+        "base_percent": base.round(3).tolist(),
+        "clean_percent": [round(plurality_of(r, members), 3) for r in by_seed.values()],
+        "with_own_seeds": {
+            "base_percent": round(float(accuracies_of(own_seeds, members).mean()), 3),
+            "clean_percent": round(plurality_of(own_seeds, members), 3),
+        },
+        "standard_deviation": {
+            "between_seeds": round(float(np.sqrt(seed)), 3),
+            "rest_of_one_member": round(float(np.sqrt(rest)), 3),
+            "row_with_one_seed": round(one, 3),
+            "row_with_own_seeds": round(float(np.sqrt((seed + rest) / k)), 3),
+        },
+        "row_base_percent": rows.round(3).tolist(),
+        "paper_base_percent": recipe.paper.base,
+        "deviation": round(ours.base - recipe.paper.base, 3),
+        "deviation_in_standard_deviations": round(
+            (ours.base - recipe.paper.base) / (2**0.5 * one), 3
+        ),
+        "seed_0_again_same_bits": None if again is None else same_bits(again, whole),
+        "accuracies_percent": table.round(2).tolist(),
+    }
+
+
+def main() -> None:
+    """Summarise every row that was trained."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("runs", type=Path, help="--out of train.py")
+    parser.add_argument("--results", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--out", type=Path, required=True, help="a json file")
+    given = parser.parse_args()
+    found: dict[str, dict[int, RowResult]] = {}
+    for home in sorted(given.runs.glob("seed-*/*/result.json")):
+        number = int(home.parent.parent.name.removeprefix("seed-"))
+        found.setdefault(home.parent.name, {})[number] = read_result(home.parent)
+    summary = {row: summarise(row, runs, given.results) for row, runs in sorted(found.items())}
+    given.out.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    for row, numbers in summary.items():
+        shown = {name: value for name, value in numbers.items() if name != "accuracies_percent"}
+        print(row, json.dumps(shown, indent=1))
+
+
+if __name__ == "__main__":
+    main()
