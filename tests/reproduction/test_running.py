@@ -9,15 +9,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from poisonproof.certificates import certify_finite_aggregation, certify_votes, make_spread
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.reproduction import (
     Options,
+    certify_result,
     evaluate,
     gather_results,
     load_recipes,
     read_result,
     run_row,
 )
+from poisonproof.reproduction.row_data import make_partitions
 from poisonproof.reproduction.scores import read_scores
 from tests.reproduction.conftest import K, make_data, write_recipes
 
@@ -148,3 +151,20 @@ def test_scores_are_written_for_every_vote(recipe, data, tmp_path):
     (next((tmp_path / recipe.id).glob("scores-*"))).unlink()
     with pytest.raises(InvalidInputError, match="lacks scores"):
         read_scores(tmp_path / recipe.id, len(data.y_test), K)
+
+
+def test_members_that_share_buckets_are_certified_as_finite_aggregation(recipe, data, tmp_path):
+    spread = make_spread(6, 2)
+    shared = dataclasses.replace(recipe, id="shapes-fa-6-2", degree=2, partition_sizes=(0, 0))
+    with pytest.raises(InvalidInputError, match="partitions have") as refused:
+        make_partitions(shared, data)
+    sizes = tuple(int(word) for word in str(refused.value).split() if word.isdecimal())[:2]
+    shared = dataclasses.replace(shared, partition_sizes=sizes)
+    result = run_row(shared, data, tmp_path, CPU)
+    buckets = data.sums % 12
+    for member, size in enumerate(result.sizes):
+        assert size == np.isin(buckets, spread.buckets_of_member[member]).sum()
+    found = certify_result(read_result(tmp_path / shared.id))
+    expected = certify_finite_aggregation(result.signed_votes, data.n_classes, spread)
+    assert np.array_equal(found.radius, expected.radius)
+    assert not np.array_equal(found.radius, certify_votes(result.signed_votes, 3).radius)

@@ -133,6 +133,8 @@ def law_of(
         "specification_sha256": spec.digest(),
         "machine": fingerprint(machine),
     }
+    if recipe.degree > 1:
+        law["degree"] = recipe.degree
     if frozen is not None:
         law["threat"] = "label_flip"
         law["features"] = {

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from poisonproof.certificates import Certificates, certify_votes
+from poisonproof.certificates import (
+    Certificates,
+    certify_finite_aggregation,
+    certify_votes,
+    make_spread,
+)
 from poisonproof.evaluation import (
     base_accuracy,
     certified_accuracy,
@@ -69,7 +74,13 @@ def certify_result(result: RowResult) -> Certificates:
             f"{result.row} has {len(result.members)} of {result.n_partitions} members; a "
             "certificate needs all. Go on with --resume-from."
         )
-    return certify_votes(result.signed_votes, result.n_classes, threat=result.threat)
+    degree = int(result.law.get("degree", 1))
+    if degree == 1:
+        return certify_votes(result.signed_votes, result.n_classes, threat=result.threat)
+    spread = make_spread(result.n_partitions // degree, degree)
+    return certify_finite_aggregation(
+        result.signed_votes, result.n_classes, spread, threat=result.threat
+    )
 
 
 def evaluate(result: RowResult) -> Outcome:

@@ -92,6 +92,9 @@ class Recipe:
         What the paper prints.
     features : str
         Name of the features that members share; empty if they share none.
+    degree : int
+        Members that a row reaches. With more than one, `n_partitions` counts the buckets of
+        finite aggregation, and its members, which see `degree` buckets each.
     """
 
     id: str
@@ -106,6 +109,7 @@ class Recipe:
     deviations: tuple[str, ...]
     paper: PaperNumbers
     features: str = ""
+    degree: int = 1
 
 
 def load_recipes(folder: str | Path | None = None) -> dict[str, Recipe]:

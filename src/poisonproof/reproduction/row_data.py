@@ -10,7 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.certificates import make_spread
 from poisonproof.datasets.images import ImageDataset, load_images
+from poisonproof.estimators.finite_aggregation import spread_rows
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import (
     PartitionedData,
@@ -112,7 +114,7 @@ def _sorted_partitions(
 
 
 def make_partitions(recipe: Recipe, data: RowData) -> tuple[Partitioner, PartitionedData]:
-    """Cut the training images into the published partitions.
+    """Cut the training images into the published partitions, or buckets that members share.
 
     Raises
     ------
@@ -134,6 +136,9 @@ def make_partitions(recipe: Recipe, data: RowData) -> tuple[Partitioner, Partiti
     parts = PartitionedData.build(
         data.x_train, data.y_train, assignment, digests, recipe.n_partitions
     )
+    if recipe.degree > 1:
+        spread = make_spread(recipe.n_partitions // recipe.degree, recipe.degree)
+        parts = spread_rows(parts, spread)
     found = (int(parts.sizes.min()), int(parts.sizes.max()))
     if found != recipe.partition_sizes:
         raise InvalidInputError(

@@ -91,6 +91,9 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         Threads inside one CPU operation. Workers (`n_jobs`) only schedule.
     vote_rows : int
         Samples per launch when voting.
+    mirrored_votes : bool
+        Whether members see every image and its mirror image, and vote with the mean of both
+        scores: for images that mean the same in a mirror.
     on_nan : {"abstain", "last_finite"}
         What a member does whose loss stops being finite.
     checkpoint : path, optional
@@ -146,6 +149,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         device: str = "cpu",
         threads: int = 1,
         vote_rows: int = 128,
+        mirrored_votes: bool = False,
         on_nan: str = "abstain",
         checkpoint: str | os.PathLike[str] | None = None,
         random_state: int = 0,
@@ -180,6 +184,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.device = device
         self.threads = threads
         self.vote_rows = vote_rows
+        self.mirrored_votes = mirrored_votes
         self.on_nan = on_nan
         self.checkpoint = checkpoint
         self.random_state = random_state
@@ -238,6 +243,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         filled = self.resolve(tuple(shape), 2)
         params["augmentation"] = filled.to_json()["augmentation"]
         params["milestones"] = filled.milestones
+        if not self.mirrored_votes:  # a later field: without it, digests are what they were
+            del params["mirrored_votes"]
         for name in ("execution", "dtype", "stack_width"):
             params[name] = getattr(filled, name)
         return {"learner": "torch", **params, "machine": fingerprint(filled)}

@@ -39,19 +39,32 @@ def score_blocks(
     Every launch has the shapes of the specification: `stack_width` lanes (the last stack repeats
     its first member) and `vote_rows` samples (zeros fill the last block up).
     """
+    require_device(spec)
+    with deterministic(spec):
+        seen = _seen(spec, members, X, stacks)
+        if not spec.mirrored_votes:
+            yield from seen
+            return
+        mirrored = _seen(spec, members, np.ascontiguousarray(X[..., ::-1]), stacks)
+        for (places, rows, scores), (_, _, others) in zip(seen, mirrored, strict=True):
+            yield places, rows, (scores.float() + others.float()) * 0.5
+
+
+def _seen(
+    spec: TorchSpec, members: Sequence[MemberState], X: NDArray[np.float32], stacks: Stacks
+) -> Iterator[Block]:
     device = require_device(spec)
     voters = [place for place, member in enumerate(members) if not member.abstains]
-    with deterministic(spec):
-        if spec.execution == "fused":
-            from poisonproof.engines.torch.fused.trainer import fused_scores
+    if spec.execution == "fused":
+        from poisonproof.engines.torch.fused.trainer import fused_scores
 
-            yield from fused_scores(spec, members, voters, X)
-        elif spec.execution == "graph":
-            yield from graph_scores(spec, members, voters, X, device)
-        elif spec.execution == "single":
-            yield from _alone(spec, members, voters, X, device)
-        else:
-            yield from _together(spec, members, voters, X, device, stacks)
+        yield from fused_scores(spec, members, voters, X)
+    elif spec.execution == "graph":
+        yield from graph_scores(spec, members, voters, X, device)
+    elif spec.execution == "single":
+        yield from _alone(spec, members, voters, X, device)
+    else:
+        yield from _together(spec, members, voters, X, device, stacks)
 
 
 def _blocks(spec: TorchSpec, X: NDArray[np.float32], device: torch.device) -> list[Tensor]:

@@ -118,6 +118,8 @@ class TorchSpec:
         Threads inside one CPU operation; more can mean other bits.
     vote_rows : int
         Samples per launch when members vote.
+    mirrored_votes : bool
+        Members see every sample and its mirror image, and vote with the mean of both scores.
     on_nan : str
         A member whose loss stops being finite abstains, or keeps its last finite state.
 
@@ -164,6 +166,7 @@ class TorchSpec:
     device: str = "cpu"
     threads: int = 1
     vote_rows: int = 128
+    mirrored_votes: bool = False
     on_nan: str = "abstain"
     version: int = 1
 
@@ -206,6 +209,8 @@ class TorchSpec:
             )
         if not self.augmentation.is_identity and len(self.input_shape) != 3:
             wrong.append("augmentation needs images; pass image_shape=(C, H, W).")
+        if self.mirrored_votes and len(self.input_shape) != 3:
+            wrong.append("mirrored_votes needs images; pass image_shape=(C, H, W).")
         if self.augmentation.saturation and self.input_shape[0] != 3:
             wrong.append("augmentation with saturation needs three channels.")
         if self.execution == "stacked" and self.network not in ("linear", "mlp"):
@@ -266,7 +271,10 @@ class TorchSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as JSON values."""
-        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if not self.mirrored_votes:  # a later field: without it, digests are what they were
+            del values["mirrored_votes"]
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TorchSpec:
