@@ -83,20 +83,42 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def ours(spec: PretrainSpec, images: Any) -> tuple[float, float]:
-    """Return views per second of whole epochs (the median but the first), and seconds to start."""
+def ours(spec: PretrainSpec, images: Any, kernels: Path | None) -> tuple[float, float]:
+    """Return views per second of whole epochs (the median but the first), and seconds to start.
+
+    With `kernels` one more epoch is run, and where its time goes is written there.
+    """
     speeds: list[float] = []
     began = time.perf_counter()
     started: list[float] = []
+    profiler = None if kernels is None else _profiler(spec.device)
 
     def watch(report: Any, _current: Any) -> None:
         speeds.append(report.images_per_second)
         if not started:
             started.append(time.perf_counter() - began)
+        if profiler is not None and report.epoch == spec.epochs:
+            profiler.start()
 
+    longer = replace(spec, epochs=spec.epochs + (profiler is not None))
     with tempfile.TemporaryDirectory() as folder:
-        train_features(images, spec, folder=Path(folder), watch=watch)
-    return VIEWS[spec.method] * median(speeds[1:]), started[0]
+        train_features(images, longer, folder=Path(folder), watch=watch)
+    if profiler is not None and kernels is not None:
+        profiler.stop()
+        kernels.write_text(_table(profiler, spec.device))
+    return VIEWS[spec.method] * median(speeds[1 : spec.epochs]), started[0]
+
+
+def _profiler(device: str) -> Any:
+    activities = torch.profiler.ProfilerActivity
+    kind = activities.CUDA if device == "cuda" else activities.CPU
+    return torch.profiler.profile(activities=[kind])
+
+
+def _table(profiler: Any, device: str) -> str:
+    by = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
+    found = profiler.key_averages()
+    return str(found.table(sort_by=by, row_limit=80, max_name_column_width=90)) + "\n"
 
 
 def main() -> None:
@@ -109,6 +131,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, help="instead of the recipe's")
     parser.add_argument("--steps", type=int, default=100, help="steps of the plain loop")
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--profile", type=Path, help="write one epoch's kernels, engine by engine")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     sizes = {"rotnet-mnist": 60000, "simclr-cifar10": 50000, "simclr-gtsrb": 39209}
@@ -123,7 +146,8 @@ def main() -> None:
         images = rng.integers(0, 256, shape, dtype=np.uint8)
         plain = plain_loop(spec, given.steps)
         for engine in given.engines.split(","):
-            speed, start = ours(replace(spec, engine=engine), images)
+            kernels = given.profile and given.profile.with_suffix(f".{name}.{engine}.txt")
+            speed, start = ours(replace(spec, engine=engine), images, kernels)
             again = plain_loop(spec, given.steps)
             entry = {
                 "recipe": name,
@@ -134,7 +158,7 @@ def main() -> None:
                 "seconds_to_first_epoch": round(start, 1),
             }
             found.append(entry)
-            print(json.dumps(entry))
+            print(json.dumps(entry), flush=True)
     about = {
         "torch": torch.__version__,
         "processor": torch.cuda.get_device_name() if given.device == "cuda" else platform.machine(),

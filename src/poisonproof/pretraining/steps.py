@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from poisonproof.engines.torch.capture import Recorder
 from poisonproof.pretraining.flat import FlatWeights
 from poisonproof.pretraining.tasks import Task
 
@@ -46,9 +47,9 @@ class Stepper:
         if task.spec.engine == "compiled":
             _repeatable_compiler()
             self._loss = torch.compile(task.loss, fullgraph=True, dynamic=False)
-        self._work: Callable[[], None] = self._step
-        if device.type == "cuda":
-            self._work = self._recorded()
+        # The recorder holds what it recorded, so it must live as long as this does.
+        self._recorder = Recorder(device)
+        self._work = self._recorded()
 
     def run(self, rows: Tensor, draw: dict[int, Tensor], rate: Tensor) -> None:
         """Take one step; loss and share are added to `totals`."""
@@ -67,20 +68,18 @@ class Stepper:
 
     def _recorded(self) -> Callable[[], None]:
         """Record the launches of a step, so that a step costs one call; leave no trace of it."""
+        if self.images.device.type != "cuda":
+            return self._step
         kept = self._state()
         before = [tensor.clone() for tensor in kept]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        torch.cuda.synchronize()  # the recorder's stream must not overtake the copies
+        with self._recorder.here():
             for _ in range(_WARM):
                 self._step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step()
+        replay = self._recorder.record(self._step)
         for tensor, old in zip(kept, before, strict=True):
             tensor.copy_(old)
-        return graph.replay
+        return replay
 
     def _state(self) -> list[Tensor]:
         weights = self.weights

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def train_features(
     law = {
         "specification": spec.to_json(),
         "samples_sha256": samples_digest(images),
-        "machine": fingerprint(spec.machine()),
+        "machine": _machine(spec),
     }
     home = None if folder is None else RunFolder(Path(folder), law)
     with deterministic(spec.machine()):
@@ -219,6 +220,14 @@ class _Run:
     def frozen(self) -> FrozenNetwork:
         """Return a copy of the map as it is now."""
         return FrozenNetwork(self.spec, self._tensors(), self.law, self.history)
+
+
+def _machine(spec: PretrainSpec) -> dict[str, str | int]:
+    """Return what decides bits beside the specification; compiled steps depend on the compiler."""
+    found = fingerprint(spec.machine())
+    if spec.engine == "compiled" and spec.device == "cuda":
+        found["triton"] = version("triton")
+    return found
 
 
 def _must_stop(limits: Limits, done: int) -> bool:
