@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,7 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
 from torch import nn  # noqa: E402
 
-from poisonproof.engines.torch import TorchEnsemble, TorchLearner  # noqa: E402
+from poisonproof.engines.torch import TorchEnsemble, TorchLearner, device  # noqa: E402
 from poisonproof.engines.torch.memory import needed_bytes  # noqa: E402
 from poisonproof.estimators import DPAClassifier  # noqa: E402
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError  # noqa: E402
@@ -205,6 +208,32 @@ def test_cuda_asked_but_absent_is_said(parts):
         pytest.skip("this machine has CUDA")
     with pytest.raises(InvalidInputError, match="no CUDA device"):
         members(TorchLearner("mlp", device="cuda"), parts)
+
+
+def test_bfloat16_trains_on_this_cpu_or_is_refused_before_the_start(parts):
+    trial = "import torch; a = torch.ones(64, 64).bfloat16(); a @ a"
+    survived = subprocess.run([sys.executable, "-c", trial], check=False).returncode == 0
+    learner = TorchLearner("mlp", epochs=1, dtype="bfloat16")
+    if survived:
+        assert members(learner, parts).failures() == {}
+    else:
+        with pytest.raises(InvalidInputError, match=r"dtype='bfloat16'.*Use dtype='float32'"):
+            members(learner, parts)
+
+
+def test_a_cpu_that_dies_of_bfloat16_is_refused_and_others_go_on(parts, monkeypatch):
+    monkeypatch.setattr(device, "_multiplies_bfloat16", lambda: False)
+    with pytest.raises(InvalidInputError, match="dies there when it multiplies"):
+        members(TorchLearner("mlp", epochs=1, dtype="bfloat16"), parts)
+    assert members(TorchLearner("mlp", epochs=1), parts).failures() == {}
+
+
+def test_instructions_that_were_withheld_are_part_of_the_fingerprint(monkeypatch):
+    spec = TorchLearner("mlp").resolve((4,), 2)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    before = device.fingerprint(spec)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert device.fingerprint(spec) == {**before, "onednn": "AVX2"}
 
 
 def test_too_large_a_stack_is_refused_before_the_start(parts):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +21,8 @@ from poisonproof.learners.torch.specification import TorchSpec
 __all__ = ["autocast", "deterministic", "fingerprint", "require_device", "sent"]
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+_INSTRUCTIONS = "ONEDNN_MAX_CPU_ISA"
+_TRIAL = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 
 
 def require_device(spec: TorchSpec) -> torch.device:
@@ -35,7 +40,25 @@ def require_device(spec: TorchSpec) -> torch.device:
                 f"{_WORKSPACE}={wanted!r} makes cuBLAS depend on scheduling; unset it or use"
                 " ':4096:8'."
             )
+    elif spec.dtype == "bfloat16" and not _multiplies_bfloat16():
+        raise InvalidInputError(
+            "dtype='bfloat16' was asked on device='cpu', but torch dies there when it multiplies"
+            " bfloat16 matrices: the processor names instructions that this machine does not"
+            f" allow. Use dtype='float32', or set {_INSTRUCTIONS}=AVX512_CORE_BF16 before the"
+            " start; each is another model."
+        )
     return torch.device(spec.device)
+
+
+@cache
+def _multiplies_bfloat16() -> bool:
+    """Return whether torch survives a product in bfloat16 on this CPU.
+
+    Virtual machines may show AMX instructions and forbid them; the first one then ends the
+    process, so the trial has a process of its own.
+    """
+    trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, check=False)
+    return trial.returncode == 0
 
 
 def autocast(spec: TorchSpec) -> AbstractContextManager[object]:
@@ -60,6 +83,8 @@ def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
     else:
         found["processor"] = platform.machine()
         found["instructions"] = str(torch.backends.cpu.get_cpu_capability())
+        if _INSTRUCTIONS in os.environ:  # convolutions and products in bfloat16 obey it
+            found["onednn"] = os.environ[_INSTRUCTIONS]
     if spec.execution == "fused":
         found["triton"] = version("triton")
     return found
