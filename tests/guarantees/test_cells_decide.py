@@ -22,7 +22,8 @@ from poisonproof import DPAClassifier
 from poisonproof.datasets import Schema
 from poisonproof.datasets.parquet_rows import read_parquet_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
-from poisonproof.learners.closed_form import RidgeClassifier
+from poisonproof.features import Deskew, FixedScale, HashedNGrams, make_frozen_pipeline
+from poisonproof.learners.closed_form import NearestMeanClassifier, RidgeClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
 
@@ -32,6 +33,10 @@ ONE_ROW = 1  # an inserted row may change one member
 
 def changed(before: Any, after: Any) -> int:
     return int(np.sum(np.array(before.ensemble_.digests()) != after.ensemble_.digests()))
+
+
+def object_array(rows: list[list[Any]]) -> Any:
+    return np.array(rows, dtype=object)
 
 
 def frame_with_gaps() -> pd.DataFrame:
@@ -264,3 +269,45 @@ def test_a_weight_cannot_move_the_rows_of_sorted_partitions() -> None:
     weights[3] = np.nan
     with pytest.raises(GuaranteeError, match="not finite in row 3"):
         clf.fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("cell", ["many", None, float("inf"), pd.Timestamp("2020-01-01")], ids=repr)
+@pytest.mark.parametrize(
+    "container", [pd.DataFrame, list, object_array], ids=["frame", "list", "array"]
+)
+def test_a_row_that_a_fixed_map_cannot_take_is_left_out_alone(cell: Any, container: Any) -> None:
+    rows = X[:600].astype(object)
+    poisoned = np.concatenate([rows, rows[:1]])
+    poisoned[-1, 7] = cell
+    clf = DPAClassifier(
+        NearestMeanClassifier(),
+        50,
+        classes=range(10),
+        features=make_frozen_pipeline(FixedScale(scale=16.0), Deskew()),
+        invalid_rows="drop",
+    )
+    before = DPAClassifier(**clf.get_params(deep=False)).fit(container(rows.tolist()), y[:600])
+    after = clf.fit(container(poisoned.tolist()), np.append(y[:600], 0))
+    assert after.n_dropped_ == 1
+    assert changed(before, after) == 0
+    with pytest.raises(InvalidRowsError, match="no number, in row 600"):
+        after.set_params(invalid_rows="raise").fit(pd.DataFrame(poisoned), np.append(y[:600], 0))
+
+
+@pytest.mark.parametrize("cell", [None, 5, float("nan"), b"spam"], ids=repr)
+def test_a_row_without_a_text_is_left_out_alone(cell: Any) -> None:
+    texts: list[Any] = [f"offer {i} of {i % 7} pills" for i in range(300)]
+    clf = DPAClassifier(
+        NearestMeanClassifier(),
+        20,
+        classes=[0, 1],
+        features=HashedNGrams(n_features=256),
+        invalid_rows="drop",
+    )
+    labels = [i % 2 for i in range(300)]
+    before = DPAClassifier(**clf.get_params(deep=False)).fit(texts, labels)
+    after = clf.fit([*texts, cell], [*labels, 0])
+    assert after.n_dropped_ == 1
+    assert changed(before, after) == 0
+    with pytest.raises(InvalidRowsError, match="no text in row 300"):
+        after.set_params(invalid_rows="raise").fit([*texts, cell], [*labels, 0])

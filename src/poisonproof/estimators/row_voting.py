@@ -19,7 +19,8 @@ from poisonproof.certificates.threats import (
 )
 from poisonproof.estimators.tags import input_tags
 from poisonproof.estimators.training_rows import TrainingRows, check_training_rows
-from poisonproof.estimators.validation import check_samples, finite_rows
+from poisonproof.estimators.usable_rows import unusable, usable_rows
+from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.partition import n_rows, take_canonical
 
@@ -120,13 +121,13 @@ class RowVoting(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: Any) -> Any:
         X = check_samples(self, X, reset=False)
-        self._refuse_rows(~finite_rows(self, X))
+        self._refuse_rows(~usable_rows(self, X))
         return take_canonical(X, None)
 
     def _refuse_rows(self, bad: NDArray[np.bool_]) -> None:
         if bad.any():
             raise InvalidRowsError(
-                f"Input X contains NaN or infinity in row {int(np.argmax(bad))} "
+                f"Input X contains {unusable(self)} in row {int(np.argmax(bad))} "
                 f"({int(bad.sum())} such rows). Remove them or fill them in, row by row."
             )
 

@@ -12,11 +12,11 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_consistent_length, has_fit_parameter
 
+from poisonproof.estimators.usable_rows import usable_rows
 from poisonproof.estimators.validation import (
     check_labels,
     check_samples,
     encode_labels,
-    finite_rows,
     label_set,
     unknown_label_error,
 )
@@ -61,7 +61,8 @@ def check_training_rows(
         raise InvalidInputError(
             f"invalid_rows must be 'raise' or 'drop', got {classifier.invalid_rows!r}."
         )
-    X = check_samples(classifier, X, reset=classes is None)
+    drop = classifier.invalid_rows == "drop"
+    X = check_samples(classifier, X, reset=classes is None, any_cells=drop)
     declared = classes is not None or classifier.classes is not None
     labels = check_labels(y, declared=declared)
     check_consistent_length(X, labels, groups, sample_weight)
@@ -72,10 +73,10 @@ def check_training_rows(
         )
     codes = encode_labels(labels, known)
     weight, weighty = _check_weight(classifier, sample_weight, len(codes))
-    fitting = finite_rows(classifier, X)
+    fitting = usable_rows(classifier, X)
     good = (codes >= 0) & fitting & weighty
     partitioner = _partitioner(classifier)
-    if partitioner is not None and classifier.invalid_rows == "drop":
+    if partitioner is not None and drop:
         # Otherwise the partitioner itself says what is wrong.
         good &= partitioner.placeable(X, groups)
     if good.all():
@@ -84,7 +85,7 @@ def check_training_rows(
     droppable = "insert_delete" in classifier.threats and (
         partitioner is None or partitioner.rowwise
     )
-    if classifier.invalid_rows == "raise":
+    if not drop:
         classifier._refuse_rows(~fitting)
         if weight is not None and not weighty.all():
             row = int(np.argmin(weighty))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from numbers import Integral
 from typing import Any
 
@@ -19,11 +19,9 @@ from poisonproof.exceptions import (
     InvalidRowsError,
     UnknownLabelError,
 )
-from poisonproof.partition.columns import canonical_column
 from poisonproof.partition.containers import exact_sums, is_sparse
-from poisonproof.partition.frames import Column, frame_columns
 
-__all__ = ["check_random_state", "check_samples", "encode_labels", "finite_rows", "label_set"]
+__all__ = ["check_random_state", "check_samples", "encode_labels", "is_frame", "label_set"]
 
 
 def check_random_state(random_state: Any) -> int:
@@ -38,14 +36,15 @@ def check_random_state(random_state: Any) -> int:
     )
 
 
-def check_samples(classifier: Any, X: Any, *, reset: bool) -> Any:
+def check_samples(classifier: Any, X: Any, *, reset: bool, any_cells: bool = False) -> Any:
     """Check samples and leave them in their container.
 
-    Frames and text keep their cells; everything else must be numeric. Feature names and counts are
-    recorded when `reset` is true and compared otherwise, as scikit-learn does.
+    Frames and text keep their cells; everything else must be numeric, except objects if `any_cells`
+    is true, because then each row is looked at by itself. Feature names and counts are recorded
+    when `reset` is true and compared otherwise, as scikit-learn does.
     """
     tags = get_tags(classifier)
-    if _is_frame(X):
+    if is_frame(X):
         validate_data(classifier, X, reset=reset, skip_check_array=True)
         if X.shape[0] == 0 or X.shape[1] == 0:
             raise InvalidRowsError(
@@ -59,17 +58,19 @@ def check_samples(classifier: Any, X: Any, *, reset: bool) -> Any:
         X = _array_of_rows(X)
     elif is_sparse(X) and X.format != "csr":
         X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
+    objects = isinstance(X, np.ndarray) and X.dtype.kind == "O"
+    numeric = not tags.input_tags.categorical and not (objects and any_cells)
     checked = validate_data(
         classifier,
         X,
         reset=reset,
         accept_sparse="csr" if tags.input_tags.sparse else False,
-        dtype=None if tags.input_tags.categorical else "numeric",
+        dtype="numeric" if numeric else None,
         ensure_all_finite=False,
         allow_nd=tags.input_tags.three_d_array,
     )
     # Objects are checked but not converted: that would round integers beyond 2^53.
-    return X if isinstance(X, np.ndarray) and X.dtype.kind == "O" else checked
+    return X if objects else checked
 
 
 def _array_of_rows(X: Any) -> Any:
@@ -86,40 +87,6 @@ def _array_of_rows(X: Any) -> Any:
         values.dtype.kind == "f" and not (np.abs(values) >= 2.0**53).any()
     )
     return values if exact else np.array(X, dtype=object)
-
-
-def finite_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
-    """Return which rows the members can take: no infinity, and no NaN unless they allow it."""
-    allow_nan = get_tags(classifier).input_tags.allow_nan
-    if _is_frame(X):
-        return _finite_cells(frame_columns(X), len(X), allow_nan)
-    if sparse.issparse(X):
-        return _finite_sparse_rows(X, allow_nan)
-    values = np.asarray(X)
-    if values.dtype.kind == "O" and values.ndim >= 2:
-        return _finite_cells(map(Column, values.reshape(len(values), -1).T), len(values), allow_nan)
-    if _surely_finite(values):
-        return np.ones(len(values), dtype=np.bool_)
-    bad = np.isinf(values) if allow_nan else ~np.isfinite(values)
-    rows: NDArray[np.bool_] = ~bad.reshape(len(values), -1).any(axis=1)
-    return rows
-
-
-def _surely_finite(values: NDArray[Any]) -> bool:
-    """Look once, without a mask: a sum is finite unless a value is not, or the sum overflows."""
-    if values.dtype.kind != "f":
-        return True
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum(dtype=np.float64)))
-
-
-def _finite_sparse_rows(X: Any, allow_nan: bool) -> NDArray[np.bool_]:
-    good = np.ones(X.shape[0], dtype=np.bool_)
-    if not _surely_finite(X.data):
-        matrix = X.tocsr()
-        bad = np.isinf(matrix.data) if allow_nan else ~np.isfinite(matrix.data)
-        good[np.repeat(np.arange(X.shape[0]), np.diff(matrix.indptr))[bad]] = False
-    return good
 
 
 def label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
@@ -192,7 +159,8 @@ def unknown_label_error(
     )
 
 
-def _is_frame(X: Any) -> bool:
+def is_frame(X: Any) -> bool:
+    """Say whether `X` is a table of pandas, Polars or a like library."""
     return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
 
 
@@ -201,14 +169,3 @@ def _check_text(X: Any) -> Any:
     if text.ndim == 0 or len(text) == 0:
         raise InvalidRowsError("Found no samples; at least one text is required.")
     return text
-
-
-def _finite_cells(columns: Iterable[Column], n_rows: int, allow_nan: bool) -> NDArray[np.bool_]:
-    """Look at every cell by its value: the dtype of a column is the work of all its rows."""
-    good = np.ones(n_rows, dtype=np.bool_)
-    rows = np.arange(n_rows)
-    for position, column in enumerate(columns):
-        canonical = canonical_column(column, rows, position)
-        bad = np.isinf(canonical.floats) if allow_nan else ~np.isfinite(canonical.floats)
-        good &= canonical.odd | ~bad
-    return good

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates, certify_votes
@@ -19,7 +18,8 @@ from poisonproof.certificates.threats import (
     resolve_threat,
     uncertified,
 )
-from poisonproof.estimators.validation import check_samples, finite_rows
+from poisonproof.estimators.usable_rows import unusable, usable_rows
+from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import Ensemble
 from poisonproof.partition import Partitioner, take_canonical
@@ -62,7 +62,7 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         X = check_samples(self, X, reset=False)
-        self._refuse_rows(~finite_rows(self, X))
+        self._refuse_rows(~usable_rows(self, X))
         if self.features_ is not None:
             X = self.features_.transform(take_canonical(X, None))
         samples = take_canonical(X, None)
@@ -125,12 +125,11 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
 
     def _refuse_rows(self, bad: NDArray[np.bool_]) -> None:
         if bad.any():
-            allow_nan = get_tags(self).input_tags.allow_nan
-            what = "infinity" if allow_nan else "NaN or infinity"
             raise InvalidRowsError(
-                f"Input X contains {what} in row {int(np.argmax(bad))} ({int(bad.sum())} such "
-                f"rows), which {type(self._template()).__name__} members cannot take. Remove them, "
-                "impute inside the member's pipeline, or use a learner that takes missing values."
+                f"Input X contains {unusable(self)} in row {int(np.argmax(bad))} "
+                f"({int(bad.sum())} such rows), which {type(self._template()).__name__} members "
+                "cannot take. Remove them, impute inside the member's pipeline, or use a learner "
+                "that takes missing values."
             )
 
     def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
@@ -150,7 +149,7 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
 
     def _assumptions(self) -> tuple[str, ...]:
         """Return what the method itself takes for granted."""
-        return ()
+        return tuple(self.ensemble_.assumptions)
 
     def _class_index(self, target: Any) -> int:
         position = np.flatnonzero(self.classes_ == target)

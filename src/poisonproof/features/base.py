@@ -14,8 +14,10 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import GuaranteeError
+from poisonproof.partition import take_canonical
+from poisonproof.partition.encoding import normal_floats
 
-__all__ = ["FrozenTransformer", "learns_nothing", "require_frozen"]
+__all__ = ["FrozenTransformer", "as_numbers", "learns_nothing", "require_frozen"]
 
 _CHUNK = 256
 
@@ -84,7 +86,7 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
     def _mapped_chunk(self, rows: NDArray[Any], start: int) -> NDArray[np.float32]:
         # NaN and infinity stay within their row; the member that trains on it says so.
         with np.errstate(all="ignore"):
-            return self._map_chunk(_filled_up(rows, start))
+            return self._map_chunk(_canonical(_filled_up(rows, start)))
 
     def _check_parameters(self) -> None:
         """Raise InvalidInputError for parameters that make no sense."""
@@ -113,6 +115,23 @@ def _filled_up(rows: NDArray[Any], start: int) -> NDArray[Any]:
     filled = np.zeros((_CHUNK, *rows.shape[1:]), dtype=rows.dtype)
     filled[: len(chunk)] = chunk
     return filled
+
+
+def as_numbers(X: Any) -> NDArray[Any]:
+    """Return `X` as an array, of numbers if every cell is one, whatever the cells are held in."""
+    rows = np.asarray(X)
+    return take_canonical(rows) if rows.dtype.kind == "O" else rows
+
+
+def _canonical(chunk: NDArray[Any]) -> NDArray[Any]:
+    """Return equal bits for equal numbers; short integers may stay, all maps convert them exactly.
+
+    Long integers are rounded to float64 first, as they are where a fraction in another row has made
+    objects of them: float32 at once could round them to another number.
+    """
+    if chunk.dtype.kind == "f":
+        return normal_floats(chunk)
+    return chunk.astype(np.float64) if chunk.dtype.kind in "iu" and chunk.itemsize == 8 else chunk
 
 
 def learns_nothing(transformer: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.features.base import FrozenTransformer
+from poisonproof.features.base import FrozenTransformer, as_numbers
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
 
 __all__ = ["RandomFourier"]
@@ -72,7 +72,7 @@ class RandomFourier(FrozenTransformer):
             )
 
     def _check_rows(self, X: Any) -> NDArray[Any]:
-        rows = np.asarray(X)
+        rows = as_numbers(X)
         if rows.ndim != 2 or rows.dtype.kind not in "buif":
             raise InvalidRowsError(
                 "RandomFourier takes numbers of shape (n, d), but X has shape "

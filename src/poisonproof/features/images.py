@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.features.base import FrozenTransformer
+from poisonproof.features.base import FrozenTransformer, as_numbers
 
 __all__ = ["ImageMap"]
 
@@ -34,7 +34,7 @@ class ImageMap(FrozenTransformer):
 
     def _check_rows(self, X: Any) -> NDArray[Any]:
         """Return images of shape (n, height, width, channels) in their own dtype."""
-        rows = np.asarray(X)
+        rows = as_numbers(X)
         if rows.dtype.kind not in "buif":
             raise InvalidRowsError(f"Images must be numbers, but X has dtype {rows.dtype}.")
         if rows.ndim == 4:

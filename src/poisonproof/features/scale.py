@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.features.base import FrozenTransformer
+from poisonproof.features.base import FrozenTransformer, as_numbers
 
 __all__ = ["FixedScale"]
 
@@ -55,7 +55,7 @@ class FixedScale(FrozenTransformer):
             )
 
     def _check_rows(self, X: Any) -> NDArray[Any]:
-        rows = np.asarray(X)
+        rows = as_numbers(X)
         if rows.ndim < 2 or rows.dtype.kind not in "buif":
             raise InvalidRowsError(
                 "FixedScale takes numbers of shape (n, d), but X has shape "
