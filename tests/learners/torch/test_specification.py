@@ -45,6 +45,7 @@ OTHERS = {
     "device": "cuda",
     "threads": 2,
     "vote_rows": 64,
+    "mirrored_votes": True,
     "on_nan": "last_finite",
     "version": 2,
 }
