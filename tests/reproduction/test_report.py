@@ -42,6 +42,8 @@ def test_the_page_compares_every_row_and_says_which_were_not_run(
     line = next(text for text in page.splitlines() if text.startswith("| `shapes-dpa-12-oneseed`"))
     assert line.endswith("| not yet run |")
     assert "assets/reproduction/figure-9a.svg" in page
+    assert "| **1 of 2 DPA rows** |" in page
+    assert "hours for 2 rows of DPA." in page
     assert "It is small." in page
     assert "*shapes-dpa-12:* trained on cpu" in page
     assert "r\\*+1" in page

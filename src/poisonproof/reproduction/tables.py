@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from poisonproof.reproduction.rows import ReportRow
 
-__all__ = ["comparison_table", "csv_table", "median_table", "time_table"]
+__all__ = ["METHODS", "comparison_table", "csv_table", "median_table", "time_table"]
 
 NOT_RUN = "not yet run"
+METHODS = {"dpa": "DPA", "ss-dpa": "SS-DPA"}
 
 
 def comparison_table(rows: Sequence[ReportRow]) -> str:
@@ -59,17 +60,24 @@ def time_table(rows: Sequence[ReportRow]) -> str:
         factor = "" if theirs is None else f"{theirs / (train + vote):,.0f}"
         ours = (f"{train:,.1f}", f"{vote:,.1f}", f"{(train + vote) / 60:,.2f}")
         lines.append(_line(f"`{row.recipe.id}`", *ours, paper, factor))
-    done = [row for row in rows if row.is_finished and row.paper_seconds is not None]
-    if done:
-        train, vote = (sum(times) for times in zip(*(row.seconds for row in done), strict=True))
-        total = sum(row.paper_seconds or 0.0 for row in done)
-        cells = (f"{train:,.1f}", f"{vote:,.1f}", f"{(train + vote) / 60:,.2f}")
-        name = f"**all {len(done)} finished rows**"
-        lines.append(
-            _line(name, *cells, f"{total / 60:,.0f}", f"**{total / (train + vote):,.0f}**")
-        )
+    for method, title in METHODS.items():
+        lines += _total_line([row for row in rows if row.recipe.method == method], title)
     heads = ("row", "training s", "voting s", "ours, minutes", "paper's, minutes", "factor")
     return _table(heads, lines)
+
+
+def _total_line(rows: Sequence[ReportRow], title: str) -> list[str]:
+    """Return the sum over the finished rows of one method, if there are any."""
+    done = [row for row in rows if row.is_finished and row.paper_seconds is not None]
+    if not done:
+        return []
+    train, vote = (sum(times) for times in zip(*(row.seconds for row in done), strict=True))
+    total = sum(row.paper_seconds or 0.0 for row in done)
+    cells = (f"{train:,.1f}", f"{vote:,.1f}", f"{(train + vote) / 60:,.2f}")
+    factor = f"**{total / (train + vote):,.0f}**"
+    return [
+        _line(f"**{len(done)} of {len(rows)} {title} rows**", *cells, f"{total / 60:,.0f}", factor)
+    ]
 
 
 def csv_table(rows: Sequence[ReportRow]) -> bytes:
