@@ -34,8 +34,8 @@ def write_scores(
     return paths
 
 
-def read_scores(folder: Path, n_test: int, n_partitions: int) -> NDArray[np.float16]:
-    """Read all scores of a row, shape (n, k, C).
+def read_scores(folder: Path, n_test: int, n_partitions: int, *others: Path) -> NDArray[np.float16]:
+    """Read all scores of a row, shape (n, k, C), from one folder or several that complete it.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def read_scores(folder: Path, n_test: int, n_partitions: int) -> NDArray[np.floa
         If scores of some member on some row are missing.
     """
     files: list[dict[str, NDArray[Any]]] = [
-        read_npz(path) for path in sorted(folder.glob("scores-*.npz"))
+        read_npz(path) for home in (folder, *others) for path in sorted(home.glob("scores-*.npz"))
     ]
     if not files:
         raise InvalidInputError(f"{folder} holds no scores. Make them with --scores.")
