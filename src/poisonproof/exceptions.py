@@ -9,14 +9,18 @@
     │   ├── InvalidRowsError        rows that no partition can hold
     │   └── UnknownLabelError       a label outside the declared classes
     ├── StoreError              (also ValueError) a saved model is damaged, foreign or unwritable
+    ├── ClusterError            (also RuntimeError) a cluster cannot be reached or has no workers
     └── MissingExtraError       (also ImportError) an optional dependency is not installed
 
     MemberWarning               (UserWarning) some members abstain because their learner raised
+    ClusterWarning              (UserWarning) workers were lost or refused
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "ClusterError",
+    "ClusterWarning",
     "GuaranteeError",
     "InvalidInputError",
     "InvalidRowsError",
@@ -57,6 +61,10 @@ class StoreError(PoisonproofError, ValueError):
     """A saved model that is damaged, foreign or cannot be written."""
 
 
+class ClusterError(PoisonproofError, RuntimeError):
+    """A cluster that cannot be reached, has no worker left or loses every worker it is given."""
+
+
 class MissingExtraError(PoisonproofError, ImportError):
     """An optional dependency is missing.
 
@@ -74,6 +82,10 @@ class MissingExtraError(PoisonproofError, ImportError):
         )
         self.package = package
         self.extra = extra
+
+
+class ClusterWarning(UserWarning):
+    """Workers of a cluster were lost, and their members retried elsewhere, or were refused."""
 
 
 class MemberWarning(UserWarning):

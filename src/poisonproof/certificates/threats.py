@@ -15,6 +15,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
 __all__ = [
     "OBSERVED_LABELS",
+    "SAME_BITS_ELSEWHERE",
     "THREAT_NAMES",
     "TRUSTED_SAMPLES",
     "UNFORGEABLE_GROUPS",
@@ -32,6 +33,9 @@ OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely
 
 TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
 """What SS-DPA takes for granted: its features and its partitions are made from all samples."""
+
+SAME_BITS_ELSEWHERE = "workers with other software or processors train the same members"
+"""Holds back a certificate of members that unlike machines have trained, by the user's choice."""
 
 UNFORGEABLE_GROUPS = "nobody can act under the identity of a group that is not theirs"
 """What makes the group, and not the row, the unit of an attack."""

@@ -93,6 +93,7 @@ class PartitionAggregation(VotingMembers):
         sample_weight: Any = None,
         *,
         keep_data: bool = False,
+        cluster: Any = None,
     ) -> Self:
         """Fit, and write every member to a model directory as soon as it is finished.
 
@@ -108,6 +109,9 @@ class PartitionAggregation(VotingMembers):
             As in `fit`.
         keep_data : bool, default=False
             Keep the training rows in the store, partition by partition, for `update`.
+        cluster : DaskCluster or RayCluster, optional
+            Machines that train the members, from `poisonproof.clusters`. Has no influence on any
+            member.
 
         Returns
         -------
@@ -117,7 +121,8 @@ class PartitionAggregation(VotingMembers):
         from poisonproof.estimators.storing import train_into
 
         refuse_learned_steps(self)
-        train_into(self, path, self._prepare(X, y, groups, sample_weight), keep_data=keep_data)
+        data = self._prepare(X, y, groups, sample_weight)
+        train_into(self, path, data, keep_data=keep_data, cluster=cluster)
         self._report_failures()
         return self
 

@@ -17,7 +17,7 @@ from poisonproof.estimators.training_rows import check_training_rows
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.digest import state_digest
 from poisonproof.partition import PartitionedData, partition_data
-from poisonproof.store import ModelReader, differences
+from poisonproof.store import ELSEWHERE, ModelReader, differences
 from poisonproof.store import fingerprint as environment_here
 from poisonproof.store.places import OBJECTS
 
@@ -178,7 +178,8 @@ class _Audit:
 
     def _different_keys(self) -> list[str]:
         here, there = environment_here(), self.reader.manifest.environment
-        return [key for key in here if here[key] != there.get(key)]
+        found = [key for key in here if here[key] != there.get(key)]
+        return found + [ELSEWHERE] * (ELSEWHERE in there)
 
     def environment(self) -> Finding:
         others = differences(self.reader.manifest.environment)

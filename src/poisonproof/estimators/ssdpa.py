@@ -98,7 +98,7 @@ class SSDPAClassifier(PartitionAggregation):
         return replace(data, X=mapped[back])
 
     def _assumptions(self) -> tuple[str, ...]:
-        return (TRUSTED_SAMPLES,)
+        return (TRUSTED_SAMPLES, *super()._assumptions())
 
     def _features_see_all_rows(self) -> bool:
         return self.features is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from poisonproof.estimators.changes import plan_update
 from poisonproof.estimators.description import draft_manifest, member_law, templates_of
@@ -18,6 +18,7 @@ from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.base import Finished
 from poisonproof.partition import PartitionedData
 from poisonproof.store import (
+    ELSEWHERE,
     FolderWriter,
     Item,
     ModelReader,
@@ -25,21 +26,39 @@ from poisonproof.store import (
     TrainingRun,
     encode_object,
     failure_of,
+    json_digest,
     types_of,
+    with_elsewhere,
 )
 from poisonproof.store.places import open_place
 
-__all__ = ["store_members", "train_into", "update_model"]
+__all__ = ["TrainingCluster", "store_members", "train_into", "update_model"]
+
+
+class TrainingCluster(Protocol):
+    """Machines that train members; `poisonproof.clusters` has them."""
+
+    @property
+    def accepts_others(self) -> bool:
+        """Whether machines of another kind than this one may train members."""
+
+    def train(self, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
+        """Train the members that are missing in `run`, and put each into it."""
 
 
 def train_into(
-    classifier: Any, path: str | os.PathLike[str], data: PartitionedData, *, keep_data: bool
+    classifier: Any,
+    path: str | os.PathLike[str],
+    data: PartitionedData,
+    *,
+    keep_data: bool,
+    cluster: TrainingCluster | None = None,
 ) -> None:
     """Train on rows in memory what the store does not hold yet, then make the store a model.
 
     Parameters
     ----------
-    classifier, path, keep_data
+    classifier, path, keep_data, cluster
         As in `store_members`.
     data : PartitionedData
         The training set.
@@ -48,7 +67,7 @@ def train_into(
     def _train(missing: Sequence[int], finished: Finished) -> None:
         classifier._train_portions(data, missing, finished)
 
-    store_members(classifier, path, HeldRows(data), _train, keep_data=keep_data)
+    store_members(classifier, path, HeldRows(data), _train, keep_data=keep_data, cluster=cluster)
 
 
 def store_members(
@@ -58,6 +77,7 @@ def store_members(
     train: Callable[[Sequence[int], Finished], None],
     *,
     keep_data: bool,
+    cluster: TrainingCluster | None = None,
 ) -> None:
     """Train what the store does not hold yet, then make the store a model.
 
@@ -73,6 +93,8 @@ def store_members(
         Trains the members of these partitions and hands each over once.
     keep_data : bool
         Whether to keep the rows.
+    cluster : TrainingCluster, optional
+        Trains the members instead of `train`.
     """
     if str(path).lower().endswith(".zip"):
         raise InvalidInputError(
@@ -80,9 +102,13 @@ def store_members(
             "fit and then save to the archive."
         )
     with FolderWriter(path) as writer:
-        run = TrainingRun(writer, member_law(classifier), classifier.partition_digests_)
+        accepts = cluster is not None and cluster.accepts_others
+        law, digests = member_law(classifier), classifier.partition_digests_
+        run = TrainingRun(writer, law, digests, accept_elsewhere=accepts)
         try:
-            if run.missing or run.family is None:
+            if cluster is not None and run.missing:
+                cluster.train(classifier, rows, run)
+            elif run.missing or run.family is None:
                 train(run.missing, run.add)
             items = [run.item(index) for index in range(len(rows.sizes))]
             manifest = draft_manifest(
@@ -92,6 +118,10 @@ def store_members(
                 member_digests=[item.digest for item in items],
                 failures=_failures(items),
             )
+            if run.elsewhere:  # another law: nobody may take them for members of this machine
+                environment = with_elsewhere(manifest.environment, run.elsewhere)
+                law = json_digest([law, environment[ELSEWHERE]])
+                manifest = replace(manifest, environment=environment, law=law)
             writer.commit(
                 manifest,
                 lambda: encode_object(templates_of(classifier)),

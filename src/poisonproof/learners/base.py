@@ -74,6 +74,11 @@ class Ensemble(ABC):
     def replaced(self, which: Sequence[int], members: Ensemble) -> Ensemble:
         """Return a copy in which member ``which[j]`` is member j of `members`."""
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold, besides the method's own assumptions, for members to obey the law."""
+        return ()
+
 
 Finished = Callable[[Sequence[int], Ensemble], None]
 """Told of members as soon as they are trained: their partitions, and an ensemble of as many."""

@@ -2,7 +2,7 @@
 
 from poisonproof.store.archive import open_writer
 from poisonproof.store.blocks import Item
-from poisonproof.store.fingerprint import differences, fingerprint
+from poisonproof.store.fingerprint import ELSEWHERE, differences, fingerprint, with_elsewhere
 from poisonproof.store.manifest import Manifest, json_digest
 from poisonproof.store.members import SHARED_ITEM, encode_members, failure_of, shared_of
 from poisonproof.store.objects import decode_object, encode_object, types_of
@@ -13,6 +13,7 @@ from poisonproof.store.training import TrainingRun
 from poisonproof.store.writing import FolderWriter, ModelWriter, check_target
 
 __all__ = [
+    "ELSEWHERE",
     "SHARED_ITEM",
     "FolderWriter",
     "Item",
@@ -34,4 +35,5 @@ __all__ = [
     "open_writer",
     "shared_of",
     "types_of",
+    "with_elsewhere",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping
 from copy import deepcopy
@@ -13,7 +14,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info
 
-__all__ = ["differences", "fingerprint"]
+__all__ = ["ELSEWHERE", "differences", "fingerprint", "with_elsewhere"]
+
+ELSEWHERE = "elsewhere"
+"""Where an environment lists the others that trained some of the members."""
 
 _PARTS = {"numpy.libs", "scipy.libs", "numpy", "scipy"}
 _PACKAGES = ("poisonproof", "numpy", "scipy", "scikit-learn", "torch")
@@ -58,7 +62,7 @@ def differences(other: Mapping[str, Any]) -> list[str]:
     """
     here = fingerprint()
     found = []
-    for key in sorted({*here, *other} - {"packages", "instructions"}):
+    for key in sorted({*here, *other} - {"packages", "instructions", ELSEWHERE}):
         if here.get(key) != other.get(key):
             found.append(f"{key} {other.get(key)} (here {here.get(key)})")
     packages, theirs = here["packages"], other.get("packages") or {}
@@ -68,7 +72,24 @@ def differences(other: Mapping[str, Any]) -> list[str]:
     missing = sorted(set(other.get("instructions") or ()) ^ set(here["instructions"]))
     if missing:
         found.append(f"the instruction set (not on both machines: {', '.join(missing)})")
+    for group in other.get(ELSEWHERE) or ():
+        found.append(f"{len(group['members']):,} members trained by workers of another kind")
     return found
+
+
+def with_elsewhere(
+    environment: Mapping[str, Any], elsewhere: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return an environment that lists who else trained which members.
+
+    >>> with_elsewhere({}, {3: {"python": "3.12"}, 1: {"python": "3.12"}})
+    {'elsewhere': [{'environment': {'python': '3.12'}, 'members': [1, 3]}]}
+    """
+    groups: dict[str, list[int]] = {}
+    for index in sorted(elsewhere):
+        groups.setdefault(json.dumps(elsewhere[index], sort_keys=True), []).append(index)
+    listed = [{"environment": json.loads(text), "members": groups[text]} for text in sorted(groups)]
+    return {**environment, ELSEWHERE: listed} if listed else dict(environment)
 
 
 def _version(package: str) -> str | None:

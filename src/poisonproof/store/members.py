@@ -49,7 +49,9 @@ def shared_of(ensemble: Ensemble) -> tuple[str, dict[str, Any], dict[str, NDArra
 
 
 def encode_members(
-    ensemble: Ensemble, indices: Sequence[int], partition_digests: Sequence[str]
+    ensemble: Ensemble,
+    indices: Sequence[int],
+    partition_digests: Sequence[str] | Mapping[int, str],
 ) -> list[Item]:
     """Return the members of an ensemble as items.
 
@@ -59,8 +61,8 @@ def encode_members(
         Some members of a model.
     indices : sequence of int
         Their partitions.
-    partition_digests : sequence of str
-        Digests of all partitions of the model.
+    partition_digests : sequence or mapping of int to str
+        Digests of all partitions of the model, or of these.
     """
     digests = ensemble.digests()
     if isinstance(ensemble, MemberList):

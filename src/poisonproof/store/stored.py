@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
 from poisonproof.exceptions import StoreError
 from poisonproof.learners.base import Ensemble
 from poisonproof.progress import Progress
 from poisonproof.store.blocks import Item
-from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.fingerprint import ELSEWHERE, fingerprint
 from poisonproof.store.members import (
     LIST,
     SHARED_ITEM,
@@ -115,6 +116,11 @@ class StoredEnsemble(Ensemble):
     def item(self, index: int) -> Item:
         """Return one member as it is stored; the digest of a new one's partition is left open."""
         return self._new[index] if index in self._new else self.reader.member(index)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Members of machines of another kind are as good as those machines are alike."""
+        return (SAME_BITS_ELSEWHERE,) if self.reader.manifest.environment.get(ELSEWHERE) else ()
 
     @property
     def is_changed(self) -> bool:

@@ -6,8 +6,10 @@ This is the one door through which engines, on this machine or on many, hand ove
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from numpy.typing import NDArray
 
 from poisonproof.exceptions import StoreError
 from poisonproof.learners.base import Ensemble
@@ -31,6 +33,9 @@ __all__ = ["TrainingRun"]
 _JSON, _BLOCK = b"J", b"B"
 """How a record of the journal begins."""
 
+_ELSEWHERE = "elsewhere"
+"""Key of a JSON record that says which kind of machine trained what the next record holds."""
+
 
 class TrainingRun:
     """Members of one law that are finished, on disk, and those that are missing.
@@ -45,6 +50,13 @@ class TrainingRun:
         What each member is to be trained on.
     which : sequence of int, optional
         The members that matter; all by default.
+    accept_elsewhere : bool, default=False
+        Whether members count that machines of another kind have trained.
+
+    Attributes
+    ----------
+    elsewhere : dict of int to dict
+        The software and processor of members that machines of another kind have trained.
 
     Guarantee
     ---------
@@ -58,6 +70,8 @@ class TrainingRun:
         law: str,
         partition_digests: Sequence[str],
         which: Sequence[int] | None = None,
+        *,
+        accept_elsewhere: bool = False,
     ) -> None:
         self._writer = writer
         self._law = law
@@ -70,6 +84,8 @@ class TrainingRun:
         self.family: str | None = None
         self.shared: dict[str, Any] = {}
         self.shared_arrays: Item | None = None
+        self.elsewhere: dict[int, dict[str, Any]] = {}
+        self._accept = accept_elsewhere
         with writing(writer.path):
             self._read_stored()
             self._read_journal()
@@ -92,19 +108,53 @@ class TrainingRun:
         members : Ensemble
             As many members.
         """
+        self.add_items(shared_of(members), encode_members(members, indices, self._partitions))
+
+    def add_items(
+        self,
+        shared: tuple[str, dict[str, Any], dict[str, NDArray[Any]]],
+        items: Sequence[Item],
+        elsewhere: dict[str, Any] | None = None,
+    ) -> None:
+        """Store members that were encoded where they were trained.
+
+        Parameters
+        ----------
+        shared : tuple
+            Their family, and what all members share, as `shared_of` returns it.
+        items : sequence of Item
+            The members.
+        elsewhere : dict, optional
+            The software and processor that trained them, if not those of this run.
+        """
+        for item in items:
+            if item.partition != self._partitions[item.index]:
+                raise StoreError(f"member {item.index} was trained on other rows than were asked.")
         if self.family is None:
-            self.family, self.shared, arrays = shared_of(members)
+            self.family, self.shared, arrays = shared
             self.shared_arrays = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None
-        items = encode_members(members, indices, self._partitions)
         with writing(self._writer.path):
             self._begin()
             small = [item for item in items if item.n_bytes < BLOCK_BYTES]
             if small:
-                place = self._journal.append(_BLOCK + encode_block(small))
+                place = self._append(_BLOCK + encode_block(small), elsewhere)
                 self._small |= {item.index: place for item in small}
             for item in items:
                 if item.n_bytes >= BLOCK_BYTES:
-                    self._add_large(item)
+                    self._add_large(item, elsewhere)
+            self._note_elsewhere([item.index for item in items], elsewhere)
+
+    def _append(self, record: bytes, elsewhere: dict[str, Any] | None) -> tuple[int, int]:
+        """Write a record, and before it who trained what follows, if it was someone else."""
+        if elsewhere is not None:
+            self._journal.append(_JSON + json.dumps({_ELSEWHERE: elsewhere}).encode())
+        return self._journal.append(record)
+
+    def _note_elsewhere(self, indices: Iterable[int], elsewhere: dict[str, Any] | None) -> None:
+        for index in indices:
+            self.elsewhere.pop(index, None)
+            if elsewhere is not None:
+                self.elsewhere[index] = elsewhere
 
     def item(self, index: int) -> Item:
         """Return a finished member as it is stored."""
@@ -134,10 +184,10 @@ class TrainingRun:
             }
             self._journal.append(_JSON + json.dumps(head, sort_keys=True).encode())
 
-    def _add_large(self, item: Item) -> None:
+    def _add_large(self, item: Item, elsewhere: dict[str, Any] | None) -> None:
         entry = self._put(item)
         record = {**entry.to_json(), "partition": item.partition}
-        self._journal.append(_JSON + json.dumps(record, sort_keys=True).encode())
+        self._append(_JSON + json.dumps(record, sort_keys=True).encode(), elsewhere)
         self._large[item.index] = entry
 
     def _put(self, item: Item) -> BlockEntry:
@@ -184,26 +234,41 @@ class TrainingRun:
         self.family, self.shared = head["family"], head["shared"]
         if head["arrays"] is not None:
             self.shared_arrays = self._get(BlockEntry.from_json(head["arrays"]))
+        elsewhere: dict[str, Any] | None = None
         for place in records[1:]:
             data = self._journal.read(*place)
             record = _json(data)
-            if record is not None:
-                self._find_large(record)
+            if record is not None and _ELSEWHERE in record:
+                elsewhere = record[_ELSEWHERE]
                 continue
-            for index, item in self._block(data).items():
-                if index < len(self._partitions) and item.partition == self._partitions[index]:
-                    self._small[index] = place
+            if elsewhere is None or self._accept:
+                found = (
+                    self._find_small(data, place) if record is None else self._find_large(record)
+                )
+                self._note_elsewhere(found, elsewhere)
+            elsewhere = None
 
     def _block(self, record: bytes) -> dict[int, Item]:
         return decode_block(record[len(_BLOCK) :], str(self._writer.path / JOURNAL))
 
-    def _find_large(self, record: dict[str, Any]) -> None:
+    def _find_small(self, data: bytes, place: tuple[int, int]) -> list[int]:
+        found = [
+            index
+            for index, item in self._block(data).items()
+            if index < len(self._partitions) and item.partition == self._partitions[index]
+        ]
+        self._small |= dict.fromkeys(found, place)
+        return found
+
+    def _find_large(self, record: dict[str, Any]) -> list[int]:
         partition = record.pop("partition")
         entry = BlockEntry.from_json(record)
         (index,) = entry.items
-        if index < len(self._partitions) and self._partitions[index] == partition:
-            self._get(entry)
-            self._large[index] = entry
+        if index >= len(self._partitions) or self._partitions[index] != partition:
+            return []
+        self._get(entry)
+        self._large[index] = entry
+        return [index]
 
 
 def _json(record: bytes) -> dict[str, Any] | None:

@@ -1,0 +1,239 @@
+"""Who trains what, and what happens when a worker is lost.
+
+The driver reads partitions when a worker is free for them, keeps none, and writes members to the
+store as they arrive. That only schedules: no member depends on it.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from poisonproof.clusters.base import Cluster, WorkerLostError
+from poisonproof.clusters.work import Recipe, Trained, describe_worker, train_block
+from poisonproof.estimators.training_sets import TrainingSet
+from poisonproof.exceptions import ClusterError, ClusterWarning
+from poisonproof.partition import PartitionedData
+from poisonproof.partition.shards import Shard, shard_of
+from poisonproof.progress import Progress, make_progress
+from poisonproof.store import TrainingRun, differences, fingerprint
+
+__all__ = ["train_on"]
+
+SECONDS = 2.0
+"""About how long a worker is busy with what it is sent at a time; so much is lost with it."""
+
+BLOCK_BYTES = 2**25
+"""Partitions sent at a time take at most this much, unless one alone is larger."""
+
+BLOCKS_AHEAD = 2
+"""What a worker is given at a time: one block to train, one to go on with."""
+
+TRIES = 3
+"""How often partitions may lose their worker before they are held to be the reason."""
+
+PATIENCE = 60.0
+"""How many seconds a cluster may be without any worker."""
+
+LOOK = 1.0
+"""Seconds after which lost and new workers are looked for."""
+
+
+def train_on(cluster: Cluster, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
+    """Train all missing members on the workers of a cluster that is open.
+
+    Raises
+    ------
+    ClusterError
+        If no worker is left, or the same partitions lose worker after worker. Members that are
+        finished are in the store, and the next run goes on from there.
+    """
+    mapped = classifier._features_see_all_rows()
+    read = _mapped_rows(classifier, rows, run.missing) if mapped else rows.raw_shard
+    recipe = Recipe.of(classifier, len(rows.sizes), mapped=mapped)
+    progress = make_progress(classifier.verbose)
+    progress.start(len(run.missing), "Training")
+    try:
+        digests = classifier.partition_digests_
+        _Driver(cluster, recipe, read, digests, run, progress).train(run.missing)
+    finally:
+        progress.stop()
+
+
+def _mapped_rows(
+    classifier: Any, rows: TrainingSet, which: Sequence[int]
+) -> Callable[[int], Shard]:
+    """Map all samples here: features that are learned from all of them may need all of them."""
+    data: PartitionedData = classifier._member_data(rows.whole(), which)
+    return lambda index: shard_of(data, index)
+
+
+@dataclass
+class _Call:
+    """What a worker has been asked to do: train a block, or (None) describe itself."""
+
+    worker: str
+    block: tuple[int, ...] | None
+
+
+@dataclass
+class _Driver:
+    cluster: Cluster
+    recipe: Recipe
+    read: Callable[[int], Shard]
+    digests: Sequence[str]
+    run: TrainingRun
+    progress: Progress
+    waiting: deque[tuple[int, ...]] = field(default_factory=deque)
+    calls: dict[Any, _Call] = field(default_factory=dict)
+    admitted: dict[str, Any] = field(default_factory=dict)
+    environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    losses: Counter[int] = field(default_factory=Counter)
+    size: int = 1
+    lonely_since: float | None = None
+
+    def train(self, missing: Sequence[int]) -> None:
+        self.waiting = deque((index,) for index in missing)
+        self.look()
+        looked = time.monotonic()
+        while self.waiting or any(call.block for call in self.calls.values()):
+            self.hand_out()
+            for ticket in self.cluster.wait(self.calls, LOOK):
+                self.take(ticket)
+            if not self.calls or time.monotonic() - looked > LOOK:
+                self.look()
+                looked = time.monotonic()
+
+    def look(self) -> None:
+        """Ask workers that have come what they are; wait for one if there is none."""
+        there = self.cluster.workers()
+        known = {*self.admitted, *self.refused, *(call.worker for call in self.calls.values())}
+        for worker in there - known:
+            self.calls[self.cluster.submit(worker, describe_worker)] = _Call(worker, None)
+        for worker in set(self.admitted) - there:
+            del self.admitted[worker]
+        if self.calls or self.admitted:
+            self.lonely_since = None
+            return
+        now = time.monotonic()
+        self.lonely_since = self.lonely_since or now
+        if there and there <= self.refused:
+            raise ClusterError(
+                f"All {len(there)} workers differ from this machine in software or processor and "
+                "were refused. Install the same versions there, train on such a machine, or "
+                "accept and record them: other_workers='accept'."
+            )
+        if now - self.lonely_since > PATIENCE:
+            raise ClusterError(
+                f"The cluster has had no worker for {PATIENCE:.0f} s. Finished members are in the "
+                "store; run again when it has some."
+            )
+        time.sleep(0.1)
+
+    def hand_out(self) -> None:
+        """Give blocks to workers that have fewer than they may."""
+        for worker in list(self.admitted):
+            busy = sum(call.worker == worker for call in self.calls.values())
+            for _ in range(BLOCKS_AHEAD - busy):
+                if self.waiting and not self.send(worker, self.next_block()):
+                    break
+
+    def next_block(self) -> tuple[int, ...]:
+        """Take as many partitions as keep a worker busy for a while; lost ones go alone."""
+        block: list[int] = list(self.waiting.popleft())
+        share = -(-len(self.waiting) // (2 * BLOCKS_AHEAD * max(1, len(self.admitted))))
+        while (
+            self.waiting
+            and len(block) < min(self.size, share)
+            and not any(self.losses[index] for index in (*block, *self.waiting[0]))
+        ):
+            block += self.waiting.popleft()
+        return tuple(block)
+
+    def send(self, worker: str, block: tuple[int, ...]) -> bool:
+        """Bring a block to a worker; say whether it is still there."""
+        shards: dict[int, Shard] = {}
+        held = 0
+        for place, index in enumerate(block):
+            shards[index] = self.read(index)
+            held += _n_bytes(shards[index])
+            if held > BLOCK_BYTES:
+                self.waiting.extendleft((i,) for i in reversed(block[place + 1 :]))
+                break
+        block = tuple(shards)
+        try:
+            rows = self.cluster.send(worker, shards)
+            digests = {index: self.digests[index] for index in block}
+            recipe = self.admitted[worker]
+            ticket = self.cluster.submit(worker, train_block, recipe, rows, digests)
+        except WorkerLostError:
+            self.lose(worker, block)
+            return False
+        self.calls[ticket] = _Call(worker, block)
+        return True
+
+    def take(self, ticket: Any) -> None:
+        """Receive what a worker returns."""
+        call = self.calls.pop(ticket)
+        try:
+            result = self.cluster.result(ticket)
+            if call.block is None:
+                self.admit(call.worker, result)
+                return
+        except WorkerLostError:
+            self.lose(call.worker, call.block)
+            return
+        trained: Trained = result
+        self.run.add_items(trained.shared, trained.items, self.environments.get(call.worker))
+        self.progress.advance(len(trained.items))
+        pace = len(trained.items) * SECONDS / max(trained.seconds, 1e-3)
+        self.size = max(1, min(4 * self.size, int(pace)))
+
+    def admit(self, worker: str, environment: dict[str, Any]) -> None:
+        """Let a worker train, if it is like this machine or others are accepted."""
+        others = differences(environment)
+        if others and not self.cluster.accepts_others:
+            self.refused.add(worker)
+            warnings.warn(
+                f"Worker {worker} is refused: it has {'; '.join(others)}. Members trained there "
+                "could have other bits.",
+                ClusterWarning,
+                stacklevel=2,
+            )
+            return
+        self.environments[worker] = environment if environment != fingerprint() else None
+        self.admitted[worker] = self.cluster.send(worker, self.recipe)
+
+    def lose(self, worker: str, block: tuple[int, ...] | None) -> None:
+        """Put what a lost worker was to do back, to be done by others."""
+        self.admitted.pop(worker, None)
+        if block is None:
+            return
+        for index in block:
+            self.losses[index] += 1
+            if self.losses[index] >= TRIES:
+                raise ClusterError(
+                    f"Partition {index} lost its worker {TRIES} times; perhaps it needs more "
+                    "memory than a worker has. Finished members are in the store."
+                )
+        self.waiting.extendleft((index,) for index in reversed(block))
+        warnings.warn(
+            f"Worker {worker} was lost; {len(block)} members go to others.",
+            ClusterWarning,
+            stacklevel=2,
+        )
+
+
+def _n_bytes(shard: Shard) -> int:
+    """Return about how large rows are on their way."""
+    X = shard.X
+    if hasattr(X, "memory_usage"):
+        return int(X.memory_usage(index=False, deep=True).sum())
+    data = getattr(X, "data", None)
+    known = getattr(X, "nbytes", None) or getattr(data, "nbytes", None)
+    return int(known) if known is not None else 64 * len(shard)

@@ -1,0 +1,123 @@
+"""What a worker does: train the members of the partitions it was sent, and encode them."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sklearn
+from numpy.typing import NDArray
+
+from poisonproof.engines.portions import train_portions
+from poisonproof.exceptions import ClusterError
+from poisonproof.learners.base import Ensemble
+from poisonproof.partition.shards import Shard, gathered
+from poisonproof.progress import Silent
+from poisonproof.store import Item, encode_members, fingerprint, shared_of
+
+__all__ = ["Recipe", "Trained", "describe_worker", "train_block"]
+
+_HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failures_", "receipt_")
+
+_one_at_a_time = threading.Lock()
+"""Members may draw from random streams of the process, and the number of BLAS threads is its own;
+so a worker process with several threads uses one of them."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything besides its rows that a member is a function of.
+
+    Attributes
+    ----------
+    classifier : PartitionAggregation
+        Without rows and members.
+    n_partitions : int
+        The number of partitions, k.
+    mapped : bool
+        Whether the rows that are sent are features already.
+    config, filters
+        scikit-learn's configuration and the warning filters of this process: both can decide
+        whether a member's fit raises.
+    """
+
+    classifier: Any
+    n_partitions: int
+    mapped: bool
+    config: dict[str, Any]
+    filters: list[Any]
+
+    @classmethod
+    def of(cls, classifier: Any, n_partitions: int, *, mapped: bool) -> Recipe:
+        """Return the recipe of a classifier that is ready to train."""
+        light = copy.copy(classifier)
+        for name in _HEAVY:
+            vars(light).pop(name, None)
+        light.n_jobs, light.verbose = None, 0
+        if mapped:
+            light.features_ = None
+        return cls(light, n_partitions, mapped, sklearn.get_config(), list(warnings.filters))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Members as a store keeps them, what they share, and how long they took."""
+
+    items: Sequence[Item]
+    shared: tuple[str, dict[str, Any], dict[str, NDArray[Any]]]
+    seconds: float
+
+
+def describe_worker() -> dict[str, Any]:
+    """Return the software and the processor of this worker."""
+    return fingerprint()
+
+
+def train_block(recipe: Recipe, shards: Mapping[int, Shard], digests: Mapping[int, str]) -> Trained:
+    """Train the members of some partitions.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What members are.
+    shards : mapping of int to Shard
+        The rows of each partition.
+    digests : mapping of int to str
+        The digest that each partition must have.
+    """
+    start = time.monotonic()
+    with _one_at_a_time:
+        if not recipe.mapped:
+            _check(shards, digests)
+        indices: list[int] = []
+        parts: list[Ensemble] = []
+
+        def _collect(which: Sequence[int], members: Ensemble) -> None:
+            indices.extend(which)
+            parts.append(members)
+
+        with sklearn.config_context(**recipe.config), warnings.catch_warnings():
+            warnings.filters = recipe.filters
+            data = gathered(shards, recipe.n_partitions)
+            task = recipe.classifier._task(data, sorted(shards))
+            train_portions(*task, n_jobs=1, progress=Silent(), finished=_collect)
+        items: list[Item] = []
+        for members in parts:
+            which = indices[len(items) : len(items) + len(members)]
+            items += encode_members(members, which, digests)
+        return Trained(items, shared_of(parts[0]), time.monotonic() - start)
+
+
+def _check(shards: Mapping[int, Shard], digests: Mapping[int, str]) -> None:
+    """Raise if the rows are not those that were to be sent."""
+    for index, shard in shards.items():
+        if not shard.is_intact() or shard.digest() != digests[index]:
+            raise ClusterError(
+                f"The rows of partition {index} that reached a worker are not those of the "
+                "training set. If the arrays given to `fit_into` were changed meanwhile, fit again."
+            )

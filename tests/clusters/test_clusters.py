@@ -1,0 +1,196 @@
+"""Members of a cluster are those of serial training, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.naive_bayes import GaussianNB
+from sklearn.tree import DecisionTreeClassifier
+
+from poisonproof import DPAClassifier, SSDPAClassifier, load
+from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
+from poisonproof.clusters import Cluster, DaskCluster, RayCluster, scheduling
+from poisonproof.estimators.auditing import audit_model
+from poisonproof.exceptions import ClusterError, ClusterWarning, GuaranteeError
+from poisonproof.learners.closed_form import KernelRidgeClassifier
+from poisonproof.store import ELSEWHERE, ModelReader
+
+distributed = pytest.importorskip("distributed")
+ray = pytest.importorskip("ray")
+
+X, y = load_digits(return_X_y=True)
+K = 24
+LOG = Path(tempfile.gettempdir()) / f"poisonproof-fits-{os.getuid()}"
+
+
+class SlowBayes(GaussianNB):
+    """Naive Bayes that takes its time, and kills its process in the middle if there is a log."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        time.sleep(0.05)
+        if LOG.exists():
+            with LOG.open("ab") as log:
+                log.write(b".")
+            if LOG.stat().st_size >= K // 3:
+                LOG.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().fit(X, y, sample_weight)
+
+
+TRUSTED = [f"{SlowBayes.__module__}.{SlowBayes.__qualname__}"]
+
+
+@pytest.fixture(scope="module")
+def dask_client() -> Iterator[Any]:
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def ray_here() -> Iterator[None]:
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(params=["dask", pytest.param("ray", marks=pytest.mark.slow)])
+def cluster(request: pytest.FixtureRequest) -> Callable[..., Cluster]:
+    return open_here(request.param, request)
+
+
+def open_here(engine: str, request: pytest.FixtureRequest) -> Callable[..., Cluster]:
+    if engine == "dask":
+        client = request.getfixturevalue("dask_client")
+        return lambda **options: DaskCluster(client, **options)
+    request.getfixturevalue("ray_here")
+    return lambda **options: RayCluster(n_workers=2, **options)
+
+
+def same(make: Callable[[], Any], cluster: Cluster, path: Path) -> Any:
+    serial = make().fit(X, y)
+    there = make().fit_into(path, X, y, cluster=cluster)
+    assert there.ensemble_.digests() == serial.ensemble_.digests()
+    assert there.partition_digests_ == serial.partition_digests_
+    assert np.array_equal(load(path, trusted=TRUSTED).votes(X[:50]), serial.votes(X[:50]))
+    return there
+
+
+MAKERS = {
+    "trees": lambda: DPAClassifier(DecisionTreeClassifier(), K, classes=range(10)),
+    "closed-form": lambda: DPAClassifier(KernelRidgeClassifier(gamma=0.1), K, classes=range(10)),
+    "learned-features": lambda: SSDPAClassifier(GaussianNB(), PCA(8), K, classes=range(10)),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_two_workers_train_the_members_of_serial_training(
+    name: str, cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    same(MAKERS[name], cluster(), tmp_path / "model")
+
+
+def slow() -> DPAClassifier:
+    return DPAClassifier(SlowBayes(), K, classes=range(10))
+
+
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_a_worker_killed_in_the_middle_changes_nothing(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    serial = slow().fit(X, y)
+    LOG.touch()
+    with pytest.warns(ClusterWarning, match="was lost; [0-9]+ members go"):
+        there = slow().fit_into(tmp_path / "model", X, y, cluster=open_here(engine, request)())
+    assert not LOG.exists()
+    assert there.ensemble_.digests() == serial.ensemble_.digests()
+
+
+def pretend(marker: Path, everyone: bool) -> dict[str, Any]:
+    """Say that the worker which is asked first, or every worker, has another Python."""
+    from poisonproof.store import fingerprint
+
+    try:
+        marker.touch(exist_ok=everyone)
+    except FileExistsError:
+        return fingerprint()
+    return {**fingerprint(), "python": "2.7"}
+
+
+@pytest.fixture
+def unlike(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[bool], None]:
+    def _patch(everyone: bool) -> None:
+        asked = functools.partial(pretend, tmp_path / "asked", everyone)
+        monkeypatch.setattr(scheduling, "describe_worker", asked)
+
+    return _patch
+
+
+def test_a_worker_unlike_this_machine_is_refused(
+    cluster: Callable[..., Cluster], unlike: Callable[[bool], None], tmp_path: Path
+) -> None:
+    unlike(False)
+    with pytest.warns(ClusterWarning, match=r"is refused: it has python 2.7 \(here"):
+        same(MAKERS["trees"], cluster(), tmp_path / "model")
+    assert ELSEWHERE not in ModelReader.open(tmp_path / "model").manifest.environment
+
+
+def test_without_a_worker_like_this_machine_nothing_is_trained(
+    cluster: Callable[..., Cluster], unlike: Callable[[bool], None], tmp_path: Path
+) -> None:
+    unlike(True)
+    with (
+        pytest.warns(ClusterWarning, match="is refused"),
+        pytest.raises(ClusterError, match="All 2 workers differ"),
+    ):
+        MAKERS["trees"]().fit_into(tmp_path / "model", X, y, cluster=cluster())
+
+
+def test_members_of_accepted_workers_are_recorded(
+    cluster: Callable[..., Cluster], unlike: Callable[[bool], None], tmp_path: Path
+) -> None:
+    unlike(False)
+    path = tmp_path / "model"
+    there = same(slow, cluster(other_workers="accept"), path)
+    manifest = ModelReader.open(path).manifest
+    (group,) = manifest.environment[ELSEWHERE]
+    assert group["environment"]["python"] == "2.7"
+    assert 0 < len(group["members"]) < K
+    again = load(path, trusted=TRUSTED)
+    for model in (there, again):
+        assert SAME_BITS_ELSEWHERE in model.certify(X[:5]).threat.assumptions
+    report = audit_model(path, (X, y), trusted=TRUSTED)
+    assert any("trained by workers of another kind" in words for words in report.sentences())
+    with pytest.raises(GuaranteeError, match="trained by workers of another kind"):
+        again.update(remove=(X[:1], y[:1]), data=(X, y))
+    # Whoever trains there again and accepts nobody gets members of this machine alone.
+    slow().fit_into(path, X, y)
+    manifest = ModelReader.open(path).manifest
+    assert ELSEWHERE not in manifest.environment
+    assert manifest.fingerprint == _fingerprint_of_serial(tmp_path)
+
+
+def _fingerprint_of_serial(folder: Path) -> str:
+    slow().fit_into(folder / "serial", X, y)
+    return ModelReader.open(folder / "serial").manifest.fingerprint
