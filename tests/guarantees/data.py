@@ -22,7 +22,14 @@ class Data:
 
 @cache
 def data(name: str) -> Data:
-    return {"digits": _digits, "integers": _integers, "cancer": _cancer, "images": _images}[name]()
+    makers = {
+        "digits": _digits,
+        "integers": _integers,
+        "cancer": _cancer,
+        "images": _images,
+        "small-images": _small_images,
+    }
+    return makers[name]()
 
 
 def _digits() -> Data:
@@ -49,3 +56,10 @@ def _images() -> Data:
     fine = np.pad(coarse.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
     flat = fine.reshape(len(y), -1)
     return Data(flat[:1500], y[:1500], flat[1500:1600], list(range(10)))
+
+
+def _small_images() -> Data:
+    """Images of 8 x 8 bytes, flat: a convolution over them is quick."""
+    X, y = load_digits(return_X_y=True)
+    flat = (X * 15).astype(np.uint8)
+    return Data(flat[:120], y[:120], flat[120:150], list(range(10)))

@@ -34,6 +34,7 @@ from poisonproof.learners.closed_form import (
     RidgeClassifier,
 )
 from poisonproof.learners.one_label import OneLabelClassifier
+from poisonproof.pretraining import FrozenNetwork, PretrainSpec, TailLearner, train_features
 
 from .data import Data, data
 from .learners import GlobalStreamClassifier
@@ -73,10 +74,19 @@ class Case:
         return self.name
 
 
+def _rotnet() -> FrozenNetwork:
+    """Return a map that has seen a few images: members on it must keep apart, not do well."""
+    spec = PretrainSpec("rotnet", (1, 8, 8), epochs=1, batch_size=16, crop=1, map_rows=32)
+    found = train_features(data("small-images").X[:16].reshape(-1, 1, 8, 8), spec)
+    assert found is not None
+    return found
+
+
 _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
 _ONE_LABEL = OneLabelClassifier(12, "abstain")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
 _ON_TRACKS = TorchLearner("mlp", hidden=(32,), epochs=1, execution="graph", stack_width=4)
+_TAIL = TailLearner(_rotnet(), epochs=2, batch_size=16, milestones=(1,), stack_width=3)
 
 CASES = [
     Case("tree", DPAClassifier(DecisionTreeClassifier(), 20)),
@@ -101,6 +111,7 @@ CASES = [
     Case("ss-closed-ridge", SSDPAClassifier(RidgeClassifier(), PCA(20), 20), "images"),
     Case("deep-mlp", DPAClassifier(_MLP, 20)),
     Case("deep-graph", DPAClassifier(_ON_TRACKS, 6)),
+    Case("ss-tail", SSDPAClassifier(_TAIL, None, 8), "small-images"),
     Case("ss-neighbours", SSDPAClassifier(KNeighborsClassifier(1), PCA(20), 20), "images"),
     Case("ss-one-label", SSDPAClassifier(_ONE_LABEL, ClusterIndex(12), 300)),
     Case("ss-tree", SSDPAClassifier(DecisionTreeClassifier(), None, 20)),
