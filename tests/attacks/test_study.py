@@ -123,7 +123,7 @@ def test_models_without_a_declared_label_set_and_of_contributors_are_refused() -
     with pytest.raises(GuaranteeError, match="Declare the label set"):
         attack_study(DPAClassifier(GaussianNB(), 5), X[TRAIN], y[TRAIN], X[TEST])
     model = DPAClassifier(GaussianNB(), 5, partitioner="group", classes=range(10))
-    with pytest.raises(InvalidInputError, match="count contributors"):
+    with pytest.raises(InvalidInputError, match="say who contributed each row"):
         attack_study(model, X[TRAIN], y[TRAIN], X[TEST])
 
 

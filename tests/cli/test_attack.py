@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from poisonproof.schema import ImageColumn, TableSchema, freeze_schema
+from poisonproof.schema.files import dump_schema
 from tests.cli.conftest import Cli, mails, write_csv
+from tests.schema.builders import SCHEMA, mail_rows
+from tests.schema.builders import write_csv as write_mails
 
 
 @pytest.fixture
@@ -37,6 +44,57 @@ def test_a_table_a_picture_and_every_trial(
     assert "Attacked for real" in (tmp_path / "report.html").read_text()
 
 
+def test_a_schema_lets_texts_categories_and_contributors_be_attacked(
+    cli: Cli, tmp_path: Path
+) -> None:
+    rows = mail_rows(300)
+    rows[7][1] = "many"
+    data = write_mails(tmp_path / "mails.csv", rows)
+    (tmp_path / "s.json").write_bytes(dump_schema(SCHEMA))
+    result = cli(
+        *("attack", data, "--schema", tmp_path / "s.json", "-k", 9, "--model", "naive-bayes"),
+        *("--targets", 2, "--limit", 12, "--kinds", "targeted-flips,backdoor"),
+        *("--out", tmp_path / "attacks.json"),
+    )
+    assert result.code == 0, result.err
+    assert "1 row left out that did not fit" in result.err
+    assert "in contributors." in " ".join(result.out.split())
+    assert "changed 0 predictions" in " ".join(result.out.split())
+    trials = json.loads((tmp_path / "attacks.json").read_text())
+    assert {kind["threat"]["unit"] for kind in trials["kinds"]} == {"group"}
+
+
+def test_a_folder_of_images_is_attacked(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for label, bright in (("dark", 60), ("light", 200)):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for number in range(40):
+            pixels = rng.normal(bright, 20, (8, 8)).clip(0, 255).astype("uint8")
+            Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{number}.png")
+    column = ImageColumn(name="image", height=8, width=8, gray=True)
+    schema = TableSchema(
+        kind="images", columns=(column,), label="folder", classes=("dark", "light"),
+        test_share=0.3,
+    )  # fmt: skip
+    (tmp_path / "s.json").write_bytes(dump_schema(freeze_schema(schema)))
+    result = cli(
+        *("attack", tmp_path / "photos", "--schema", tmp_path / "s.json", "-k", 5),
+        *("--targets", 1, "--limit", 10, "--figure", tmp_path / "attacks.png"),
+    )
+    assert (result.code, result.err) == (0, "")
+    assert "changed 0 predictions" in " ".join(result.out.split())
+    assert (tmp_path / "attacks.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_held_out_rows_the_test_rows_must_be_named(cli: Cli, tmp_path: Path) -> None:
+    data = write_mails(tmp_path / "mails.csv", mail_rows(50))
+    whole = freeze_schema(replace(SCHEMA, test_share=0.0))
+    (tmp_path / "s.json").write_bytes(dump_schema(whole))
+    result = cli("attack", data, "--schema", tmp_path / "s.json")
+    assert result.code == 2
+    assert "Name the test rows" in result.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -49,6 +107,9 @@ def test_a_table_a_picture_and_every_trial(
         (("train.csv", "asked.csv"), "Name the column with the labels"),
         (("train.csv", "asked.csv", "--label", "kind"), "The label set must be declared"),
         (("-k", "1"), "Invalid value for '--partitions'"),
+        (("--schema", "s.json"), "Name the data that the schema describes"),
+        (("train.csv", "--schema", "s.json", "--label", "kind"), "--label: the schema"),
+        (("train.csv", "--schema", "s.json"), "Cannot read s.json"),
     ],
 )
 def test_bad_options_are_one_line(

@@ -6,7 +6,7 @@ Every kind knows the data, the labels, the partitioner, the votes and the row th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,17 +34,17 @@ class AttackKind(Protocol):
     title: ClassVar[str]
     threat: ClassVar[str]
 
-    def asked(self, victim: Victim, X: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the test rows as the model will be asked about them, shape (n, d)."""
+    def asked(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the test rows as the model will be asked about them, shape (n, ...)."""
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Return up to `size` units of attack in the order of their use."""
 
 
 class _AsksPlainly:
-    def asked(self, victim: Victim, X: NDArray[np.generic]) -> NDArray[np.generic]:
+    def asked(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the test rows as they are."""
-        return X
+        return rows
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class RandomFlips(_AsksPlainly):
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Draw rows, and for each a label that is not its own."""
-        rows = rng.permutation(len(victim.y))[:size]
+        rows, units = victim.units_of(rng.permutation(len(victim.y)), size)
         position = np.searchsorted(victim.classes, victim.y[rows])
         shift = rng.integers(1, len(victim.classes), len(rows))
         labels = victim.classes[(position + shift) % len(victim.classes)]
-        return Poison(victim.X[rows], labels, rows)
+        return _flips(victim, rows, units, labels)
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class TargetedFlips(_AsksPlainly):
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Take the nearest rows that do not carry the goal's label yet."""
         order = victim.order_by_distance(target.sample)
-        rows = order[victim.y[order] != target.goal][:size]
-        return Poison(victim.X[rows], _labels(victim, target, len(rows)), rows)
+        rows, units = victim.units_of(order[victim.y[order] != target.goal], size)
+        return _flips(victim, rows, units, _labels(victim, target, len(rows)))
 
 
 @dataclass(frozen=True)
@@ -89,39 +89,34 @@ class NearInsertions(_AsksPlainly):
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Draw rows around the target, wherever the partitioner puts them."""
-        rows = victim.near(target.sample, size, rng)
-        return Poison(rows, _labels(victim, target, size))
+        units, groups = victim.forged_units(size)
+        rows = victim.material.near(target.sample, len(units), rng)
+        return Poison(rows, _labels(victim, target, len(units)), None, units, groups)
 
 
 @dataclass(frozen=True)
 class Backdoor:
     """Insert rows with a mark and the goal's label, then ask with the mark.
 
-    Parameters
-    ----------
-    n_marked : int, default=4
-        Features that the mark sets to the largest value in the data: those that vary least, so
-        that no clean row looks marked.
+    The mark is the material's: a word that no text contains, a rare value in a table, a bright
+    square on an image, the largest value in the numbers that vary least.
     """
 
     name: ClassVar = "backdoor"
     title: ClassVar = "Backdoor inserted"
     threat: ClassVar = "insert_delete"
 
-    n_marked: int = 4
-
-    def asked(self, victim: Victim, X: NDArray[np.generic]) -> NDArray[np.generic]:
+    def asked(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the test rows with the mark."""
-        marked = X.copy()
-        quiet = np.argsort(victim.X.std(axis=0), kind="stable")[: self.n_marked]
-        marked[:, quiet] = victim.X.max()
-        return marked
+        return victim.material.marked(rows)
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Mark clean rows of other classes, drawn again where there are too few."""
+        units, groups = victim.forged_units(size)
         others = np.flatnonzero(victim.y != target.goal)
-        rows = rng.choice(others, size, replace=size > len(others))
-        return Poison(self.asked(victim, victim.X[rows]), _labels(victim, target, size))
+        rows = rng.choice(others, len(units), replace=len(units) > len(others))
+        marked = victim.material.marked(victim.material.rows[rows])
+        return Poison(marked, _labels(victim, target, len(units)), None, units, groups)
 
 
 @dataclass(frozen=True)
@@ -129,7 +124,8 @@ class PartitionAware(_AsksPlainly):
     """Insert look-alikes, one into every partition whose member votes for the target's label.
 
     The worst case: no row is wasted. Members are attacked in turn, those that vote for the label
-    first and those with few rows before those with many; then all of them again.
+    first and those with few rows before those with many; then all of them again. Contributors
+    choose their names so that they fall where they are wanted.
     """
 
     name: ClassVar = "partition-aware"
@@ -138,13 +134,14 @@ class PartitionAware(_AsksPlainly):
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Search look-alikes until every partition has its share."""
-        order = _voters_first(victim, target)
-        wanted = np.resize(order, size)
+        wanted = np.resize(_voters_first(victim, target), size)
+        if victim.groups is not None:
+            return self._by_contributors(victim, target, wanted, rng)
         needed = np.bincount(wanted, minlength=len(target.votes))
-        found: list[list[NDArray[np.generic]]] = [[] for _ in needed]
+        found: list[list[Any]] = [[] for _ in needed]
         for _ in range(_BATCHES):
-            rows = victim.near(target.sample, max(64, 4 * size), rng)
-            for row, partition in zip(rows, victim.partitioner.assign(rows), strict=True):
+            rows = victim.material.near(target.sample, max(64, 4 * size), rng)
+            for row, partition in zip(rows, victim.partitions(rows, None), strict=True):
                 if len(found[partition]) < needed[partition]:
                     found[partition].append(row)
             if all(len(rows) == count for rows, count in zip(found, needed, strict=True)):
@@ -155,7 +152,23 @@ class PartitionAware(_AsksPlainly):
             raise InvalidInputError(
                 f"no row near test row {target.row} falls into the partitions of its voters."
             )
-        return Poison(np.stack(chosen), _labels(victim, target, len(chosen)))
+        forged = np.array(chosen, dtype=victim.material.rows.dtype)
+        return Poison(forged, _labels(victim, target, len(chosen)))
+
+    def _by_contributors(
+        self, victim: Victim, target: Target, wanted: NDArray[np.intp], rng: np.random.Generator
+    ) -> Poison:
+        """Try names until every partition has its contributors."""
+        names = victim.identities(20 * max(len(wanted), len(target.votes)))
+        nothing = np.repeat(victim.material.rows[:1], len(names), axis=0)
+        found: list[list[Any]] = [[] for _ in target.votes]
+        for name, partition in zip(names, victim.partitions(nothing, names), strict=True):
+            found[partition].append(name)
+        chosen = [found[partition].pop() for partition in wanted if found[partition]]
+        units, _ = victim.forged_units(len(chosen))
+        rows = victim.material.near(target.sample, len(units), rng)
+        groups = np.array(chosen, dtype=object)[units]
+        return Poison(rows, _labels(victim, target, len(units)), None, units, groups)
 
 
 ATTACK_KINDS: dict[str, AttackKind] = {
@@ -165,12 +178,19 @@ ATTACK_KINDS: dict[str, AttackKind] = {
 """Every kind by its name, from the least to the most informed."""
 
 
-def _labels(victim: Victim, target: Target, count: int) -> NDArray[np.generic]:
+def _labels(victim: Victim, target: Target, count: int) -> NDArray[Any]:
     return np.full(count, target.goal, dtype=victim.y.dtype)
 
 
+def _flips(
+    victim: Victim, rows: NDArray[np.intp], units: NDArray[np.intp], labels: NDArray[Any]
+) -> Poison:
+    groups = None if victim.groups is None else victim.groups[rows]
+    return Poison(victim.material.rows[rows], labels, rows, units, groups)
+
+
 def _voters_first(victim: Victim, target: Target) -> NDArray[np.intp]:
-    sizes = np.bincount(victim.partitioner.assign(victim.X), minlength=len(target.votes))
+    sizes = victim.partition_sizes(len(target.votes))
     label = int(np.searchsorted(victim.classes, target.label))
     goal = int(np.searchsorted(victim.classes, target.goal))
     others = (target.votes != label).astype(int) + (target.votes == goal)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.attacks.materials import Material
 from poisonproof.exceptions import InvalidInputError
 
 __all__ = ["Poison", "Target", "Victim"]
@@ -19,54 +22,74 @@ class Victim:
 
     Attributes
     ----------
-    X : ndarray of shape (m, d)
-        Clean samples, numeric.
+    material : Material
+        The clean rows, and how to forge more of them.
     y : ndarray of shape (m,)
         Clean labels.
     classes : ndarray of shape (C,)
         The label set.
     partitioner : Partitioner
         Fitted, or fixed: its ``assign`` tells where an inserted row falls.
+    groups : ndarray of shape (m,), optional
+        Who contributed each row. A unit of attack is then a contributor with all their rows.
     """
 
-    X: NDArray[Any]
+    material: Material
     y: NDArray[Any]
     classes: NDArray[Any]
     partitioner: Any
+    groups: NDArray[Any] | None = None
 
-    @classmethod
-    def of(cls, classifier: Any, X: Any, y: Any) -> Self:
-        """Describe the training set of a fitted classifier."""
-        samples = np.asarray(X)
-        if samples.ndim != 2 or samples.dtype.kind not in "iuf":
-            raise InvalidInputError(
-                "Attacks poison rows of numbers, an array of shape (m, d). Got shape "
-                f"{samples.shape} of dtype {samples.dtype}."
-            )
-        return cls(samples, np.asarray(y), classifier.classes_, classifier.partitioner_)
+    @cached_property
+    def samples(self) -> NDArray[Any]:
+        """What the model is trained on, shape (m, ...)."""
+        return self.material.encode(self.material.rows)
 
     @property
-    def whole(self) -> bool:
-        """Whether all values are whole numbers, as pixels are."""
-        return bool(np.array_equal(self.X, np.rint(self.X)))
+    def rows_each(self) -> int:
+        """Rows that one forged unit brings: one, or what an average contributor hands in."""
+        if self.groups is None:
+            return 1
+        return max(1, round(len(self.groups) / len(set(self.groups.tolist()))))
 
-    def near(self, sample: NDArray[Any], count: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Draw rows that are hard to tell from a sample and stay in the range of the data."""
-        low, high = self.X.min(axis=0), self.X.max(axis=0)
-        shape = (count, self.X.shape[1])
-        if self.whole:
-            noise = rng.integers(-1, 2, shape) * (rng.random(shape) < 0.25)
-        else:
-            noise = rng.normal(0, 0.005, shape) * (high - low)
-        rows: NDArray[Any] = np.clip(sample + noise, low, high).astype(self.X.dtype)
-        return rows
+    def order_by_distance(self, row: Any) -> NDArray[np.intp]:
+        """Return the clean rows from the nearest to the farthest."""
+        return np.argsort(self.material.distances(row), kind="stable")
 
-    def order_by_distance(self, sample: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the clean rows from the nearest to the farthest, each feature in its own scale."""
-        spread = self.X.std(axis=0)
-        scale = np.where(spread > 0, spread, 1.0)
-        distance = (((self.X - sample) / scale) ** 2).sum(axis=1)
-        return np.argsort(distance, kind="stable")
+    def partitions(self, rows: NDArray[Any], groups: NDArray[Any] | None) -> NDArray[np.int64]:
+        """Return where rows would fall."""
+        samples = self.material.encode(rows)
+        assign = self.partitioner.assign
+        return np.asarray(assign(samples) if groups is None else assign(samples, groups=groups))
+
+    def partition_sizes(self, k: int) -> NDArray[np.intp]:
+        """Return the number of clean rows in each of k partitions."""
+        if self.groups is None:
+            return np.bincount(self.partitioner.assign(self.samples), minlength=k)
+        return np.bincount(self.partitioner.assign(self.samples, groups=self.groups), minlength=k)
+
+    def units_of(self, order: NDArray[np.intp], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the rows of the first `size` units in `order`, and the unit of each row."""
+        if self.groups is None:
+            return order[:size], np.arange(min(size, len(order)))
+        first: dict[Any, int] = {}
+        units = np.array([first.setdefault(group, len(first)) for group in self.groups[order]])
+        kept = np.argsort(units, kind="stable")
+        kept = kept[units[kept] < size]
+        return order[kept], units[kept]
+
+    def forged_units(self, size: int) -> tuple[NDArray[np.intp], NDArray[Any] | None]:
+        """Return the unit and the identity of every row that `size` forged units bring."""
+        units = np.repeat(np.arange(size), self.rows_each)
+        return units, None if self.groups is None else self.identities(size)[units]
+
+    def identities(self, count: int) -> NDArray[Any]:
+        """Return names of new contributors, shape (count,), none of which is taken."""
+        taken = () if self.groups is None else set(map(str, self.groups.tolist()))
+        names = (f"new contributor {number}" for number in itertools.count(1))
+        array = np.empty(count, dtype=object)
+        array[:] = list(itertools.islice((name for name in names if name not in taken), count))
+        return array
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +100,8 @@ class Target:
     ----------
     row : int
         Position in the test set.
-    sample : ndarray of shape (d,)
-        What the model is asked.
+    sample : ndarray of shape (d,), or str
+        The row that the model is asked about, as an attacker would write it.
     label, goal : object
         What the clean model answers, and the label closest to overtaking it.
     radius : int
@@ -88,7 +111,7 @@ class Target:
     """
 
     row: int
-    sample: NDArray[Any]
+    sample: Any
     label: Any
     goal: Any
     radius: int
@@ -101,12 +124,17 @@ class Poison:
 
     Attributes
     ----------
-    X : ndarray of shape (s, d)
+    X : ndarray of shape (s, ...)
         Rows that enter the training set.
     y : ndarray of shape (s,)
         Their labels.
     leaves : ndarray of int, shape (s,), or None
         Clean rows that leave in their place; None for insertions.
+    units : ndarray of int, shape (s,), or None
+        Which unit of the attack each row belongs to, from 0 without gaps; by default each row is
+        one.
+    groups : ndarray of shape (s,), or None
+        Who contributes each row.
 
     Examples
     --------
@@ -119,15 +147,28 @@ class Poison:
     X: NDArray[Any]
     y: NDArray[Any]
     leaves: NDArray[np.intp] | None = None
+    units: NDArray[np.intp] | None = None
+    groups: NDArray[Any] | None = None
 
     def __len__(self) -> int:
-        return len(self.y)
+        if self.units is None:
+            return len(self.y)
+        return int(self.units.max()) + 1 if len(self.units) else 0
 
     def apply(
         self, X: NDArray[Any], y: NDArray[Any], size: int
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the training set after the first `size` units of the attack."""
+        return self._changed(X, self.X, size), self._changed(y, self.y, size)
+
+    def apply_groups(self, groups: NDArray[Any], size: int) -> NDArray[Any]:
+        """Return who contributed each row after the first `size` units of the attack."""
+        if self.groups is None:
+            raise InvalidInputError("This poison says nothing about who contributes it.")
+        return self._changed(groups, self.groups, size)
+
+    def _changed(self, clean: NDArray[Any], poison: NDArray[Any], size: int) -> NDArray[Any]:
+        count = size if self.units is None else int(np.searchsorted(self.units, size))
         if self.leaves is not None:
-            gone = self.leaves[:size]
-            X, y = np.delete(X, gone, axis=0), np.delete(y, gone)
-        return np.concatenate([X, self.X[:size]]), np.concatenate([y, self.y[:size]])
+            clean = np.delete(clean, self.leaves[:count], axis=0)
+        return np.concatenate([clean, poison[:count]])

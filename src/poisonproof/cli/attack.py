@@ -7,11 +7,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Column, Table
 
 import poisonproof
+from poisonproof.cli._attacked import (
+    AttackedData,
+    PlainColumns,
+    digits,
+    numbers,
+    with_schema,
+)
 from poisonproof.cli._members import MEMBER_KINDS, make_member
 from poisonproof.cli._options import (
     ClassesOption,
@@ -20,12 +26,10 @@ from poisonproof.cli._options import (
     LabelOption,
     SamplesOption,
     choose,
-    declared_classes,
     parse_list,
 )
 from poisonproof.cli._output import check_out, write_bytes
 from poisonproof.cli._text import console, say, spoken_warnings, verbosity
-from poisonproof.datasets import Schema, read_rows
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress
 
@@ -36,8 +40,9 @@ __all__ = ["attack"]
 
 POSITION = 50
 EPILOG = (
-    "Examples: poisonproof attack --figure attacks.svg  |  poisonproof attack mails.csv test.csv "
-    "--label kind --classes ham,spam -k 50 --model tree --out attacks.json"
+    "Examples: poisonproof attack --figure attacks.svg  |  poisonproof attack mails.csv --schema "
+    "mails.schema.json -k 50 --model ridge --out attacks.json  |  poisonproof attack numbers.csv "
+    "test.csv --label kind --classes ham,spam -k 50 --model tree"
 )
 
 
@@ -45,13 +50,20 @@ def attack(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="Training rows: .csv, .tsv, .parquet or .npz. By default scikit-learn's digits.",
-            show_default=False,
+            help="Training rows: .csv, .tsv, .parquet, .npz or, with --schema, a folder of images.",
+            show_default="scikit-learn's digits",
         ),
     ] = None,
     test: Annotated[
         Path | None,
-        typer.Argument(help="Rows whose predictions are attacked.", show_default=False),
+        typer.Argument(
+            help="Rows whose predictions are attacked.",
+            show_default="those that the schema holds out",
+        ),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The frozen schema of the rows, for texts, images, ..."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write every trial to a .json file.")
@@ -70,7 +82,9 @@ def attack(
     targets: Annotated[int, typer.Option(min=1, help="Predictions to attack with each kind.")] = 8,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Largest attack.", show_default="half of the training rows"),
+        typer.Option(
+            min=1, help="Largest attack.", show_default="half of the training rows (contributors)"
+        ),
     ] = None,
     label: LabelOption = None,
     classes: ClassesOption = None,
@@ -98,25 +112,57 @@ def attack(
     choose("--method", method, ("dpa", "ss-dpa"))
     names = parse_list(kinds, "--kinds")
     chosen = [ATTACK_KINDS[choose("--kinds", name, list(ATTACK_KINDS))] for name in names]
-    X, y, X_test, labels, source = _rows(data, test, label, classes, ignore, x_key)
+    member = make_member(model)
+    attacked = _attacked(data, test, schema, PlainColumns(label, classes, ignore, x_key), member)
     kind = poisonproof.DPAClassifier if method == "dpa" else poisonproof.SSDPAClassifier
     classifier = kind(
-        make_member(model), n_partitions=k, classes=labels, random_state=seed, n_jobs=jobs
+        member, n_partitions=k, classes=attacked.classes, random_state=seed, n_jobs=jobs
     )
+    if attacked.groups is not None:
+        classifier.set_params(partitioner="group")
     started = time.perf_counter()
     with spoken_warnings():
         study = attack_study(
-            classifier, X, y, X_test,
-            kinds=chosen or None, n_targets=targets, limit=limit, seed=seed,
+            classifier, attacked.material.rows, attacked.y, attacked.test,
+            groups=attacked.groups, material=attacked.material, kinds=chosen or None,
+            n_targets=targets, limit=limit, seed=seed,
             progress=make_progress(verbosity()),
         )  # fmt: skip
-    facts = {"data": source, "method": method, "model": model, "seed": seed}
+    facts = {"data": attacked.name, "method": method, "model": model, "seed": seed}
     _write(study, out, figure, facts)
     _show(study)
     say(f"{time.perf_counter() - started:.0f} s.")
     for path in (out, figure):
         if path is not None:
             say(f"Written to {path}.")
+
+
+def _attacked(
+    data: Path | None, test: Path | None, schema: Path | None, columns: PlainColumns, member: Any
+) -> AttackedData:
+    if data is None:
+        if schema is not None:
+            raise InvalidInputError("Name the data that the schema describes: attack DATA.")
+        return digits()
+    if schema is None:
+        return numbers(data, test, columns)
+    if given := [
+        option
+        for option, value in (
+            ("--label", columns.label),
+            ("--classes", columns.classes),
+            ("--ignore", columns.ignore),
+        )
+        if value is not None
+    ]:
+        raise InvalidInputError(
+            f"{', '.join(given)}: the schema {schema} says that already. Leave it out."
+        )
+    from sklearn.utils import get_tags
+
+    return with_schema(
+        schema, data, test, allow_missing=bool(get_tags(member).input_tags.allow_nan)
+    )
 
 
 def _write(
@@ -130,41 +176,6 @@ def _write(
 
         title = f"{facts['data']}: {study.n_members} members ({facts['model']}) against one"
         write_bytes(figure, render_attack_figure(study, figure.suffix.lower()[1:], title))
-
-
-def _rows(
-    data: Path | None,
-    test: Path | None,
-    label: str | None,
-    classes: str | None,
-    ignore: str | None,
-    x_key: str,
-) -> tuple[Any, Any, Any, Any, str]:
-    """Return training samples and labels, test samples, the label set and what to call them."""
-    if data is None:
-        from sklearn.datasets import load_digits
-
-        X, y = load_digits(return_X_y=True)
-        return X[:1300], y[:1300], X[1300:], np.arange(10), "Handwritten digits"
-    if test is None:
-        raise InvalidInputError("Name the test rows, too: poisonproof attack TRAIN TEST.")
-    if label is None and data.suffix.lower() != ".npz":
-        raise InvalidInputError("Name the column with the labels: --label COLUMN.")
-    names = declared_classes(classes, None)
-    schema = Schema(
-        classes=names,
-        label=label or "y",
-        ignore=parse_list(ignore, "--ignore"),
-        allow_missing=False,
-        samples=x_key,
-    )
-    train_rows, test_rows = read_rows(data, schema), read_rows(test, schema)
-    for rows in (train_rows, test_rows):
-        rows.refuse_problems()
-    if train_rows.names != test_rows.names or train_rows.X.shape[1] != test_rows.X.shape[1]:
-        raise InvalidInputError(f"{data} and {test} have different feature columns.")
-    labels = np.array(names)
-    return train_rows.X, labels[train_rows.labels], test_rows.X, labels, data.name
 
 
 def _show(study: AttackStudy) -> None:
@@ -190,9 +201,13 @@ def _show(study: AttackStudy) -> None:
     console().print(table)
     tried, changed = study.trials_within
     say(
-        "Medians over the attacked predictions, in rows. "
+        f"Medians over the attacked predictions, in {_units(study)}. "
         f"{tried:,} attacks within the certified size changed {changed:,} predictions."
     )
+
+
+def _units(study: AttackStudy) -> str:
+    return "contributors" if study.kinds[0].threat.unit == "group" else "rows"
 
 
 def _size(size: int | None, limit: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from poisonproof.datasets.reading import read_rows
 from poisonproof.datasets.rows import CheckedRows, RowProblem
 from poisonproof.datasets.schema import Schema, label_text
-from poisonproof.datasets.tables import read_table, split_rows
+from poisonproof.datasets.tables import read_table, read_written, split_rows
 from poisonproof.datasets.votes import read_votes
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "read_rows",
     "read_table",
     "read_votes",
+    "read_written",
     "split_rows",
 ]

@@ -24,7 +24,7 @@ from poisonproof.schema import (
 )
 from poisonproof.schema.encoding import encode_rows
 
-__all__ = ["encoded_rows", "plain_schema", "read_table", "split_rows"]
+__all__ = ["encoded_rows", "plain_schema", "read_table", "read_written", "split_rows"]
 
 SUFFIXES = {"table": (".csv", ".tsv", ".parquet"), "arrays": (".npz", ".npy")}
 
@@ -75,6 +75,37 @@ def read_table(
         plain_schema(schema, labelled=labelled, grouped=grouped), allow_missing=allow_missing
     )
     raw = _read(path, schema, plain, labelled=labelled)
+    return _checked(raw, schema, plain, path)
+
+
+def read_written(
+    path: str | os.PathLike[str], schema: TableSchema, *, allow_missing: bool = True
+) -> tuple[CheckedRows, NDArray[Any]]:
+    """Read labelled rows, and what stands in the file for each of those that fit.
+
+    Returns
+    -------
+    rows : CheckedRows
+        As `read_table` returns them.
+    written : ndarray of shape (n, c) or (n, d)
+        For tables objects, one cell per feature column: a float (NaN if empty) for numbers, else a
+        text or None. For arrays and images their numbers in a row.
+    """
+    schema.require_frozen()
+    path = Path(path)
+    plain = replace(plain_schema(schema, labelled=True, grouped=True), allow_missing=allow_missing)
+    raw = _read(path, schema, plain, labelled=True)
+    rows = _checked(raw, schema, plain, path)
+    if schema.kind == "table":
+        written = np.empty((len(raw.places), len(schema.columns)), dtype=object)
+        for place, cells in enumerate(_cells(raw, schema).values()):
+            written[:, place] = cells
+    else:
+        written = raw.X.reshape(len(raw.X), -1)
+    return rows, written[np.isin(np.asarray(raw.places), rows.places)]
+
+
+def _checked(raw: RawRows, schema: TableSchema, plain: Schema, path: Path) -> CheckedRows:
     return replace(check_rows(encoded_rows(raw, schema), plain, path), names=None)
 
 

@@ -1,0 +1,147 @@
+"""The rows that `attack` poisons: digits, a table of numbers, or whatever a schema describes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.cli._options import declared_classes, parse_list
+from poisonproof.cli._text import counted, note
+from poisonproof.datasets import CheckedRows, Schema, read_rows, read_written, split_rows
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import ArrayColumn, ImageColumn, TableSchema, load_schema
+from poisonproof.schema.encoding import encode_rows
+
+if TYPE_CHECKING:
+    from poisonproof.attacks import Material
+
+__all__ = ["AttackedData", "PlainColumns", "digits", "numbers", "with_schema"]
+
+
+@dataclass(frozen=True, eq=False)
+class AttackedData:
+    """Clean training rows, the rows whose predictions are attacked, and what they are made of.
+
+    Attributes
+    ----------
+    material : Material
+        The training rows, and how to forge more.
+    y : ndarray of shape (m,)
+    groups : ndarray of shape (m,) or None
+        Contributors, if the schema names them.
+    test : ndarray of shape (n, ...)
+    classes : ndarray of shape (C,)
+    name : str
+        What figures call the data.
+    """
+
+    material: Material
+    y: NDArray[Any]
+    groups: NDArray[Any] | None
+    test: NDArray[Any]
+    classes: NDArray[Any]
+    name: str
+
+
+@dataclass(frozen=True)
+class PlainColumns:
+    """Options that say what the columns of a table of numbers mean."""
+
+    label: str | None
+    classes: str | None
+    ignore: str | None
+    samples: str
+
+
+def digits() -> AttackedData:
+    """Return scikit-learn's handwritten digits."""
+    from sklearn.datasets import load_digits
+
+    from poisonproof.attacks import NumberRows
+
+    X, y = load_digits(return_X_y=True)
+    material = NumberRows(X[:1300])
+    return AttackedData(material, y[:1300], None, X[1300:], np.arange(10), "Handwritten digits")
+
+
+def numbers(data: Path, test: Path | None, columns: PlainColumns) -> AttackedData:
+    """Read two tables of numbers."""
+    from poisonproof.attacks import NumberRows
+
+    if test is None:
+        raise InvalidInputError(
+            "Name the test rows, too: poisonproof attack TRAIN TEST. With --schema the rows that "
+            "it holds out are taken."
+        )
+    if columns.label is None and data.suffix.lower() != ".npz":
+        raise InvalidInputError("Name the column with the labels: --label COLUMN.")
+    names = declared_classes(columns.classes, None)
+    schema = Schema(
+        classes=names,
+        label=columns.label or "y",
+        ignore=parse_list(columns.ignore, "--ignore"),
+        allow_missing=False,
+        samples=columns.samples,
+    )
+    train_rows, test_rows = read_rows(data, schema), read_rows(test, schema)
+    for rows in (train_rows, test_rows):
+        rows.refuse_problems("With --schema, texts and categories are read and such rows left out.")
+    if train_rows.names != test_rows.names or train_rows.X.shape[1] != test_rows.X.shape[1]:
+        raise InvalidInputError(f"{data} and {test} have different feature columns.")
+    labels = np.array(names)
+    return AttackedData(
+        NumberRows(train_rows.X), labels[train_rows.labels], None, test_rows.X, labels, data.name
+    )
+
+
+def with_schema(file: Path, data: Path, test: Path | None, *, allow_missing: bool) -> AttackedData:
+    """Read what a frozen schema describes; without `test`, attack the rows that it holds out."""
+    schema = load_schema(file)
+    rows, written = read_written(data, schema, allow_missing=allow_missing)
+    _tell_problems(rows)
+    held_out = split_rows(rows, schema)
+    if test is not None:
+        asked_rows, asked = read_written(test, schema, allow_missing=allow_missing)
+        _tell_problems(asked_rows)
+    elif held_out.any():
+        asked = written[held_out]
+    else:
+        raise InvalidInputError(
+            f"The schema {file} holds no rows of {data} out of training. Name the test rows: "
+            "poisonproof attack TRAIN TEST --schema FILE."
+        )
+    train = ~held_out if test is None else np.ones(len(rows), dtype=np.bool_)
+    labels = np.array(schema.classes)
+    return AttackedData(
+        _material(schema, written[train]),
+        labels[rows.labels][train],
+        None if rows.groups is None else rows.groups[train],
+        asked,
+        labels,
+        data.name,
+    )
+
+
+def _material(schema: TableSchema, rows: NDArray[Any]) -> Material:
+    from poisonproof.attacks import CellRows, NumberRows
+
+    first = schema.columns[0]
+    if not isinstance(first, (ArrayColumn, ImageColumn)):
+        return CellRows(schema, rows)
+
+    def encode(written: NDArray[Any]) -> NDArray[Any]:
+        samples = written.reshape(len(written), *first.shape)
+        return encode_rows(schema, {first.name: samples}, len(samples))[0]
+
+    shape = first.shape if isinstance(first, ImageColumn) else None
+    return NumberRows(rows, image_shape=shape, encoder=encode)
+
+
+def _tell_problems(rows: CheckedRows) -> None:
+    if rows.problems:
+        left_out = f"{counted(len(rows.problems), 'row')} left out"
+        note(f"{left_out} that did not fit; the first: {rows.describe_problems()}")
