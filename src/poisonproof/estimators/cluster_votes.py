@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,16 +11,19 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
+from poisonproof.estimators.row_saving import require_shape, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting, flat_numbers
 from poisonproof.estimators.validation import check_random_state
+from poisonproof.features.exact import ExactRows
 from poisonproof.learners.clusters import (
     AssignmentRule,
+    SpectralClusters,
     best_assignment,
     certify_clusters,
     make_clusterer,
 )
 from poisonproof.learners.streams import isolated_streams, seed_nested
-from poisonproof.partition import sample_digests, take_canonical
+from poisonproof.partition import take_canonical
 
 __all__ = ["ClusterVoteClassifier"]
 
@@ -79,6 +83,14 @@ class ClusterVoteClassifier(RowVoting):
     """
 
     threats: ClassVar = ("label_flip",)
+    plain_parameters: ClassVar = (
+        "n_clusters",
+        "assignment",
+        "device",
+        "invalid_rows",
+        "random_state",
+    )
+    array_names: ClassVar = ("table", "clusters", "values", "exponents", "graph_labels")
 
     def __init__(
         self,
@@ -112,8 +124,8 @@ class ClusterVoteClassifier(RowVoting):
             Labels.
         """
         check_random_state(self.random_state)
-        rows = self._training_rows(X, y)
-        order = np.lexsort(sample_digests(rows.X).view(">u8").T[::-1])
+        rows, digests = self._training_rows(X, y)
+        order = np.lexsort(digests.view(">u8").T[::-1])
         clusters = np.empty(len(order), dtype=np.int64)
         clusters[order] = self._find_clusters(take_canonical(rows.X, order))
         self.clusters_ = clusters
@@ -159,6 +171,44 @@ class ClusterVoteClassifier(RowVoting):
         else:  # asked together, rows may be rounded differently than alone
             found = [self.clusterer_.predict(row[None])[0] for row in rows]
         return np.asarray(found, dtype=np.int64)
+
+    def _templates(self) -> dict[str, Any]:
+        spectral = isinstance(self.clusterer_, SpectralClusters)  # kept as arrays
+        return {
+            "features": self.features,
+            "features_": self.features_,
+            "clusterer": self.clusterer,
+            "clusterer_": clone(self.clusterer_) if spectral else self.clusterer_,
+        }
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        rows, labels = ExactRows(np.empty((0, 0)), np.empty(0, np.int32)), np.empty(0, np.int64)
+        if isinstance(self.clusterer_, SpectralClusters):
+            rows, labels = self.clusterer_.rows_, self.clusterer_.labels_
+        return {
+            "table": self.table_,
+            "clusters": self.clusters_,
+            "values": rows.values,
+            "exponents": rows.exponents,
+            "graph_labels": labels,
+        }
+
+    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.clusterer = templates["clusterer"]
+        self.features_, self.clusterer_ = templates["features_"], templates["clusterer_"]
+        table = require_shape(arrays["table"], (None, len(self.classes_)), "i")
+        self.clusters_ = whole_numbers(arrays["clusters"], self.n_rows_, len(table))
+        if table.min(initial=0) < 0 or table.sum() != self.n_rows_:
+            raise ValueError("the table of labels does not count the rows")
+        if isinstance(self.clusterer_, SpectralClusters):
+            n = self.n_rows_
+            self.clusterer_.rows_ = ExactRows(
+                require_shape(arrays["values"], (n, None), "f"),
+                require_shape(arrays["exponents"], (n,), "i"),
+            )
+            self.clusterer_.labels_ = whole_numbers(arrays["graph_labels"], n, len(table))
+        self.table_ = table
+        self.cluster_classes_ = self.classes_[best_assignment(table, self.assignment)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

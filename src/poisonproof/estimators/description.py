@@ -14,12 +14,14 @@ from poisonproof.learners.digest import state_digest
 from poisonproof.store import Manifest, fingerprint, json_digest
 
 __all__ = [
-    "PLAIN_PARAMETERS",
     "describe",
     "draft_manifest",
+    "encode_classes",
     "member_law",
     "names_of",
     "notes_of",
+    "plain",
+    "plain_parameters",
     "templates_of",
 ]
 
@@ -30,6 +32,11 @@ COUNTS = ("n_rows", "n_groups")
 """What a model knows about its data that changes with every update."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def plain_parameters(classifier: Any) -> tuple[str, ...]:
+    """Return the names of those parameters of a classifier, or of its class."""
+    return (*PLAIN_PARAMETERS, *getattr(classifier, "more_parameters", ()))
 
 
 def templates_of(classifier: Any) -> dict[str, Any]:
@@ -45,11 +52,11 @@ def describe(classifier: Any) -> dict[str, Any]:
     """Return what decides a vote or a certificate, as JSON values."""
     return {
         "classifier": type(classifier).__name__,
-        "parameters": {name: getattr(classifier, name) for name in PLAIN_PARAMETERS},
+        "parameters": {name: getattr(classifier, name) for name in plain_parameters(classifier)},
         "classes_declared": classifier.classes is not None,
         "classes": encode_classes(classifier.classes_),
-        "partitioner": _plain(classifier.partitioner_.specification()),
-        "learner": _plain(classifier._learner().specification()),
+        "partitioner": plain(classifier.partitioner_.specification()),
+        "learner": plain(classifier._learner().specification()),
         "templates": {name: state_digest(v) for name, v in templates_of(classifier).items()},
         "context": classifier.context_,
         **names_of(classifier),
@@ -63,7 +70,7 @@ def names_of(classifier: Any) -> dict[str, Any]:
     return {
         "n_features_in": getattr(classifier, "n_features_in_", None),
         "feature_names_in": None if names is None else [str(name) for name in names],
-        "provenance": _plain({k: v for k, v in provenance.items() if k not in COUNTS}) or None,
+        "provenance": plain({k: v for k, v in provenance.items() if k not in COUNTS}) or None,
     }
 
 
@@ -75,7 +82,7 @@ def member_law(classifier: Any) -> str:
     """
     return json_digest(
         {
-            "learner": _plain(classifier._learner().specification()),
+            "learner": plain(classifier._learner().specification()),
             "classes": encode_classes(classifier.classes_),
             "seed": classifier.random_state,
             "features": state_digest(classifier.features_),
@@ -127,7 +134,7 @@ def encode_classes(classes: NDArray[Any]) -> dict[str, Any]:
     return {"dtype": classes.dtype.str, "values": classes.tolist()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return JSON values without what only identifies an object in memory."""
     text = json.dumps(value, sort_keys=True, default=str)
     return json.loads(_ADDRESS.sub("", text))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,24 +19,31 @@ from poisonproof.certificates import (
     make_spread,
 )
 from poisonproof.engines.local import train
+from poisonproof.estimators.changes import plan_update
 from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.rows import Rows
+from poisonproof.estimators.saving import save
+from poisonproof.estimators.spreading import spread_rows
 from poisonproof.estimators.surroundings import refuse_learned_steps
+from poisonproof.estimators.training_rows import check_training_rows
+from poisonproof.estimators.training_sets import HeldRows, TrainingSet
+from poisonproof.estimators.updating import apply_change
 from poisonproof.estimators.voting import VotingMembers
-from poisonproof.partition import PartitionedData
-from poisonproof.partition.containers import as_container, take_rows
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.base import Ensemble
+from poisonproof.partition import PartitionedData, partition_data
 
-__all__ = ["FiniteAggregationClassifier", "spread_rows"]
+__all__ = ["FiniteAggregationClassifier"]
 
-_FITTED = (
+_PREPARED = (
     "classes_",
-    "ensemble_",
-    "failures_",
     "features_",
     "partitioner_",
     "n_dropped_",
     "n_features_in_",
     "feature_names_in_",
 )
+"""What is known before a member is trained."""
 
 
 class FiniteAggregationClassifier(VotingMembers):
@@ -80,6 +90,7 @@ class FiniteAggregationClassifier(VotingMembers):
     """
 
     threats: ClassVar = ("insert_delete", "label_flip", "replace")
+    more_parameters: ClassVar = ("degree",)
 
     def __init__(
         self,
@@ -115,26 +126,65 @@ class FiniteAggregationClassifier(VotingMembers):
             As in `DPAClassifier.fit`.
         """
         refuse_learned_steps(self)
-        self.spread_ = make_spread(self.n_partitions, self.degree)
+        make_spread(self.n_partitions, self.degree)  # refuses what is no k or d
         buckets = self._bucket_classifier()
         data = buckets._prepare(X, y, groups, sample_weight)
-        # Mapped before rows are shared: a map of a row is the same for all members that see it.
-        mapped = buckets._member_data(data, range(len(data)))
-        members = spread_rows(mapped, self.spread_)
-        buckets.ensemble_ = train(
-            buckets._learner(),
-            members,
-            list(range(len(members))),
-            len(buckets.classes_),
-            self.random_state,
-            **buckets._schedule(),
-        )
-        buckets.partition_sizes_ = self.member_sizes_ = members.sizes
-        buckets._report_failures()
-        for name in _FITTED:
+        for name in _PREPARED:
             if hasattr(buckets, name):
                 setattr(self, name, getattr(buckets, name))
+        shared = spread_rows(data, self.spread_)
+        self._remember(HeldRows(data), shared.partition_digests())
+        self.ensemble_ = self._train(data, range(self.spread_.n_buckets))
+        self._report_failures()
         return self
+
+    def update(self, add: Any = None, remove: Any = None, *, data: Any = None) -> Self:
+        """Add and remove training rows; only members whose buckets change train again.
+
+        The result equals `fit` on the new training set, member by member and bit by bit; a row
+        costs the training of d members. The attribute ``receipt_`` says what was done.
+
+        Parameters
+        ----------
+        add, remove, data
+            As in `DPAClassifier.update`; a loaded model needs `data`.
+        """
+        check_is_fitted(self, "ensemble_")
+        buckets = self._fitted_buckets(data)
+        change = plan_update(buckets, add, remove)
+        after = change.rows.whole()
+        digests = spread_rows(after, self.spread_).partition_digests()
+        changed = [i for i, known in enumerate(self.partition_digests_) if known != digests[i]]
+        self.receipt_ = apply_change(
+            self,
+            replace(
+                change, retrain=changed, data=after, rows=HeldRows(after), partition_digests=digests
+            ),
+        )
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model: a manifest and members, no pickle.
+
+        Parameters
+        ----------
+        path : path
+            A directory, or an archive if it ends in ``.zip``. An earlier model there is replaced.
+            Training rows are not kept.
+        """
+        check_is_fitted(self, "ensemble_")
+        save(self, path, keep_data=False)
+
+    @property
+    def spread_(self) -> Spread:
+        """Which members a bucket serves."""
+        return make_spread(self.n_partitions, self.degree)
+
+    @property
+    def member_sizes_(self) -> NDArray[np.intp]:
+        """Rows per member, shape (k d,)."""
+        sizes: NDArray[np.intp] = self.partition_sizes_
+        return sizes
 
     def certify(
         self,
@@ -161,45 +211,72 @@ class FiniteAggregationClassifier(VotingMembers):
     def _template(self) -> Any:
         return self._bucket_classifier()._template()
 
+    def _learner(self) -> Any:
+        buckets = self._bucket_classifier()
+        buckets.classes_ = self.classes_
+        return buckets._learner()
+
+    def _train(self, data: PartitionedData, which: Sequence[int]) -> Ensemble:
+        """Train some members on the rows of all buckets."""
+        buckets = self._bucket_classifier()
+        buckets.features_ = self.features_
+        # Mapped before rows are shared: a map of a row is the same for all members that see it.
+        shared = spread_rows(buckets._member_data(data, range(len(data))), self.spread_)
+        return train(
+            self._learner(),
+            shared if len(which) == len(shared) else shared.only(which),
+            list(which),
+            len(self.classes_),
+            self.random_state,
+            **buckets._schedule(),
+        )
+
+    def _remember(self, rows: TrainingSet, partition_digests: Sequence[str]) -> None:
+        self.rows_: TrainingSet | None = rows
+        self.partition_digests_ = list(partition_digests)
+        self.partition_sizes_ = rows.sizes[self.spread_.buckets_of_member].sum(axis=1)
+        self.context_ = None
+
+    def _report_failures(self) -> None:
+        buckets = self._bucket_classifier()
+        buckets.ensemble_, buckets.partition_sizes_ = self.ensemble_, self.partition_sizes_
+        buckets._report_failures()
+        self.failures_ = buckets.failures_
+
+    def _fitted_buckets(self, data: Any) -> DPAClassifier:
+        """Return the classifier of the buckets with its training rows, those given as `data`."""
+        buckets = self._bucket_classifier()
+        for name in _PREPARED:
+            if hasattr(self, name):
+                setattr(buckets, name, getattr(self, name))
+        if data is not None:
+            given = check_training_rows(buckets, *Rows.parse(data, "data"), classes=self.classes_)
+            rows = partition_data(
+                given.X,
+                given.y,
+                self.partitioner_,
+                groups=given.groups,
+                sample_weight=given.sample_weight,
+            )
+            if spread_rows(rows, self.spread_).partition_digests() != self.partition_digests_:
+                raise InvalidInputError(
+                    "data is not what the model was trained on: members see other rows. Nothing "
+                    "changed."
+                )
+            buckets.rows_ = HeldRows(rows)
+        elif self.rows_ is None:
+            raise InvalidInputError(
+                "a loaded model does not have its training rows. Give them: update(..., "
+                "data=(X, y))."
+            )
+        else:
+            buckets.rows_ = self.rows_
+        buckets.partition_digests_ = buckets.rows_.whole().partition_digests()
+        return buckets
+
     def _bucket_classifier(self) -> DPAClassifier:
         """Return the DPA classifier whose partitions are the buckets."""
         parameters = self.get_params(deep=False)
         degree = parameters.pop("degree")
         parameters["n_partitions"] = self.n_partitions * degree
         return DPAClassifier(**parameters)
-
-
-def spread_rows(buckets: PartitionedData, spread: Spread) -> PartitionedData:
-    """Return the rows of every member: those of its d buckets.
-
-    Parameters
-    ----------
-    buckets : PartitionedData with k d partitions
-        The training set in buckets.
-    spread : Spread
-        Which members a bucket serves.
-
-    Returns
-    -------
-    PartitionedData with k d partitions
-        One per member; every row occurs d times.
-
-    Examples
-    --------
-    >>> from poisonproof.partition import ContentHash, partition_data
-    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    >>> buckets = partition_data(X, y, ContentHash(n_partitions=4))
-    >>> int(spread_rows(buckets, Spread(2, offsets=(0, 1))).sizes.sum())
-    40
-    """
-    served: NDArray[np.int64] = spread.members_of_bucket[buckets.assignment]  # (m, d)
-    rows = np.repeat(np.arange(buckets.n_rows), spread.degree)
-    weight = buckets.sample_weight
-    return PartitionedData.build(
-        take_rows(as_container(buckets.X), rows),
-        buckets.y[rows],
-        served.ravel(),
-        buckets.digests[rows],
-        spread.n_buckets,
-        sample_weight=None if weight is None else weight[rows],
-    )

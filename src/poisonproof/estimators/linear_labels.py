@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,11 +12,17 @@ from threadpoolctl import threadpool_limits
 
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
+from poisonproof.estimators.row_saving import require_shape, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting, flat_numbers
 from poisonproof.estimators.validation import check_random_state
 from poisonproof.features.exact import exact_rows
 from poisonproof.learners.closed_form import KernelRidgeClassifier
-from poisonproof.learners.label_weights import check_linear, make_label_weights
+from poisonproof.learners.label_weights import (
+    check_linear,
+    join_members,
+    make_label_weights,
+    split_members,
+)
 from poisonproof.learners.streams import isolated_streams, seed_nested
 from poisonproof.partition import make_partitioner, partition_data, take_canonical
 
@@ -68,6 +75,8 @@ class LinearLabelClassifier(RowVoting):
     """
 
     threats: ClassVar = ("label_flip",)
+    plain_parameters: ClassVar = ("n_partitions", "invalid_rows", "random_state")
+    array_names: ClassVar = ("sizes", "values", "exponents", "inverse", "first", "labels")
 
     def __init__(
         self,
@@ -99,10 +108,11 @@ class LinearLabelClassifier(RowVoting):
             Labels.
         """
         check_random_state(self.random_state)
-        template = KernelRidgeClassifier() if self.estimator is None else clone(self.estimator)
+        template = self._member()
         check_linear(template)
-        rows = self._training_rows(X, y)
-        data = partition_data(rows.X, rows.y, make_partitioner(self.partitioner, self.n_partitions))
+        rows, _ = self._training_rows(X, y)
+        self.partitioner_ = make_partitioner(self.partitioner, self.n_partitions)
+        data = partition_data(rows.X, rows.y, self.partitioner_)
         order = np.lexsort(data.digests.view(">u8").T[::-1])
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -122,6 +132,35 @@ class LinearLabelClassifier(RowVoting):
         """Return every member's vote as an index into ``classes_``, shape (n, k), -1: abstains."""
         samples = self._checked(X)
         return np.concatenate([votes for votes, _ in self._asked(samples)])
+
+    def _member(self) -> Any:
+        return KernelRidgeClassifier() if self.estimator is None else clone(self.estimator)
+
+    def _templates(self) -> dict[str, Any]:
+        return {
+            "estimator": self.estimator,
+            "features": self.features,
+            "features_": self.features_,
+        }
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        labels = [y for _, y in self.members_]
+        return {
+            **join_members([member for member, _ in self.members_]),
+            "labels": np.concatenate([np.empty(0, np.int64), *labels]),
+        }
+
+    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.estimator, self.features_ = templates["estimator"], templates["features_"]
+        self.partitioner_ = self.partitioner
+        template = self._member()
+        check_linear(template)
+        members = split_members(template, arrays, self.n_partitions)
+        labels = whole_numbers(arrays["labels"], self.n_rows_, len(self.classes_))
+        sizes = require_shape(arrays["sizes"], (self.n_partitions,), "i")
+        ends = np.cumsum(sizes)[:-1]
+        self.members_ = list(zip(members, np.split(labels, ends), strict=True))
+        self.partition_sizes_, self.precision_ = sizes, template.precision
 
     def _fit_features(self, samples: Any) -> NDArray[Any]:
         self.features_ = None if self.features is None else clone(self.features)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.estimators.aggregation import PartitionAggregation
-from poisonproof.estimators.description import PLAIN_PARAMETERS, templates_of
+from poisonproof.estimators.description import plain_parameters, templates_of
 from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
+from poisonproof.estimators.row_loading import restored_rows
+from poisonproof.estimators.row_saving import ROWS
 from poisonproof.estimators.ssdpa import SSDPAClassifier
 from poisonproof.estimators.training_sets import KeptRows
 from poisonproof.estimators.validation import check_random_state
@@ -29,8 +31,8 @@ from poisonproof.store import (
 
 __all__ = ["load", "rebuild"]
 
-_CLASSIFIERS: dict[str, type[PartitionAggregation]] = {
-    kind.__name__: kind for kind in (DPAClassifier, SSDPAClassifier)
+_CLASSIFIERS: dict[str, Any] = {
+    kind.__name__: kind for kind in (DPAClassifier, SSDPAClassifier, FiniteAggregationClassifier)
 }
 
 
@@ -49,8 +51,9 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
 
     Returns
     -------
-    DPAClassifier or SSDPAClassifier
-        Fitted. If the store keeps the training rows, `update` finds them there.
+    classifier
+        Fitted, of the class that was saved. If the store keeps the training rows, `update` finds
+        them there.
 
     Raises
     ------
@@ -96,15 +99,20 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
 
 def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -> Any:
     manifest, model = reader.manifest, reader.manifest.model
-    kind = _CLASSIFIERS[model["classifier"]]
     classes = decode_classes(model["classes"])
+    if manifest.family == ROWS:
+        restored = restored_rows(reader, templates, classes)
+        _check_columns(model["n_features_in"], model["feature_names_in"])
+        _check_templates(reader, restored._templates())
+        return restored
+    kind = _CLASSIFIERS[model["classifier"]]
     partitioner = partitioner_from_specification(model["partitioner"])
     classifier = kind(
         estimator=templates["estimator"],
         features=templates["features"],
         partitioner=partitioner,
         classes=classes if model["classes_declared"] else None,
-        **{name: model["parameters"][name] for name in PLAIN_PARAMETERS},
+        **{name: model["parameters"][name] for name in plain_parameters(kind)},
     )
     classifier.classes_ = classes
     classifier.partitioner_ = partitioner
@@ -127,21 +135,27 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
     return classifier
 
 
-def _check_agreement(reader: ModelReader, classifier: PartitionAggregation) -> None:
+def _check_agreement(reader: ModelReader, classifier: Any) -> None:
     """Raise `StoreError` if the parts of a model are not parts of one model."""
     manifest, model = reader.manifest, reader.manifest.model
     sizes = {
-        "n_partitions": classifier.n_partitions,
+        "n_partitions": classifier.n_partitions * getattr(classifier, "degree", 1),
         "the partitioner": classifier.partitioner_.n_partitions,
         "members": manifest.k,
     }
     if len(set(sizes.values())) != 1:
         raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
     _check_columns(model["n_features_in"], model["feature_names_in"])
+    _check_templates(reader, templates_of(classifier))
+
+
+def _check_templates(reader: ModelReader, templates: Mapping[str, Any]) -> None:
+    """Raise `StoreError` if the parts of a model are not those that were saved."""
+    manifest = reader.manifest
     if manifest.environment["packages"] != fingerprint()["packages"]:
         return  # digests cover the state as the library that made it wrote it
-    for name, value in templates_of(classifier).items():
-        if state_digest(value) != model["templates"][name]:
+    for name, value in templates.items():
+        if state_digest(value) != manifest.model["templates"][name]:
             raise StoreError(
                 f"{reader.place.called(manifest.templates.name)}: {name} is not what was saved."
             )

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates, Threat, make_threat
 from poisonproof.certificates.row_votes import ROW_TOUCHES, certify_row_votes
+from poisonproof.estimators.row_saving import require_shape, rows_digest, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting, flat_numbers
+from poisonproof.estimators.rows import Rows, find_rows, missing_rows
 from poisonproof.estimators.surroundings import learns_nothing, refuse_learned_steps
-from poisonproof.exceptions import GuaranteeError
-from poisonproof.features.exact import Precision
+from poisonproof.estimators.training_rows import check_training_rows
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.features.exact import ExactRows, Precision
 from poisonproof.learners.similarity import Metric, Neighborhood
-from poisonproof.partition import take_canonical
+from poisonproof.partition import row_keys, sample_digests, take_canonical
 
 __all__ = ["NeighborVoteClassifier"]
 
@@ -66,6 +72,8 @@ class NeighborVoteClassifier(RowVoting):
     """
 
     threats: ClassVar = ("insert_delete", "label_flip", "replace")
+    plain_parameters: ClassVar = ("threshold", "metric", "precision", "device", "invalid_rows")
+    array_names: ClassVar = ("values", "exponents", "labels", "digests")
 
     def __init__(
         self,
@@ -98,7 +106,7 @@ class NeighborVoteClassifier(RowVoting):
         """
         refuse_learned_steps(self)
         near = self._neighborhood()
-        rows = self._training_rows(X, y)
+        rows, digests = self._training_rows(X, y)
         if self.features is not None and not learns_nothing(self.features):
             raise GuaranteeError(
                 f"{type(self.features).__name__} learns from all training rows, so one inserted "
@@ -106,9 +114,83 @@ class NeighborVoteClassifier(RowVoting):
             )
         samples = take_canonical(rows.X, None)
         self.features_ = None if self.features is None else clone(self.features).fit(samples[:1])
-        self.rows_ = near.prepare(self._mapped(samples))
-        self.labels_ = rows.y
+        self._keep(near.prepare(self._mapped(samples)), rows.y, digests)
         return self
+
+    def update(self, add: Any = None, remove: Any = None) -> Self:
+        """Add and remove training rows; the result equals `fit` on the new training set.
+
+        Parameters
+        ----------
+        add, remove : tuple (X, y), optional
+            Rows to add and rows to take out, one copy each.
+
+        Raises
+        ------
+        InvalidRowsError
+            If a row to remove is not in the training set; the model stays as it was.
+        """
+        check_is_fitted(self, "rows_")
+        if add is None and remove is None:
+            raise InvalidInputError("update needs rows to add, rows to remove, or both.")
+        rows, labels, digests = self.rows_, self.labels_, self.digests_
+        if remove is not None:
+            _, y, theirs = self._asked(remove, "remove")
+            wanted = row_keys(theirs, y, None)
+            found, absent = find_rows(row_keys(digests, labels, None), wanted)
+            if absent.any():
+                raise missing_rows(np.flatnonzero(absent).tolist(), len(wanted))
+            kept = np.delete(np.arange(len(labels)), found)
+            rows, labels, digests = rows[kept], labels[kept], digests[kept]
+        if add is not None:
+            X, y, theirs = self._asked(add, "add")
+            new = self._neighborhood().prepare(self._mapped(take_canonical(X, None)))
+            rows = ExactRows(
+                np.concatenate([rows.values, new.values]),
+                np.concatenate([rows.exponents, new.exponents]),
+            )
+            labels, digests = np.concatenate([labels, y]), np.concatenate([digests, theirs])
+        if not len(labels):
+            raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
+        self._keep(rows, labels, digests)
+        self.n_rows_, self.data_digest_ = len(labels), rows_digest(digests, labels)
+        return self
+
+    def _asked(self, asked: Any, name: str) -> tuple[Any, NDArray[np.int64], NDArray[np.uint8]]:
+        """Return checked rows of an update: samples, labels and digests of the samples."""
+        X, y, groups, weight = Rows.parse(asked, name)
+        if groups is not None or weight is not None:
+            raise InvalidInputError(f"`{name}` is (X, y): rows here have no groups and no weights.")
+        rows = check_training_rows(self, X, y, None, None, classes=self.classes_)
+        return rows.X, rows.y, sample_digests(rows.X)
+
+    def _keep(self, rows: ExactRows, y: NDArray[np.int64], digests: NDArray[np.uint8]) -> None:
+        """Keep rows in an order that their content decides."""
+        order = np.argsort(row_keys(digests, y, None), kind="stable")
+        self.rows_, self.labels_, self.digests_ = rows[order], y[order], digests[order]
+
+    def _templates(self) -> dict[str, Any]:
+        return {"features": self.features, "features_": self.features_}
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "values": self.rows_.values,
+            "exponents": self.rows_.exponents,
+            "labels": self.labels_,
+            "digests": self.digests_,
+        }
+
+    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.features_ = templates["features_"]
+        n = self.n_rows_
+        self.rows_ = ExactRows(
+            require_shape(arrays["values"], (n, None), "f"),
+            require_shape(arrays["exponents"], (n,), "i"),
+        )
+        self.labels_ = whole_numbers(arrays["labels"], n, len(self.classes_))
+        self.digests_ = require_shape(arrays["digests"], (n, 32), "u")
+        if rows_digest(self.digests_, self.labels_) != self.data_digest_:
+            raise ValueError("the rows are others than the manifest says")
 
     def _certify(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         near = self._neighborhood()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,12 +19,13 @@ from poisonproof.certificates.threats import (
     parse_threat,
     uncertified,
 )
+from poisonproof.estimators.row_saving import rows_digest, save_rows
 from poisonproof.estimators.tags import input_tags
 from poisonproof.estimators.training_rows import TrainingRows, check_training_rows
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
-from poisonproof.partition import n_rows, take_canonical
+from poisonproof.partition import n_rows, sample_digests, take_canonical
 
 __all__ = ["RowVoting", "flat_numbers"]
 
@@ -33,10 +36,17 @@ class RowVoting(ClassifierMixin, BaseEstimator):
     threats: ClassVar[tuple[str, ...]]
     """The threats this method can certify, the first one by default."""
 
+    plain_parameters: ClassVar[tuple[str, ...]]
+    """Constructor parameters that are JSON values as they are."""
+
+    array_names: ClassVar[tuple[str, ...]]
+    """What `_arrays` returns."""
+
     features: Any
     classes: Any
     invalid_rows: str
     classes_: NDArray[Any]
+    n_rows_: int
 
     @abstractmethod
     def _certify(self, X: Any, threat: Threat, target: int | None) -> Certificates:
@@ -45,6 +55,29 @@ class RowVoting(ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
         """Return a certified threat with the reach it has here."""
+
+    @abstractmethod
+    def _templates(self) -> dict[str, Any]:
+        """Return the objects that a stored model holds besides its arrays."""
+
+    @abstractmethod
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what was learned."""
+
+    @abstractmethod
+    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what `_templates` and `_arrays` returned; parameters are set already."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model: a manifest, its parts and its arrays, no pickle.
+
+        Parameters
+        ----------
+        path : path
+            A directory, or an archive if it ends in ``.zip``. An earlier model there is replaced.
+        """
+        check_is_fitted(self, "classes_")
+        save_rows(self, path)
 
     def counts(self, X: Any) -> NDArray[np.int64]:
         """Return how many training rows of each class vote on every row of `X`, shape (n, C)."""
@@ -108,12 +141,15 @@ class RowVoting(ClassifierMixin, BaseEstimator):
         tags.input_tags.pairwise = False
         return tags
 
-    def _training_rows(self, X: Any, y: Any) -> TrainingRows:
+    def _training_rows(self, X: Any, y: Any) -> tuple[TrainingRows, NDArray[np.uint8]]:
+        """Check the rows; return them and the digests of their samples."""
         rows = check_training_rows(self, X, y, None, None)
+        digests = sample_digests(rows.X)
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped
         self.n_rows_ = n_rows(rows.X)
-        return rows
+        self.data_digest_ = rows_digest(digests, rows.y)
+        return rows, digests
 
     def _of(self, X: Any) -> Certificates:
         check_is_fitted(self, "classes_")

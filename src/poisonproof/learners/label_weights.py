@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,13 @@ from poisonproof.learners.closed_form import KernelRidgeClassifier
 from poisonproof.learners.closed_form.kernels import Kernel, make_kernel
 from poisonproof.learners.closed_form.solve import positive_solve
 
-__all__ = ["LabelWeights", "check_linear", "make_label_weights"]
+__all__ = [
+    "LabelWeights",
+    "check_linear",
+    "join_members",
+    "make_label_weights",
+    "split_members",
+]
 
 _BITS = 28  # the absolute weights of a test row add up to less than 2^29
 
@@ -89,6 +96,56 @@ def make_label_weights(estimator: Any, X: NDArray[Any]) -> LabelWeights:
     gram[np.diag_indices(len(gram))] += float(estimator.alpha)
     inverse = positive_solve(gram, np.eye(len(gram))) if len(gram) else gram
     return LabelWeights(rows, inverse, _first_of_equals(rows), kernel)
+
+
+def join_members(members: Sequence[LabelWeights]) -> dict[str, NDArray[Any]]:
+    """Return members as a few arrays, one member after the other."""
+    full = [member.rows for member in members if len(member.rows)]
+    width = full[0].values.shape[1] if full else 0
+    values = [np.empty((0, width), full[0].values.dtype if full else np.float64)]
+    return {
+        "sizes": np.array([len(member.rows) for member in members], dtype=np.int64),
+        "values": np.concatenate([*values, *(rows.values for rows in full)]),
+        "exponents": np.concatenate([np.empty(0, np.int32), *(rows.exponents for rows in full)]),
+        "inverse": np.concatenate([np.empty(0), *(member.inverse.ravel() for member in members)]),
+        "first": np.concatenate(
+            [np.empty(0, np.int64), *(member.first.astype(np.int64) for member in members)]
+        ),
+    }
+
+
+def split_members(
+    estimator: Any, arrays: Mapping[str, NDArray[Any]], count: int
+) -> list[LabelWeights]:
+    """Return what `join_members` joined, or raise `ValueError` if the arrays do not fit.
+
+    Parameters
+    ----------
+    estimator : KernelRidgeClassifier
+        What the members stand for.
+    arrays : mapping of str to ndarray
+        The arrays.
+    count : int
+        Number of members.
+    """
+    sizes, values, first = arrays["sizes"], arrays["values"], arrays["first"]
+    inverse, exponents = arrays["inverse"], arrays["exponents"]
+    shapes = (sizes.shape, values.ndim, len(values), len(inverse), inverse.ndim)
+    total = int(sizes.sum())
+    wanted = ((count,), 2, total, int((sizes * sizes).sum()), 1)
+    if shapes != wanted or exponents.shape != (total,) or first.shape != (total,):
+        raise ValueError("the arrays of the members do not fit together")
+    kernel = make_kernel(**estimator._kernel_settings(values.shape[1]))
+    members, row, entry = [], 0, 0
+    for size in sizes.tolist():
+        own = slice(row, row + size)
+        square = inverse[entry : entry + size * size].reshape(size, size)
+        places = first[own].astype(np.intp)
+        if size and not (places.min() >= 0 and places.max() < size):
+            raise ValueError("a member refers to rows that it does not have")
+        members.append(LabelWeights(ExactRows(values[own], exponents[own]), square, places, kernel))
+        row, entry = row + size, entry + size * size
+    return members
 
 
 def check_linear(estimator: Any) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from poisonproof.certificates import make_spread
 from poisonproof.datasets.images import ImageDataset, load_images
-from poisonproof.estimators.finite_aggregation import spread_rows
+from poisonproof.estimators.spreading import spread_rows
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import (
     PartitionedData,

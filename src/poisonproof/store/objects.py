@@ -25,6 +25,7 @@ TRUSTED = (
     "sklearn.metrics._dist_metrics.ChebyshevDistance64",
     "poisonproof.engines.torch.learner.TorchLearner",
     "poisonproof.learners.averaging.SeedAverage",
+    "poisonproof.learners.clusters.spectral.SpectralClusters",
 )
 """Types that skops does not trust and that are checked here after loading (see `check_trees`)."""
 

@@ -1,0 +1,177 @@
+"""Votes of rows, of labels, and of members on shared buckets: saved, loaded, updated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.naive_bayes import GaussianNB
+
+from poisonproof import (
+    ClusterVoteClassifier,
+    DPAClassifier,
+    FiniteAggregationClassifier,
+    LinearLabelClassifier,
+    NeighborVoteClassifier,
+    load,
+)
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
+from poisonproof.features import FixedScale
+from poisonproof.learners.closed_form import KernelRidgeClassifier
+from poisonproof.learners.clusters import SpectralClusters
+from poisonproof.partition import ContentHash
+from poisonproof.store import ModelReader
+
+X, Y = load_digits(return_X_y=True)
+X, Y = X.astype(np.float64), Y.astype(np.int64)
+TRAIN, TEST = slice(0, 300), slice(1500, 1560)
+DIGITS = np.arange(10)
+
+CLASSIFIERS = {
+    "neighbors": NeighborVoteClassifier(FixedScale(scale=16.0), 0.85, classes=DIGITS),
+    "distances": NeighborVoteClassifier(threshold=20.0, metric="euclidean", precision="double"),
+    "spectral": ClusterVoteClassifier(n_clusters=12, assignment="onto", classes=DIGITS),
+    "own-graph": ClusterVoteClassifier(clusterer=SpectralClusters(11, n_neighbors=8)),
+    "kmeans": ClusterVoteClassifier(PCA(10), 15, clusterer="kmeans", classes=DIGITS),
+    "mixture": ClusterVoteClassifier(PCA(4), np.int64(12), clusterer="mixture"),
+    "own-clusters": ClusterVoteClassifier(clusterer=KMeans(9, n_init=1), classes=DIGITS),
+    "labels": LinearLabelClassifier(KernelRidgeClassifier("cosine"), n_partitions=7),
+    "empty-members": LinearLabelClassifier(
+        n_partitions=400, partitioner=ContentHash(n_partitions=400), classes=DIGITS
+    ),
+    "buckets": FiniteAggregationClassifier(
+        GaussianNB(), 5, 3, features=FixedScale(scale=16.0), classes=DIGITS
+    ),
+    "closed-form-buckets": FiniteAggregationClassifier(KernelRidgeClassifier(), 5, 2),
+}
+
+
+def fitted(name):
+    return CLASSIFIERS[name].fit(X[TRAIN], Y[TRAIN])
+
+
+def same_certificates(first, second):
+    one, other = first.certify(X[TEST]), second.certify(X[TEST])
+    return (
+        np.array_equal(one.labels, other.labels)
+        and np.array_equal(one.radius, other.radius)
+        and np.array_equal(one.counts, other.counts)
+        and one.threat == other.threat
+    )
+
+
+@pytest.mark.parametrize("place", ["model", "model.zip"])
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_loaded_model_gives_the_same_certificates(name, place, tmp_path):
+    classifier = fitted(name)
+    classifier.save(tmp_path / place)
+    back = load(tmp_path / place)
+    assert type(back) is type(classifier)
+    assert same_certificates(back, classifier)
+    assert back.n_features_in_ == 64
+    assert (back.classes is None) == (classifier.classes is None)
+    plain = {k: v for k, v in classifier.get_params().items() if np.isscalar(v)}
+    assert {k: back.get_params()[k] for k in plain if k != "partitioner"} == {
+        k: v for k, v in plain.items() if k != "partitioner"
+    }
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_model_can_be_saved_again_after_loading(name, tmp_path):
+    fitted(name).save(tmp_path / "first")
+    load(tmp_path / "first").save(tmp_path / "second")
+    prints = [ModelReader.open(tmp_path / at).manifest.fingerprint for at in ("first", "second")]
+    assert prints[0] == prints[1]
+
+
+@pytest.mark.parametrize("name", ["neighbors", "spectral", "labels", "buckets"])
+def test_a_changed_byte_is_an_error_and_never_another_vote(name, tmp_path):
+    classifier = fitted(name)
+    classifier.save(tmp_path / "model")
+    for path in [tmp_path / "model/manifest.json", *(tmp_path / "model/objects").iterdir()]:
+        whole = path.read_bytes()
+        for position in (0, len(whole) // 3, len(whole) - 1):
+            changed = bytearray(whole)
+            changed[position] ^= 1
+            path.write_bytes(changed)
+            with pytest.raises(StoreError):
+                load(tmp_path / "model").certify(X[TEST])
+        path.write_bytes(whole)
+    assert same_certificates(load(tmp_path / "model"), classifier)
+
+
+def test_a_model_of_rows_and_an_ensemble_replace_each_other(tmp_path):
+    neighbors = fitted("neighbors")
+    ensemble = DPAClassifier(GaussianNB(), 5, classes=DIGITS).fit(X[TRAIN], Y[TRAIN])
+    for classifier in (neighbors, ensemble, neighbors):
+        classifier.save(tmp_path / "model")
+        assert type(load(tmp_path / "model")) is type(classifier)
+
+
+@pytest.mark.parametrize("name", ["neighbors", "distances"])
+def test_updated_neighbours_are_those_of_training_from_scratch(name, tmp_path):
+    rng = np.random.default_rng(3)
+    order = rng.permutation(300)
+    before, gone, after = order[:200], order[150:200], np.r_[order[:150], order[200:]]
+    updated = CLASSIFIERS[name].fit(X[before], Y[before])
+    updated.update(add=(X[order[200:]], Y[order[200:]]), remove=(X[gone], Y[gone]))
+    updated.save(tmp_path / "updated")
+    scratch = CLASSIFIERS[name].fit(X[after], Y[after])
+    assert same_certificates(updated, scratch)
+    scratch.save(tmp_path / "scratch")
+    first, second = (ModelReader.open(tmp_path / at).manifest for at in ("updated", "scratch"))
+    assert first.fingerprint == second.fingerprint
+
+
+def test_neighbours_are_updated_after_loading_and_copies_count(tmp_path):
+    twice = np.r_[0:50, 7]
+    model = CLASSIFIERS["neighbors"].fit(X[twice], Y[twice])
+    model.save(tmp_path / "model")
+    back = load(tmp_path / "model").update(remove=(X[7:8], Y[7:8]))
+    assert back.n_rows_ == 50
+    assert same_certificates(back, CLASSIFIERS["neighbors"].fit(X[:50], Y[:50]))
+    wrong = (X[7:8], Y[7:8] + 1)
+    with pytest.raises(InvalidRowsError, match="not in the training set"):
+        back.update(add=(X[50:60], Y[50:60]), remove=wrong)
+    assert back.n_rows_ == 50
+    with pytest.raises(InvalidRowsError, match="every row"):
+        back.update(remove=(X[:50], Y[:50]))
+    with pytest.raises(InvalidInputError, match="no groups"):
+        back.update(add=(X[:1], Y[:1], [1]))
+
+
+def members_of(classifier):
+    return classifier.ensemble_.digests()
+
+
+def test_an_update_of_shared_buckets_trains_the_members_it_touches(tmp_path):
+    template = clone(CLASSIFIERS["buckets"])
+    model = template.fit(X[:200], Y[:200])
+    before = members_of(model)
+    model.update(add=(X[200:201], Y[200:201]))
+    after = members_of(model)
+    (bucket,) = model.partitioner_.assign(X[200:201])
+    served = set(model.spread_.members_of_bucket[bucket].tolist())
+    assert {i for i in range(15) if before[i] != after[i]} == served
+    assert {entry.member for entry in model.receipt_.retrained} == served
+    model.update(remove=(X[:3], Y[:3]))
+    scratch = clone(template).fit(X[3:201], Y[3:201])
+    assert members_of(model) == members_of(scratch)
+    assert same_certificates(model, scratch)
+
+
+def test_shared_buckets_are_updated_after_loading_with_their_rows(tmp_path):
+    model = CLASSIFIERS["buckets"].fit(X[:200], Y[:200])
+    model.save(tmp_path / "model")
+    back = load(tmp_path / "model")
+    with pytest.raises(InvalidInputError, match="data="):
+        back.update(remove=(X[:1], Y[:1]))
+    with pytest.raises(InvalidInputError, match="not what the model was trained on"):
+        back.update(remove=(X[:1], Y[:1]), data=(X[:199], Y[:199]))
+    back.update(remove=(X[:1], Y[:1]), data=(X[:200], Y[:200]))
+    assert members_of(back) == members_of(CLASSIFIERS["buckets"].fit(X[1:200], Y[1:200]))
+    back.save(tmp_path / "again")
+    assert members_of(load(tmp_path / "again")) == members_of(back)
