@@ -32,6 +32,7 @@ from poisonproof.learners.closed_form import (
     NearestMeanClassifier,
     NeighborsClassifier,
     RidgeClassifier,
+    ScaledKernelClassifier,
 )
 from poisonproof.learners.one_label import OneLabelClassifier
 from poisonproof.pretraining import FrozenNetwork, PretrainSpec, TailLearner, train_features
@@ -104,6 +105,7 @@ CASES = [
     Case("closed-ridge", DPAClassifier(RidgeClassifier(), 20), "images"),
     Case("closed-ridge-loo", DPAClassifier(RidgeClassifier("loo"), 20), "integers"),
     Case("closed-kernel-ridge", DPAClassifier(KernelRidgeClassifier("cosine"), 20), "images"),
+    Case("closed-scaled-kernel", DPAClassifier(ScaledKernelClassifier(), 20), "integers"),
     Case("closed-discriminant", DPAClassifier(LinearDiscriminantClassifier(), 20)),
     Case("closed-gaussian-nb", DPAClassifier(GaussianNaiveBayes(), 20), "integers"),
     Case("closed-bernoulli-nb", DPAClassifier(BernoulliNaiveBayes(), 20)),

@@ -15,6 +15,7 @@ from poisonproof.learners.closed_form import (
     NearestMeanClassifier,
     NeighborsClassifier,
     RidgeClassifier,
+    ScaledKernelClassifier,
     StackedMembers,
 )
 from poisonproof.partition.partitioned import PartitionedData
@@ -32,6 +33,8 @@ LEARNERS: dict[str, ClosedFormClassifier] = {
     "kernel-linear": KernelRidgeClassifier("linear"),
     "kernel-polynomial-loo": KernelRidgeClassifier("polynomial", gamma=0.1, alpha="loo"),
     "kernel-cosine": KernelRidgeClassifier("cosine"),
+    "scaled-kernel": ScaledKernelClassifier(),
+    "scaled-kernel-centers": ScaledKernelClassifier(n_centers=24),
     "neighbors-1": NeighborsClassifier(1),
     "neighbors-5-cosine": NeighborsClassifier(5, metric="cosine"),
 }

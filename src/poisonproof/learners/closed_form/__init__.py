@@ -7,6 +7,7 @@ from poisonproof.learners.closed_form.naive_bayes import BernoulliNaiveBayes, Ga
 from poisonproof.learners.closed_form.nearest_mean import NearestMeanClassifier
 from poisonproof.learners.closed_form.neighbors import NeighborsClassifier
 from poisonproof.learners.closed_form.ridge import RidgeClassifier
+from poisonproof.learners.closed_form.scaled_kernel import ScaledKernelClassifier
 from poisonproof.learners.closed_form.stacked import StackedMembers, restore_members
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "NearestMeanClassifier",
     "NeighborsClassifier",
     "RidgeClassifier",
+    "ScaledKernelClassifier",
     "StackedMembers",
     "restore_members",
 ]

@@ -56,6 +56,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
 
     _members: ClassVar[type[StackedMembers]]
     _takes_weights: ClassVar[bool] = True
+    _takes_missing: ClassVar[bool] = False
     # What only schedules is no part of a member.
     _scheduling: ClassVar[frozenset[str]] = frozenset({"max_bytes"})
 
@@ -168,8 +169,10 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         What is done for all rows at once is done row by row: checks, sorting, rounding.
         """
         X = np.array(samples, dtype=np.float64, order="C") + 0.0
+        if self._takes_missing:
+            X[np.isnan(X)] = np.nan  # one NaN
         weights = np.ones(len(y)) if weight is None else np.array(weight, dtype=np.float64)
-        failed = problems(X, weights, owner)
+        failed = problems(X, weights, owner, allow_missing=self._takes_missing)
         order = canonical_order(X, y, weights, owner)
         order = order[(weights[order] > 0) & ~np.isin(owner[order], list(failed))]
         X, y, weights, owner = X[order], y[order], weights[order], owner[order]
@@ -244,7 +247,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self._check_weights_allowed(sample_weight)
-        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        X, y = validate_data(self, X, y, **self._validation())
         check_classification_targets(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
@@ -260,17 +263,26 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.members_ = self._members.stack(settings, [parts], self.max_bytes)
         return self
 
+    def _validation(self) -> dict[str, Any]:
+        finite = "allow-nan" if self._takes_missing else True
+        return {"dtype": (np.float64, np.float32), "ensure_all_finite": finite}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_missing
+        return tags
+
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of every row of `X`, shape (n,)."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        X = validate_data(self, X, reset=False, **self._validation())
         votes = self.members_.votes(X, n_jobs=None, progress=Silent())[:, 0]
         return np.asarray(self.classes_[votes])
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return one score per class, (n, C), or for two classes the difference of both, (n,)."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        X = validate_data(self, X, reset=False, **self._validation())
         scores = self.members_.scores(X, n_jobs=None, progress=Silent())[:, 0]
         if len(self.classes_) == 2:
             return np.asarray(scores[:, 1] - scores[:, 0])

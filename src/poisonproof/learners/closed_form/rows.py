@@ -50,15 +50,21 @@ class MemberRows:
 
 
 def problems(
-    X: NDArray[np.float64], weights: NDArray[np.float64], owner: NDArray[np.intp]
+    X: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    owner: NDArray[np.intp],
+    *,
+    allow_missing: bool = False,
 ) -> dict[int, Exception]:
     """Return why members cannot be fitted whose rows or weights are no numbers."""
     found: dict[int, Exception] = {}
     good = np.isfinite(weights) & (weights >= 0)
     for member in np.unique(owner[~good]).tolist():
         found[member] = InvalidInputError("sample_weight must be finite and not negative")
-    for member in np.unique(owner[~np.isfinite(X).all(axis=1)]).tolist():
-        found[member] = InvalidRowsError("the partition holds NaN or infinity")
+    bad = np.isinf(X) if allow_missing else ~np.isfinite(X)
+    what = "infinity" if allow_missing else "NaN or infinity"
+    for member in np.unique(owner[bad.any(axis=1)]).tolist():
+        found[member] = InvalidRowsError(f"the partition holds {what}")
     return found
 
 

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidRowsError, StoreError
-from poisonproof.features.exact import ExactRows, exact_rows
+from poisonproof.features.exact import exact_rows
 from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.closed_form.lifts import lift, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
 from poisonproof.learners.closed_form.tiles import Tile, VotingRoom, cut_tiles
 from poisonproof.progress import Progress
 
-__all__ = ["StackedMembers", "restore_members"]
+__all__ = ["StackedMembers", "padded", "restore_members"]
 
 _LANES = 64
 _WIDEST = 1024
@@ -82,7 +82,7 @@ class StackedMembers(ArrayEnsemble):
     def stack(cls, settings: dict[str, Any], parts: Sequence[MemberParts], max_bytes: int) -> Self:
         """Put the members one after the other."""
         like = cls.like(settings)
-        sizes = [len(part.rows["exponents"]) if part.rows else 0 for part in parts]
+        sizes = [len(part.rows["values"]) if part.rows else 0 for part in parts]
         return cls(
             settings=settings,
             offsets=np.concatenate([[0], np.cumsum(sizes, dtype=np.intp)]).astype(np.intp),
@@ -105,7 +105,7 @@ class StackedMembers(ArrayEnsemble):
         """Return a member without rows: the names, dtypes and shapes of its arrays."""
 
     @abstractmethod
-    def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
+    def _score_chunk(self, asked: Any, visit: Visit) -> None:
         """Call ``visit(tile, scores)`` for each tile in which members end."""
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ class StackedMembers(ArrayEnsemble):
                 constant[index] = classes[0]
 
         def ask(start: int, stop: int) -> None:
-            answers = np.empty((len(self), _padded(stop - start)), dtype=np.int16)
+            answers = np.empty((len(self), padded(stop - start)), dtype=np.int16)
             answers[:] = constant
 
             asked = self._chunk(samples, start, stop)
@@ -174,7 +174,7 @@ class StackedMembers(ArrayEnsemble):
         self._stream(ask, len(samples), n_jobs, progress)
         return scores
 
-    def _worth(self, asked: ExactRows) -> NDArray[np.float64]:
+    def _worth(self, asked: Any) -> NDArray[np.float64]:
         """Return by what a test row's scores are to be multiplied, shape (width,)."""
         return np.ones(len(asked))
 
@@ -191,9 +191,12 @@ class StackedMembers(ArrayEnsemble):
             )
         return samples
 
-    def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> ExactRows:
-        """Return test rows as integers, filled up so that no SIMD remainder loop is ever used."""
-        block = np.zeros((_padded(stop - start), samples.shape[1]))
+    def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> Any:
+        """Return test rows as `_score_chunk` takes them: here as integers.
+
+        They are filled up so that no SIMD remainder loop is ever used.
+        """
+        block = np.zeros((padded(stop - start), samples.shape[1]))
         block[: stop - start] = samples[start:stop]
         return exact_rows(lift(block, self.settings), self.settings["precision"])
 
@@ -205,7 +208,8 @@ class StackedMembers(ArrayEnsemble):
         # Bytes per test row: its votes, copies of the row, and columns of the tiles' arrays.
         per_row = 2 * len(self) + 40 * self.settings["n_columns"] + 48 * self._tile_rows()
         lanes = self.max_bytes // (workers * per_row * _LANES)
-        width = int(np.clip(lanes, 1, _WIDEST // _LANES)) * _LANES
+        most = max(min(self._widest(), _WIDEST) // _LANES, 1)
+        width = int(np.clip(lanes, 1, most)) * _LANES
         spans = [(start, min(start + width, n)) for start in range(0, n, width)]
         progress.start(n, "Voting")
         try:
@@ -219,6 +223,10 @@ class StackedMembers(ArrayEnsemble):
 
     def _tile_rows(self) -> int:
         return 256
+
+    def _widest(self) -> int:
+        """Return how many test rows at most are asked about at once."""
+        return _WIDEST
 
     @cached_property
     def _tiles(self) -> list[Tile]:
@@ -290,7 +298,8 @@ def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
     return _KINDS[kind].restore(meta, arrays)
 
 
-def _padded(n: int) -> int:
+def padded(n: int) -> int:
+    """Return how wide a chunk of `n` test rows is made."""
     return -(-n // _LANES) * _LANES
 
 

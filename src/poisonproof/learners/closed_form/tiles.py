@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Piece", "Tile", "VotingRoom", "cut_tiles"]
+__all__ = ["Piece", "Tile", "VotingRoom", "cut_tiles", "whole_tiles"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,24 @@ def cut_tiles(
     A member longer than a tile is cut into pieces; all others lie in one tile.
     """
     return [_tile(start, stop, pieces, classes) for start, stop, pieces in _cuts(offsets, limit)]
+
+
+def whole_tiles(
+    offsets: NDArray[np.intp], classes: Sequence[NDArray[np.int16]], limit: int
+) -> list[Tile]:
+    """Put whole members together until they have more than `limit` scores."""
+    tiles, pieces, scores = list[Tile](), list[Piece](), 0
+    for member, (low, high) in enumerate(pairwise(offsets.tolist())):
+        if high == low:
+            continue
+        if pieces and scores + len(classes[member]) > limit:
+            tiles.append(_tile(pieces[0].low, low, pieces, classes))
+            pieces, scores = [], 0
+        pieces.append(Piece(member, low, high, True, True))
+        scores += len(classes[member])
+    if pieces:
+        tiles.append(_tile(pieces[0].low, int(offsets[-1]), pieces, classes))
+    return tiles
 
 
 def _cuts(offsets: NDArray[np.intp], limit: int) -> Iterator[tuple[int, int, list[Piece]]]:
