@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
+from sklearn.preprocessing import FunctionTransformer
 
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
 from poisonproof.exceptions import GuaranteeError
@@ -126,7 +128,7 @@ def test_neither_labels_nor_row_order_reach_a_cluster(clusterer: Any) -> None:
 
 
 def test_what_would_void_the_certificate_raises() -> None:
-    with pytest.raises(GuaranteeError, match="learns from all training rows"):
+    with pytest.raises(GuaranteeError, match="sees all training rows together"):
         neighbors(features=PCA(2)).fit(X[TRAIN], Y[TRAIN])
     fitted = clusters().fit(X[TRAIN], Y[TRAIN])
     with pytest.raises(GuaranteeError, match="label_flip only"):
@@ -135,3 +137,31 @@ def test_what_would_void_the_certificate_raises() -> None:
     with pytest.raises(GuaranteeError, match="Declare it"):
         undeclared.certify(X[TEST], require_declared=True)
     assert undeclared.certify(X[TEST]).threat.assumptions
+
+
+def test_a_map_of_functions_that_could_join_rows_is_refused() -> None:
+    """It learns nothing in `fit`, and may still centre the rows it is shown together."""
+    centred = FunctionTransformer(lambda rows: rows - rows.mean(axis=0))
+    with pytest.raises(GuaranteeError, match="sees all training rows together"):
+        neighbors(features=centred).fit(X[TRAIN], Y[TRAIN])
+
+
+class Centred(TransformerMixin, BaseEstimator):
+    """A map that claims to look at each row by itself, and does not."""
+
+    learns_nothing = True
+
+    def fit(self, X: Any, y: Any = None) -> Centred:
+        return self
+
+    def transform(self, X: Any) -> Any:
+        return X - X.mean(axis=0) + 1.0
+
+
+def test_a_map_of_ones_own_sees_one_row_at_a_time() -> None:
+    few = slice(0, 60)
+    first = neighbors(features=Centred()).fit(X[few], Y[few])
+    more = neighbors(features=Centred())
+    more.fit(np.concatenate([X[few], np.full((1, 64), 1e6)]), np.append(Y[few], 0))
+    moved = more.counts(X[TEST][:20]) - first.counts(X[TEST][:20])
+    assert np.abs(moved).sum(axis=1).max() <= 1

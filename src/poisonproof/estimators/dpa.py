@@ -12,14 +12,13 @@ from scipy import sparse
 from sklearn.base import clone
 
 from poisonproof.estimators.aggregation import PartitionAggregation
-from poisonproof.estimators.surroundings import learns_nothing
 from poisonproof.exceptions import GuaranteeError
-from poisonproof.features.base import FrozenTransformer
+from poisonproof.features.base import FrozenTransformer, learns_nothing
 from poisonproof.features.pipeline import FrozenPipeline
 from poisonproof.partition import PartitionedData, take_canonical
 from poisonproof.partition.containers import is_sparse
 
-__all__ = ["DPAClassifier"]
+__all__ = ["DPAClassifier", "maps_any_container"]
 
 
 class DPAClassifier(PartitionAggregation):
@@ -32,7 +31,8 @@ class DPAClassifier(PartitionAggregation):
     Parameters
     ----------
     estimator : classifier, optional
-        What a member is: any scikit-learn classifier or pipeline. A decision tree by default.
+        What a member is: any scikit-learn classifier or pipeline. By default `ScaledKernelClassifier`,
+        which takes tables as they come and trains all members in one computation.
     n_partitions : int, default=50
         Number of members, k. More members, larger certificates, less data for each.
     partitioner : {"content", "pixel_sum", "group"} or partitioner, default="content"
@@ -65,12 +65,11 @@ class DPAClassifier(PartitionAggregation):
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from sklearn.tree import DecisionTreeClassifier
     >>> from poisonproof import DPAClassifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> clf = DPAClassifier(DecisionTreeClassifier(), n_partitions=20, classes=range(10))
+    >>> clf = DPAClassifier(n_partitions=20, classes=range(10))
     >>> certificates = clf.fit(X[:1500], y[:1500]).certify(X[1500:])
-    >>> bool(certificates.radius.max() >= 5)
+    >>> bool(certificates.radius.max() >= 9)
     True
     """
 
@@ -102,7 +101,7 @@ class DPAClassifier(PartitionAggregation):
     def _fit_features(self, data: PartitionedData) -> Any:
         if self.features is None:
             return None
-        if not learns_nothing(self.features):
+        if not learns_nothing(self.features, stateless=True):
             raise GuaranteeError(
                 f"{type(self.features).__name__} learns from all training rows, so one inserted "
                 "row could reach every member. Put it inside the member's pipeline, use a fixed "
@@ -114,7 +113,7 @@ class DPAClassifier(PartitionAggregation):
         data = data if len(which) == len(data) else data.only(which)
         if self.features_ is None:
             return data
-        if _maps_any_container(self.features_):
+        if maps_any_container(self.features_):
             return replace(data, X=self.features_.transform(data.X))
         # Nothing is known about how this map treats rows that it sees together, or the dtype they
         # share, so it sees the rows of one partition at a time, in canonical values.
@@ -127,11 +126,11 @@ class DPAClassifier(PartitionAggregation):
         return replace(data, X=stacked[back])
 
 
-def _maps_any_container(features: Any) -> bool:
+def maps_any_container(features: Any) -> bool:
     """Say whether a map is the library's own, which maps values and never containers."""
     steps = [step for _, step in features.steps] if isinstance(features, FrozenPipeline) else None
     if steps is not None:
-        return all(_maps_any_container(step) for step in steps)
+        return all(maps_any_container(step) for step in steps)
     own = type(features).__module__.startswith("poisonproof.features.")
     return own and isinstance(features, FrozenTransformer)
 

@@ -12,15 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates, Threat, make_threat
 from poisonproof.certificates.row_votes import ROW_TOUCHES, certify_row_votes
+from poisonproof.estimators.dpa import maps_any_container
 from poisonproof.estimators.row_saving import require_shape, rows_digest, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting, flat_numbers
 from poisonproof.estimators.rows import Rows, find_rows, missing_rows
-from poisonproof.estimators.surroundings import learns_nothing, refuse_learned_steps
+from poisonproof.estimators.surroundings import refuse_learned_steps
 from poisonproof.estimators.training_rows import check_training_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.features.base import learns_nothing
 from poisonproof.features.exact import ExactRows, Precision
 from poisonproof.learners.similarity import Metric, Neighborhood
-from poisonproof.partition import row_keys, sample_digests, take_canonical
+from poisonproof.partition import n_rows, row_keys, sample_digests, take_canonical
 
 __all__ = ["NeighborVoteClassifier"]
 
@@ -107,9 +109,9 @@ class NeighborVoteClassifier(RowVoting):
         refuse_learned_steps(self)
         near = self._neighborhood()
         rows, digests = self._training_rows(X, y)
-        if self.features is not None and not learns_nothing(self.features):
+        if not learns_nothing(self.features):
             raise GuaranteeError(
-                f"{type(self.features).__name__} learns from all training rows, so one inserted "
+                f"{type(self.features).__name__} sees all training rows together, so one inserted "
                 "row could change every vote. Use a map from poisonproof.features."
             )
         samples = take_canonical(rows.X, None)
@@ -205,4 +207,11 @@ class NeighborVoteClassifier(RowVoting):
         return Neighborhood(self.threshold, self.metric, self.precision, self.device)
 
     def _mapped(self, X: Any) -> np.ndarray[Any, Any]:
-        return flat_numbers(X if self.features_ is None else self.features_.transform(X))
+        if self.features_ is None:
+            return flat_numbers(X)
+        if maps_any_container(self.features_):
+            return flat_numbers(self.features_.transform(X))
+        # Nothing is known about how a map treats rows that it sees together: it sees one.
+        places = (np.array([place]) for place in range(n_rows(X)))
+        rows = [flat_numbers(self.features_.transform(take_canonical(X, at))) for at in places]
+        return np.concatenate(rows)

@@ -12,30 +12,14 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import get_tags
 
 from poisonproof.exceptions import GuaranteeError
+from poisonproof.features.base import learns_nothing
 
-__all__ = ["learns_nothing", "refuse_learned_steps"]
+__all__ = ["refuse_learned_steps"]
 
 _FRAMES = 100
 """How far up a pipeline can be from the `fit` it calls: searches, decorators, nested pipelines."""
-
-
-def learns_nothing(transformer: Any) -> bool:
-    """Say whether a transformer is the same whatever it is fitted on.
-
-    Frozen features say so themselves (``learns_nothing = True``); scikit-learn's stateless
-    transformers carry the tag ``requires_fit=False``.
-    """
-    declared = getattr(transformer, "learns_nothing", None)
-    if declared is not None:
-        return bool(declared)
-    if isinstance(transformer, Pipeline):
-        return all(learns_nothing(step) for _, step in transformer.steps)
-    if transformer is None or transformer in ("passthrough", "drop"):
-        return True
-    return not get_tags(transformer).requires_fit
 
 
 def refuse_learned_steps(classifier: Any) -> None:
@@ -68,7 +52,7 @@ def _refuse_steps_of(pipeline: Pipeline, classifier: str) -> None:
                 f"before {classifier} partitions them, and what it carries from row to row nobody "
                 f"knows. {advice}"
             )
-        if not learns_nothing(step):
+        if not learns_nothing(step, stateless=True):
             raise GuaranteeError(
                 f"Pipeline step {name!r} ({kind}) learns from all training rows before "
                 f"{classifier} partitions them, so one poisoned row could reach every member. "

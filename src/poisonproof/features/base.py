@@ -11,6 +11,7 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import GuaranteeError
@@ -134,8 +135,16 @@ def _canonical(chunk: NDArray[Any]) -> NDArray[Any]:
     return chunk.astype(np.float64) if chunk.dtype.kind in "iu" and chunk.itemsize == 8 else chunk
 
 
-def learns_nothing(transformer: Any) -> bool:
+def learns_nothing(transformer: Any, *, stateless: bool = False) -> bool:
     """Return whether `transformer` says that no row can influence the map of another.
+
+    Parameters
+    ----------
+    transformer : transformer, None or "passthrough"
+        The attribute ``learns_nothing`` is its word; a pipeline or union has that of its steps.
+    stateless : bool, default=False
+        Whether scikit-learn's tag ``requires_fit=False`` will do: nothing is learned by `fit`,
+        but rows that are mapped together may still meet.
 
     Examples
     --------
@@ -144,13 +153,18 @@ def learns_nothing(transformer: Any) -> bool:
     >>> learns_nothing(FixedScale(scale=255.0)), learns_nothing(StandardScaler())
     (True, False)
     """
-    if transformer is None or (isinstance(transformer, str) and transformer == "passthrough"):
+    if transformer is None or (
+        isinstance(transformer, str) and transformer in ("passthrough", "drop")
+    ):
         return True
-    if isinstance(transformer, Pipeline):
-        return all(learns_nothing(step) for _, step in transformer.steps)
-    if isinstance(transformer, FeatureUnion):
-        return all(learns_nothing(step) for _, step in transformer.transformer_list)
-    return bool(getattr(transformer, "learns_nothing", False))
+    declared = getattr(transformer, "learns_nothing", None)
+    if declared is not None:
+        return bool(declared)
+    if isinstance(transformer, (Pipeline, FeatureUnion)):
+        union = isinstance(transformer, FeatureUnion)
+        steps = transformer.transformer_list if union else transformer.steps
+        return all(learns_nothing(step, stateless=stateless) for _, step in steps)
+    return stateless and not get_tags(transformer).requires_fit
 
 
 def require_frozen(transformer: Any) -> None:
