@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
-from poisonproof.pretraining import PretrainSpec, load_features, pretraining_recipe, train_features
+from poisonproof.pretraining import (
+    LearnedFeatures,
+    PretrainSpec,
+    load_features,
+    pretraining_recipe,
+    train_features,
+)
 from poisonproof.pretraining.probe import neighbour_probe
 from poisonproof.pretraining.rotnet import RotNet
 from poisonproof.pretraining.training import Limits
@@ -121,6 +127,17 @@ def test_features_of_an_image_do_not_depend_on_its_company(rotnet, images):
     assert together.shape == (40, 192 * 2 * 2)
     for row in (0, 17, 39):
         assert np.array_equal(rotnet.transform(images[row : row + 1])[0], together[row])
+
+
+def test_a_map_is_a_transformer_of_images_and_of_flat_rows(rotnet, images, tmp_path):
+    rotnet.save(tmp_path)
+    mapped = LearnedFeatures(tmp_path).fit(images[:1])
+    expected = rotnet.transform(images[:5])
+    for rows in (images[:5], images[:5].reshape(5, 64), images[:5].reshape(5, 64) * 1.0):
+        assert np.array_equal(mapped.transform(rows), expected)
+    for wrong in (images[:5] / 2, images[:5] - 300.0, images[:5] + np.nan, np.full((5, 64), "a")):
+        with pytest.raises(InvalidRowsError, match="whole pixels"):
+            mapped.transform(wrong)
 
 
 @pytest.mark.parametrize("bad", [np.zeros((4, 8, 8)), np.zeros((4, 9, 8), np.uint8)])

@@ -14,10 +14,12 @@ from poisonproof.pretraining.recipes import PRETRAINING, pretraining_recipe
 from poisonproof.pretraining.specification import PretrainSpec
 from poisonproof.pretraining.tail_learner import TailLearner
 from poisonproof.pretraining.training import Watch, train_features
+from poisonproof.pretraining.transformer import LearnedFeatures
 
 __all__ = [
     "PRETRAINING",
     "FrozenNetwork",
+    "LearnedFeatures",
     "PretrainSpec",
     "TailLearner",
     "Watch",
