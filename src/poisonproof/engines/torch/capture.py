@@ -16,6 +16,10 @@ __all__ = ["Recorder", "Work", "nothing_collected"]
 
 Work = Callable[[], None]
 
+_free: list[torch.cuda.Stream] = []
+"""Streams whose recorders were closed. Libraries keep a workspace for every stream they have seen,
+so that new streams for every training would let memory grow."""
+
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
@@ -50,7 +54,7 @@ class Recorder:
         self._kept: list[Work] = []
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._stream = _free.pop() if _free else torch.cuda.Stream()  # type: ignore[no-untyped-call]
             # What this waits for: buffers that were filled on the caller's stream.
             self._stream.wait_stream(torch.cuda.current_stream())
             # Graphs of one stream never run at the same time, so they may share their memory.
@@ -79,5 +83,8 @@ class Recorder:
         return graph.replay
 
     def close(self) -> None:
-        """Forget what was recorded."""
+        """Forget what was recorded, and leave the stream to the next recorder."""
         self._kept.clear()
+        if self._stream is not None:
+            _free.append(self._stream)
+            self._stream = None

@@ -220,20 +220,25 @@ def graph_scores(
             out.copy_(module(ordered(x)))
 
     recorder, forward = Recorder(device), None
-    for place in voters:
-        for name, array in members[place].tensors.items():
-            value = torch.from_numpy(np.asarray(array))
-            if name in tensors:
-                tensors[name].copy_(value)
-            else:  # a copy on a CPU, too: the next member is written into it
-                tensors[name] = value.to(device, copy=True)
-        module.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("normalise.")})
-        if forward is None:
-            forward = recorder.record(ask)
-        for first in range(0, len(X), spec.vote_rows):
-            rows = slice(first, min(first + spec.vote_rows, len(X)))
-            count = rows.stop - rows.start
-            block[:count].copy_(samples[rows])
-            block[count:].zero_()
-            forward()
-            yield [place], rows, out[None, :count]
+    try:
+        for place in voters:
+            for name, array in members[place].tensors.items():
+                value = torch.from_numpy(np.asarray(array))
+                if name in tensors:
+                    tensors[name].copy_(value)
+                else:  # a copy on a CPU, too: the next member is written into it
+                    tensors[name] = value.to(device, copy=True)
+            module.load_state_dict(
+                {k: v for k, v in tensors.items() if not k.startswith("normalise.")}
+            )
+            if forward is None:
+                forward = recorder.record(ask)
+            for first in range(0, len(X), spec.vote_rows):
+                rows = slice(first, min(first + spec.vote_rows, len(X)))
+                count = rows.stop - rows.start
+                block[:count].copy_(samples[rows])
+                block[count:].zero_()
+                forward()
+                yield [place], rows, out[None, :count]
+    finally:
+        recorder.close()
