@@ -43,7 +43,7 @@ class LabelsOnly:
         ("insert_delete", "3 rows inserted or deleted", 1),
         ("label_flip", "3 rows relabelled", 1),
         ("replace", "3 rows changed in any way", 2),
-        ("replace/group", "3 groups changed in any way", 1),
+        ("replace/group", "3 contributors changed in any way", 1),
         ("label_flip/sample", "3 samples relabelled", 1),
         ("replace/sample", "3 samples changed in any way", 2),
     ],
@@ -129,8 +129,12 @@ def test_a_partitioner_resolves_names_in_its_own_unit():
     [
         ("insert_delete", LabelsOnly(), r"LabelsOnly certifies label_flip only.*Use ByRow\.$"),
         ("replace", LabelsOnly(), r"threat='replace' is not proved\. Take ByRow instead\.$"),
-        ("replace/group", ByRow(), r"counts its certificates in rows.*groups changed in any way"),
-        (make_threat("replace", "row"), ByGroup(), r"counts its certificates in groups"),
+        (
+            "replace/group",
+            ByRow(),
+            r"counts its certificates in rows.*contributors changed in any way",
+        ),
+        (make_threat("replace", "row"), ByGroup(), r"counts its certificates in contributors"),
         ("label_flip/row", LabelsOnly(), r"in samples, but rows relabelled"),
     ],
 )

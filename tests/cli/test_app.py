@@ -18,7 +18,9 @@ def test_without_arguments_the_commands_are_listed(cli: Cli) -> None:
     shown = cli("--help").out
     positions = [shown.index(f" {name} ") for name in ("demo", "train", "predict", "certify")]
     assert positions == sorted(positions)
-    assert "demo" in cli().out + cli().err
+    bare = cli()
+    assert "demo" in bare.out
+    assert "Error" not in bare.err
 
 
 @pytest.mark.parametrize("name", command_names())

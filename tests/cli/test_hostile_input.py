@@ -80,7 +80,7 @@ def test_a_header_without_an_end_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_label_column_named_like_a_path_stays_a_name(cli: Cli, tmp_path: Path) -> None:
     label = "../../../tmp/owned/$(touch pwned)"
-    header = [*HEADER[:5], label]
+    header = [*HEADER[:-1], label]
     path = write_csv(tmp_path / "m.csv", mail_rows(200), header=header)
     schema, before = tmp_path / "s.json", set(tmp_path.parent.iterdir())
     assert cli("schema", path, "--label", label, "--ignore", "user", "--out", schema).code == 0
@@ -204,6 +204,19 @@ def test_a_folder_of_images_goes_from_schema_to_certificate(
     with (tmp_path / "p.csv").open() as file:
         assert {row["file"] for row in csv.DictReader(file)} == {f"{i}.png" for i in range(30)}
     assert cli("certify", tmp_path / "m", photos, "--label", "folder").code == 0
+
+
+def test_hidden_files_are_passed_over_in_silence(cli: Cli, photos: Path, tmp_path: Path) -> None:
+    (photos / ".DS_Store").write_bytes(b"x")
+    (photos / "cat" / ".hidden.png").write_bytes((photos / "cat" / "0.png").read_bytes())
+    (photos / ".cache").mkdir()
+    (photos / ".cache" / "0.png").write_bytes((photos / "cat" / "0.png").read_bytes())
+    schema = tmp_path / "s.json"
+    assert cli("schema", photos, "--size", "8x8", "--out", schema).code == 0
+    assert load_schema(schema, require_frozen=False).classes == ("cat", "dog")
+    assert cli("schema", schema, "--freeze").code == 0
+    trained = cli("train", photos, "--schema", schema, "-k", 6, "--out", tmp_path / "m")
+    assert "did not fit" not in trained.out
 
 
 def test_a_folder_without_a_schema_says_what_to_do(cli: Cli, photos: Path, tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ def test_what_the_schema_proposes(cli: Cli, mails: Path, tmp_path: Path) -> None
     assert cli("schema", mails, "--label", "kind", "--out", tmp_path / "s.json").code == 0
     schema = load_schema(tmp_path / "s.json", require_frozen=False)
     kinds = {column.name: column.type for column in schema.columns}
-    assert kinds == {"length": "number", "links": "number", "land": "category", "body": "text"}
+    assert kinds == {
+        "length": "number", "links": "number", "land": "category", "body": "text", "sent": "date"
+    }  # fmt: skip
     assert schema.classes == ("ham", "spam")
     assert schema.ignore == ("user",)
 
@@ -83,7 +85,7 @@ def test_one_poisoned_cell_does_not_turn_the_proposal(cli: Cli, tmp_path: Path) 
     result = cli("schema", path, "--label", "kind", "--out", tmp_path / "s.json")
     schema = load_schema(tmp_path / "s.json", require_frozen=False)
     assert {column.name: column.type for column in schema.columns}["links"] == "number"
-    assert "1 cells are no numbers" in words(result.out.replace("│", " ").replace("┃", " "))
+    assert "1 cell is no number" in words(result.out.replace("│", " ").replace("┃", " "))
 
 
 def test_parquet_trains_the_model_that_csv_trains(
@@ -103,7 +105,7 @@ def test_unfit_rows_are_left_out_alone_and_reported(
     assert cli("train", mails, "--schema", schema, *TRAIN, "--out", tmp_path / "a").code == 0
     dirty = tmp_path / "dirty.csv"
     dirty.write_text(
-        mails.read_text() + "1,x,DE,hi,u1,ham\n1,1,DE,hi,u1,eggs\n1,1e999,DE,a,b,ham\n"
+        mails.read_text() + "1,x,DE,hi,,u1,ham\n1,1,DE,hi,,u1,eggs\n1,1e999,DE,a,,b,ham\n"
     )
     result = cli("train", dirty, "--schema", schema, *TRAIN, "--out", tmp_path / "b")
     assert "Left out 3 rows that did not fit; the first: line 502" in words(result.out)
@@ -121,7 +123,7 @@ def test_ss_dpa_does_not_let_a_label_remove_a_sample(
     cli: Cli, mails: Path, schema: Path, tmp_path: Path
 ) -> None:
     dirty = tmp_path / "dirty.csv"
-    dirty.write_text(mails.read_text() + "1,1,DE,hi,u1,eggs\n")
+    dirty.write_text(mails.read_text() + "1,1,DE,hi,,u1,eggs\n")
     ss_dpa = ("--method", "ss-dpa", "--partitioner", "sorted")
     result = cli("train", dirty, "--schema", schema, *TRAIN, *ss_dpa, "--out", tmp_path / "m")
     assert result.code == 2
@@ -138,18 +140,18 @@ def test_new_rows_need_neither_labels_nor_contributors(
 ) -> None:
     assert cli("train", mails, "--schema", schema, *TRAIN, "--out", tmp_path / "m").code == 0
     new = write_csv(
-        tmp_path / "new.csv", [row[:4] for row in mail_rows(30, seed=1)], header=HEADER[:4]
+        tmp_path / "new.csv", [row[:5] for row in mail_rows(30, seed=1)], header=HEADER[:5]
     )
     result = cli("predict", tmp_path / "m", new, "--out", tmp_path / "p.csv")
     assert result.code == 0, result.err
     with (tmp_path / "p.csv").open() as file:
         found = list(csv.DictReader(file))
-    truth = [row[5] for row in mail_rows(30, seed=1)]
+    truth = [row[-1] for row in mail_rows(30, seed=1)]
     assert np.mean([row["label"] == kind for row, kind in zip(found, truth, strict=True)]) > 0.9
     assert [int(row["line"]) for row in found] == list(range(2, 32))
     labelled = write_csv(
-        tmp_path / "test.csv", [[*row[:4], row[5]] for row in mail_rows(30, seed=1)],
-        header=[*HEADER[:4], "kind"],
+        tmp_path / "test.csv", [[*row[:5], row[-1]] for row in mail_rows(30, seed=1)],
+        header=[*HEADER[:5], "kind"],
     )  # fmt: skip
     result = cli("certify", tmp_path / "m", labelled, "--label", "kind")
     assert result.code == 0, result.err
@@ -201,7 +203,7 @@ def test_auto_is_chosen_on_trusted_rows_or_declared_numbers(
     assert "is the data to train on" in same.err
     declared = cli(*train, "-k", "auto", "--model", "auto", "--wanted-radius", 5)
     assert declared.code == 0, declared.err
-    assert "20 members (ridge)" in words(declared.out)
+    assert "20 members (scaled-kernel)" in words(declared.out)
     measured = cli(
         *train, "-k", "auto", "--model", "naive-bayes", "--trusted", trusted, "--expected-rows", 500
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from poisonproof.datasets.proposing import Proposal, ProposalOptions, propose_table
@@ -35,6 +38,27 @@ def test_columns_are_drafted_by_what_most_cells_hold(tmp_path: Path) -> None:
     assert isinstance(missing["gap"], float)
     assert "counts the rows" in proposal.notes["id"]
     assert not proposal.schema.frozen
+
+
+def test_a_tampered_row_number_is_still_no_feature(tmp_path: Path) -> None:
+    numbers = [*range(300), 7, 10**9]
+    text = "id,a,y\n" + "".join(f"{number},{i % 9},{i % 2}\n" for i, number in enumerate(numbers))
+    assert propose(tmp_path / "t.csv", text).schema.ignore == ("id",)
+
+
+def test_dates_are_proposed_as_dates_in_csv_and_parquet(tmp_path: Path) -> None:
+    days = [datetime(2020 + i % 4, 1 + i % 12, 1) for i in range(120)]
+    text = "day,y\n" + "".join(f"{day.date()},{i % 2}\n" for i, day in enumerate(days))
+    drafts = [propose(tmp_path / "t.csv", text.replace("2020-01-01", "someday", 1))]
+    table = pa.table({"day": [None, *days[1:]], "y": [i % 2 for i in range(120)]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    drafts.append(propose_table(tmp_path / "t.parquet", ProposalOptions(label="y")))
+    columns = [draft.schema.columns[0] for draft in drafts]
+    assert [column.type for column in columns] == ["date", "date"]
+    assert columns[0].to_json()["missing"] == "reject"
+    assert columns[1].to_json()["missing"] == columns[1].to_json()["origin"]
+    assert drafts[0].notes["day"] == "2020-01-01 to 2023-12-01; 0 missing; 1 cell is no date"
+    assert "1 missing" in drafts[1].notes["day"]
 
 
 def test_the_user_s_word_goes_before_the_rows(tmp_path: Path) -> None:

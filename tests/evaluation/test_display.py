@@ -57,7 +57,7 @@ def test_curves_in_different_units_do_not_share_axes(ax):
     by_row = certify_votes(VOTES, 2)
     by_group = certify_votes(VOTES, 2, "replace/group")
     CertifiedAccuracyDisplay.from_certificates(by_row, Y, ax=ax)
-    with pytest.raises(GuaranteeError, match="groups changed in any way"):
+    with pytest.raises(GuaranteeError, match="contributors changed in any way"):
         CertifiedAccuracyDisplay.from_certificates(by_group, Y, ax=ax)
 
 

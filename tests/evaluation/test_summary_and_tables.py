@@ -34,7 +34,7 @@ def test_summary_holds_every_number():
     [
         ("insert_delete", 9, "even if any 4 rows are inserted or deleted."),
         ("insert_delete", 3, "even if any 1 row is inserted or deleted."),
-        ("replace/group", 9, "even if any 4 groups are changed in any way."),
+        ("replace/group", 9, "even if any 4 contributors are changed in any way."),
         ("label_flip/sample", 4001, "even if any 2,000 samples are relabelled."),
         ("insert_delete", 1, "already 1 row inserted or deleted might not."),
     ],

@@ -10,13 +10,14 @@ import numpy as np
 
 from poisonproof.schema import (
     CategoryColumn,
+    DateColumn,
     NumberColumn,
     TableSchema,
     TextColumn,
     freeze_schema,
 )
 
-HEADER = ["length", "links", "land", "body", "user", "kind"]
+HEADER = ["length", "links", "land", "body", "sent", "user", "kind"]
 HAM = ("meeting", "report", "lunch", "team", "tomorrow", "plan")
 SPAM = ("free", "money", "win", "click", "offer", "now")
 
@@ -27,6 +28,7 @@ SCHEMA = freeze_schema(
             NumberColumn(name="links"),
             CategoryColumn(name="land", categories=("DE", "FR"), missing="reject"),
             TextColumn(name="body", size=64, missing="reject"),
+            DateColumn(name="sent", missing="2024-06-30", origin="2024-06-30", scale=180.0),
         ),
         label="kind",
         classes=("spam", "ham"),
@@ -48,6 +50,7 @@ def mail_rows(n: int, seed: int = 0) -> list[list[str]]:
                 str(rng.integers(0, 4) + 3 * spam),
                 ["DE", "FR"][rng.integers(2)],
                 " ".join(words),
+                f"2024-{rng.integers(1, 13):02}-{rng.integers(1, 29):02}",
                 f"u{rng.integers(60)}",
                 "spam" if spam else "ham",
             ]

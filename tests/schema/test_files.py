@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from poisonproof.datasets import read_table
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.schema import (
     ArrayColumn,
+    DateColumn,
     ImageColumn,
     NumberColumn,
     TableSchema,
@@ -95,6 +99,9 @@ def test_a_frozen_schema_that_was_changed_is_refused(
         ({"columns": [{"name": "a", "type": "category"}]}, "categories"),
         ({"columns": [{"name": "a", "type": "text", "size": 10**9}]}, "size is a whole number"),
         ({"columns": [{"name": "a", "type": "text", "encoder": "sentences"}]}, "model and digest"),
+        ({"columns": [{"name": "a", "type": "date", "origin": "now"}]}, "origin is a date"),
+        ({"columns": [{"name": "a", "type": "date", "missing": 3}]}, "reject or nan"),
+        ({"columns": [{"name": "a", "type": "date", "scale": 0}]}, "number of days"),
         ({"columns": [{"name": "a", "type": "array", "shape": [0]}]}, "shape"),
         ({"columns": [{"name": "a", "type": "soup"}]}, "type is one of"),
         ({"columns": ["a"]}, "needs a name"),
@@ -135,13 +142,33 @@ def test_arrays_are_read_row_by_row(tmp_path: Path) -> None:
         read_table(tmp_path / "other.npz", freeze_schema(pixels))
 
 
+def test_dates_count_days_whatever_file_they_come_from(tmp_path: Path) -> None:
+    schema = freeze_schema(
+        TableSchema(
+            columns=(DateColumn(name="day", origin="2020-01-01", scale=2.0, missing="2020-01-03"),),
+            label="kind",
+            classes=("ham", "spam"),
+        )
+    )
+    (tmp_path / "d.csv").write_text(
+        "day,kind\n2020-01-05,ham\n,ham\n2020-01-01T12:00:00,spam\n1/2/2020,ham\n"
+    )
+    days = [datetime(2020, 1, 5), None, datetime(2020, 1, 1, 12)]
+    pq.write_table(pa.table({"day": days, "kind": ["ham", "ham", "spam"]}), tmp_path / "d.parquet")
+    expected = [[2.0, 0.0], [1.0, 1.0], [0.25, 0.0]]
+    for name in ("d.csv", "d.parquet"):
+        assert read_table(tmp_path / name, schema).X.tolist() == expected
+    (problem,) = read_table(tmp_path / "d.csv", schema).problems
+    assert problem.reason == "column 'day': '1/2/2020' is no date such as 2020-01-31"
+
+
 def test_the_type_of_the_features_is_the_schema_s_choice(tmp_path: Path) -> None:
     texts = freeze_schema(
         TableSchema(
             columns=(TextColumn(name="body", size=32),),
             label="kind",
             classes=("ham", "spam"),
-            ignore=("length", "links", "land", "user"),
+            ignore=("length", "links", "land", "sent", "user"),
         )
     )
     path = write_csv(tmp_path / "m.csv", mail_rows(20))

@@ -31,6 +31,10 @@ POISONS = {
     "empty category": ("land", "", "rejected"),
     "script in a text": ("body", "<script>alert(1)</script>", "kept"),
     "empty text": ("body", "", "rejected"),
+    "no date": ("sent", "yesterday", "rejected"),
+    "impossible date": ("sent", "2024-02-31", "rejected"),
+    "date of another zone": ("sent", "2024-02-28T23:00:00+14:00", "kept"),
+    "empty date": ("sent", "", "kept"),
     "new label": ("kind", "eggs", "rejected"),
     "empty label": ("kind", "", "rejected"),
     "no contributor": ("user", "", "rejected"),
@@ -85,9 +89,9 @@ def test_a_line_that_is_not_utf_8_or_of_another_length_is_rejected_alone(tmp_pat
     path = write_csv(tmp_path / "m.csv", mail_rows(50))
     clean = read_table(path, SCHEMA)
     lines = path.read_bytes().splitlines(keepends=True)
-    lines.insert(10, b"1,2,DE,caf\xe9,u1,ham\n")
+    lines.insert(10, b"1,2,DE,caf\xe9,,u1,ham\n")
     lines.insert(20, b"1,2\n")
-    lines.insert(30, b'1,2,DE,"never closed,u1,ham\n')
+    lines.insert(30, b'1,2,DE,"never closed,,u1,ham\n')
     path.write_bytes(b"".join(lines))
     dirty = read_table(path, SCHEMA)
     assert [problem.place for problem in dirty.problems] == [11, 21, 31]

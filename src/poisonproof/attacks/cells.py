@@ -65,7 +65,7 @@ class CellRows:
         return X
 
     def near(self, row: Any, count: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Change numbers a little and texts by a word; categories where there is nothing else."""
+        """Change numbers a little, texts by a word, and categories where there is neither."""
         drawn = np.empty((count, len(row)), dtype=object)
         for place, column in enumerate(self.schema.columns):
             drawn[:, place] = self._cells_near(column, place, row[place], count, rng)
@@ -117,6 +117,7 @@ class CellRows:
         marks = [
             (place, self._rare_value(column, place))
             for place, column in enumerate(self.schema.columns)
+            if isinstance(column, (NumberColumn, CategoryColumn))
         ]
         held = {place: int((self.rows[:, place] == value).sum()) for place, value in marks}
         return sorted(marks, key=lambda mark: (held[mark[0]], mark[0]))[:_MARKED]

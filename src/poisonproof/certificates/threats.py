@@ -37,7 +37,7 @@ TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
 SAME_BITS_ELSEWHERE = "workers with other software or processors train the same members"
 """Holds back a certificate of members that unlike machines have trained, by the user's choice."""
 
-UNFORGEABLE_GROUPS = "nobody can act under the identity of a group that is not theirs"
+UNFORGEABLE_GROUPS = "nobody can contribute under an identity that is not theirs"
 """What makes the group, and not the row, the unit of an attack."""
 
 _DEEDS = {
@@ -45,7 +45,8 @@ _DEEDS = {
     "label_flip": "relabelled",
     "replace": "changed in any way",
 }
-_PLURALS = {"row": "rows", "group": "groups", "sample": "samples"}
+_SINGULARS = {"row": "row", "group": "contributor", "sample": "sample"}
+_PLURALS = {unit: f"{noun}s" for unit, noun in _SINGULARS.items()}
 
 THREAT_NAMES = tuple(_DEEDS)
 UNITS = tuple(_PLURALS)
@@ -103,7 +104,7 @@ class Threat:
     @property
     def singular(self) -> str:
         """One unit of attack in words."""
-        return f"{self.unit} {self.deed}"
+        return f"{_SINGULARS[self.unit]} {self.deed}"
 
     @property
     def plural(self) -> str:
@@ -121,7 +122,7 @@ class Threat:
 
     def clause(self, size: int) -> str:
         """Return an attack of `size` units as a clause: ``"3 rows are relabelled"``."""
-        units, verb = (self.unit, "is") if size == 1 else (_PLURALS[self.unit], "are")
+        units, verb = (_SINGULARS[self.unit], "is") if size == 1 else (_PLURALS[self.unit], "are")
         return f"{size:,} {units} {verb} {self.deed}"
 
     def assuming(self, *sentences: str) -> Threat:
@@ -190,7 +191,7 @@ def make_threat(
     Examples
     --------
     >>> print(make_threat("replace", unit="group"))
-    groups changed in any way, assuming that nobody can act under the identity of a group ...
+    contributors changed in any way, assuming that nobody can contribute under an identity ...
     """
     if touches is None:
         touches = 2 if name == "replace" and unit != "group" else 1

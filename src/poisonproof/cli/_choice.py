@@ -13,7 +13,7 @@ from poisonproof.cli._members import AUTO_KINDS, make_member
 from poisonproof.cli._text import counted, say, verbosity
 from poisonproof.datasets import read_table
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.schema import ArrayColumn, NumberColumn, TableSchema
+from poisonproof.schema import ArrayColumn, DateColumn, NumberColumn, TableSchema
 
 if TYPE_CHECKING:
     from poisonproof.planning import LearningCurves, Plan
@@ -140,6 +140,6 @@ def _from_numbers(
 
 def _has_missing(schema: TableSchema) -> bool:
     return any(
-        isinstance(column, (NumberColumn, ArrayColumn)) and column.missing == "nan"
+        isinstance(column, (NumberColumn, DateColumn, ArrayColumn)) and column.missing == "nan"
         for column in schema.columns
     )

@@ -31,7 +31,8 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "Interrupted.", INTERRUPTED
     if isinstance(error, _UsageError):
-        return _explain_usage(error), BAD_INPUT
+        # Without a word after it, a command has printed its help already.
+        return _explain_usage(error) if error.format_message() else "", BAD_INPUT
     if isinstance(error, PoisonproofError):
         return f"Error: {_one_line(error)}", BAD_INPUT
     if isinstance(error, OSError):

@@ -115,6 +115,7 @@ class TrainingSource:
             "schema": schema_values(self.table),
             "n_rows": int(train.sum()),
             "n_groups": groups,
+            "n_left_out": len(rows.problems),
             "libraries": _libraries(self.table),
         }
 

@@ -208,6 +208,8 @@ def _kind(column: Column) -> str:
     values = column.to_json()
     if column.type == "number":
         return f"number, minus {values['center']:g}, by {values['scale']:g}"
+    if column.type == "date":
+        return f"date, days since {values['origin']}, by {values['scale']:g}"
     if column.type == "category":
         names = values["categories"]
         more = ", ..." if len(names) > 4 else ""

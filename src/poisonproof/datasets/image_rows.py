@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from poisonproof.datasets.rows import RawRows, RowProblem
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import ImageColumn
 
-__all__ = ["printable", "read_image_rows"]
+__all__ = ["count_images", "hidden", "image_parts", "printable", "read_image_rows"]
 
 LIMIT = 64 * MEBIBYTE
 """The largest image file that is read."""
@@ -23,31 +25,77 @@ LIMIT = 64 * MEBIBYTE
 def read_image_rows(path: Path, column: ImageColumn, *, labelled: bool) -> RawRows:
     """Read every image below a folder, resized as declared.
 
-    A file that is no image, is too large or is a link is rejected alone. With `labelled` an image
+    A file that is no image, is too large or is a link is rejected alone; hidden files, which file
+    managers leave behind, are passed over. With `labelled` an image
     belongs in ``CLASS/`` below the folder, at any depth.
     """
+    with _opened(path) as tree:
+        return _read_files(tree, _images(tree), _links(tree), column, labelled=labelled)
+
+
+def image_parts(
+    path: Path, column: ImageColumn, step: int, first: int = 0, last: int | None = None
+) -> Iterator[RawRows]:
+    """Yield the labelled images of a folder, at most `step` at a time.
+
+    Of all files, in the order of their names, those from `first` up to `last` are read; links are
+    told of where `first` is 0.
+    """
+    with _opened(path) as tree:
+        problems = [] if first else _links(tree)
+        files = _images(tree)[first:last]
+        for start in range(0, max(1, len(files)), step):
+            part = files[start : start + step]
+            yield _read_files(tree, part, problems, column, labelled=True)
+            problems = []
+
+
+def count_images(path: Path) -> int:
+    """Return how many files a folder holds."""
+    with _opened(path) as tree:
+        return len(_images(tree))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[FolderTree]:
     if not path.is_dir():
         raise InvalidInputError(f"{path} is not a folder; this schema is of folders of images.")
     with open_tree(path) as tree:
-        problems = [
-            RowProblem(printable(link), "is a symbolic link; links are not followed")
-            for link in tree.links
-        ]
-        labels: list[str | None] = []
-        places: list[str] = []
-        images: list[NDArray[np.uint8]] = []
-        for file in tree.paths():
-            folder, _, below = file.partition("/")
-            try:
-                if labelled and not below:
-                    raise InvalidInputError("lies in no class: images belong in CLASS/")
-                pixels = _pixels(tree, file, column)
-            except InvalidInputError as error:
-                problems.append(RowProblem(printable(file), _reason(error, tree, file)))
-                continue
-            images.append(pixels)
-            labels.append(folder)
-            places.append(printable(file))
+        yield tree
+
+
+def _images(tree: FolderTree) -> list[str]:
+    return [file for file in tree.paths() if not hidden(file)]
+
+
+def _links(tree: FolderTree) -> list[RowProblem]:
+    reason = "is a symbolic link; links are not followed"
+    return [RowProblem(printable(link), reason) for link in tree.links]
+
+
+def _read_files(
+    tree: FolderTree,
+    files: Sequence[str],
+    problems: list[RowProblem],
+    column: ImageColumn,
+    *,
+    labelled: bool,
+) -> RawRows:
+    labels: list[str | None] = []
+    places: list[str] = []
+    images: list[NDArray[np.uint8]] = []
+    for file in files:
+        folder, _, below = file.partition("/")
+        try:
+            if labelled and not below:
+                raise InvalidInputError("lies in no class: images belong in CLASS/")
+            pixels = _pixels(tree, file, column)
+        except InvalidInputError as error:
+            problems.append(RowProblem(printable(file), _reason(error, tree, file)))
+            continue
+        images.append(pixels)
+        labels.append(folder)
+        places.append(printable(file))
     empty = np.empty((0, *column.shape), dtype=np.uint8)
     return RawRows(
         X=np.stack(images) if images else empty,
@@ -59,6 +107,15 @@ def read_image_rows(path: Path, column: ImageColumn, *, labelled: bool) -> RawRo
         unit="file",
         problems=problems,
     )
+
+
+def hidden(path: str) -> bool:
+    """Return whether a file, or a folder it lies in, is hidden: its name begins with a point.
+
+    >>> hidden("cats/.DS_Store"), hidden(".git/cats/1.png"), hidden("cats/1.png")
+    (True, True, False)
+    """
+    return any(part.startswith(".") for part in path.split("/"))
 
 
 def printable(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,24 @@ import numpy as np
 from poisonproof.datasets.csv_lines import cell_number
 from poisonproof.datasets.first_rows import FirstRows, first_rows
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.schema import CategoryColumn, Column, NumberColumn, TableSchema, TextColumn
+from poisonproof.schema import (
+    CategoryColumn,
+    Column,
+    DateColumn,
+    NumberColumn,
+    TableSchema,
+    TextColumn,
+)
+from poisonproof.schema.date_columns import days_of
 from poisonproof.schema.table import MAX_COLUMNS
 
 __all__ = ["Proposal", "ProposalOptions", "propose_table"]
 
 NUMERIC_SHARE = 0.9
 """A column is a number if this share of its filled cells is: one strange cell changes nothing."""
+
+COUNTING_SHARE = 0.99
+"""A column counts the rows if so many of its cells are different whole numbers close together."""
 
 MOST_CATEGORIES = 50
 MOST_CLASSES = 1000
@@ -157,9 +169,12 @@ def _propose(
         return _text(name, options), f"text, as asked; {missing:,} missing"
     numbers = _numbers(filled)
     if _counts_rows(numbers, len(cells)):
-        return None, "whole numbers, all different, without large gaps: counts the rows?"
+        return None, "whole numbers, nearly all different, close together: counts the rows?"
     if len(numbers) >= NUMERIC_SHARE * len(filled):
         return _number(name, numbers, missing), _seen_numbers(numbers, len(filled), missing)
+    dates = _dates(filled)
+    if len(dates) >= NUMERIC_SHARE * len(filled):
+        return _date(name, dates, missing), _seen_dates(dates, len(filled), missing)
     values = Counter(filled)
     if len(values) <= min(MOST_CATEGORIES, max(2, len(filled) // 5)):
         rare = sum(count == 1 for count in values.values())
@@ -185,12 +200,12 @@ def _numbers(cells: Sequence[str]) -> list[float]:
 
 
 def _counts_rows(numbers: list[float], n_rows: int) -> bool:
-    distinct = set(numbers)
-    return (
-        len(distinct) == n_rows > 20
-        and all(number.is_integer() for number in distinct)
-        and max(distinct) - min(distinct) < 2 * n_rows
-    )
+    """Say whether a column looks like the numbers of the rows, even if a few were tampered with."""
+    distinct = {number for number in numbers if number.is_integer()}
+    if n_rows <= 20 or len(distinct) < COUNTING_SHARE * n_rows:
+        return False
+    low, high = np.quantile(sorted(distinct), [0.01, 0.99])
+    return bool(high - low < 2 * n_rows)
 
 
 def _number(name: str, numbers: list[float], missing: int) -> NumberColumn:
@@ -208,7 +223,44 @@ def _number(name: str, numbers: list[float], missing: int) -> NumberColumn:
 def _seen_numbers(numbers: list[float], n_filled: int, missing: int) -> str:
     strange = n_filled - len(numbers)
     text = f"{min(numbers):g} to {max(numbers):g}; {missing:,} missing"
-    return f"{text}; {strange:,} cells are no numbers" if strange else text
+    return f"{text}; {_strange(strange)} no number{'s' * (strange != 1)}" if strange else text
+
+
+def _strange(count: int) -> str:
+    return "1 cell is" if count == 1 else f"{count:,} cells are"
+
+
+def _dates(cells: Sequence[str]) -> list[float]:
+    dates = []
+    for cell in cells:
+        if "-" not in cell:  # 20200131 is a date as well, but more often a number
+            continue
+        try:
+            dates.append(days_of(cell))
+        except ValueError:
+            continue
+    return dates
+
+
+def _date(name: str, dates: list[float], missing: int) -> DateColumn:
+    low, middle, high = np.quantile(dates, [0.25, 0.5, 0.75])
+    origin = _day(float(middle))
+    return DateColumn(
+        name=name,
+        missing=origin if missing else "reject",
+        origin=origin,
+        scale=_rounded(float(high - low)) or 1.0,
+    )
+
+
+def _seen_dates(dates: list[float], n_filled: int, missing: int) -> str:
+    strange = n_filled - len(dates)
+    text = f"{_day(min(dates))} to {_day(max(dates))}; {missing:,} missing"
+    return f"{text}; {_strange(strange)} no date{'s' * (strange != 1)}" if strange else text
+
+
+def _day(days: float) -> str:
+    return str(date.fromordinal(date(1970, 1, 1).toordinal() + int(days // 1)))
 
 
 def _rounded(value: float) -> float:

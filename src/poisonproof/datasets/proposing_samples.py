@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from poisonproof.datasets.image_rows import LIMIT
+from poisonproof.datasets.image_rows import LIMIT, hidden
 from poisonproof.datasets.images.pixels import channels_first, decode_image
 from poisonproof.datasets.images.trees import open_tree
 from poisonproof.datasets.npz_rows import load_arrays
@@ -66,7 +66,7 @@ def propose_images(
 ) -> Proposal:
     """Draft the schema of a folder of images from the names of its folders and a few images."""
     with open_tree(path) as tree:
-        paths = [file for file in tree.paths() if "/" in file]
+        paths = [file for file in tree.paths() if "/" in file and not hidden(file)]
         counts = Counter(file.partition("/")[0] for file in paths)
         if not paths:
             raise InvalidInputError(f"{path} holds no images: they belong in CLASS/ below it.")

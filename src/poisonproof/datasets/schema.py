@@ -99,7 +99,8 @@ class Schema:
         missing = [name for name in named if name not in position]
         if missing:
             raise InvalidInputError(
-                f"{file} has no column {listed(missing)}. Its columns are {listed(header)}."
+                f"{file} has no column{'s' * (len(missing) > 1)} {listed(missing)}. Its columns "
+                f"are {listed(header)}."
             )
         taken = {*special, *self.ignore, *self.optional, *self.texts}
         rest = [name for name in header if name not in taken]

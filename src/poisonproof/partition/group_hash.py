@@ -48,7 +48,7 @@ class GroupHash(Partitioner):
 
     name: ClassVar[str] = "group"
     certifies: ClassVar[Mapping[str, int]] = MappingProxyType(
-        {"insert_delete": 1, "label_flip": 1, "replace": 1}
+        {"replace": 1, "insert_delete": 1, "label_flip": 1}
     )
     unit: ClassVar[str] = "group"
     rowwise: ClassVar[bool] = True

@@ -38,16 +38,20 @@ class Identity:
 def identify(classifier: Any) -> Identity:
     """Describe a fitted classifier."""
     sizes = classifier.partition_sizes_
+    known = getattr(classifier, "provenance_", None) or {}
+    features = "none" if classifier.features is None else _one_line(classifier.features)
+    schema = (known.get("schema") or {}).get("frozen")
     facts = {
         "Method": type(classifier).__name__,
         "Member": _one_line(classifier.estimator),
-        "Features": "none" if classifier.features is None else _one_line(classifier.features),
+        "Features": f"by the schema {schema}" if schema else features,
         "Members": f"{len(sizes):,}",
         "Partitioner": _one_line(classifier.partitioner_),
         "Label set": "declared" if classifier.classes is not None else "taken from the labels",
         "Random seed": str(classifier.random_state),
         "Training rows": f"{int(sizes.sum()):,}",
-        "Rows left out": f"{classifier.n_dropped_:,}",
+        **({"Contributors": f"{known['n_groups']:,}"} if known.get("n_groups") else {}),
+        "Rows left out": f"{classifier.n_dropped_ + known.get('n_left_out', 0):,}",
         "Members that failed": f"{len(classifier.failures_):,}",
     }
     return Identity(model_digest(classifier), tuple(facts.items()), _environment())

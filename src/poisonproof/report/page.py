@@ -193,7 +193,7 @@ def _numbers(models: Sequence[Evidence], domain: int, kept_word: str) -> str:
         "unit": {
             "singular": threat.singular,
             "plural": threat.plural,
-            "one": threat.unit,
+            "one": threat.singular.removesuffix(f" {threat.deed}"),
             "many": threat.plural.removesuffix(f" {threat.deed}"),
             "deed": threat.deed,
         },

@@ -28,8 +28,8 @@ _DEEDS = {
         "Change training rows in any way: values, label or both. Each changed row counts one."
     ),
     ("replace", "group"): (
-        "Change, add and remove rows of contributors in any way. Each contributor counts one, "
-        "however many rows are theirs."
+        "Act as contributors: rewrite, add and withdraw anything they handed in, or take part "
+        "under new identities. Each contributor counts one, however many rows are theirs."
     ),
 }
 

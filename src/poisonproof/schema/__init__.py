@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poisonproof.schema.columns import CategoryColumn, Column, NumberColumn, TextColumn
+from poisonproof.schema.date_columns import DateColumn
 from poisonproof.schema.files import freeze_schema, load_schema, parse_schema, schema_digest
 from poisonproof.schema.sample_columns import ArrayColumn, ImageColumn
 from poisonproof.schema.splitting import held_out_rows
@@ -12,6 +13,7 @@ __all__ = [
     "ArrayColumn",
     "CategoryColumn",
     "Column",
+    "DateColumn",
     "ImageColumn",
     "NumberColumn",
     "TableSchema",

@@ -7,12 +7,14 @@ from dataclasses import fields
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema.columns import CategoryColumn, Column, NumberColumn, TextColumn
+from poisonproof.schema.date_columns import DateColumn
 from poisonproof.schema.sample_columns import ArrayColumn, ImageColumn
 
 __all__ = ["COLUMN_TYPES", "parse_column"]
 
 COLUMN_TYPES: Mapping[str, type[Column]] = {
-    kind.type: kind for kind in (NumberColumn, CategoryColumn, TextColumn, ArrayColumn, ImageColumn)
+    kind.type: kind
+    for kind in (NumberColumn, CategoryColumn, TextColumn, DateColumn, ArrayColumn, ImageColumn)
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.schema.columns import CategoryColumn, Column, NumberColumn, TextColumn
+from poisonproof.schema.date_columns import DateColumn, days_of
 from poisonproof.schema.sample_columns import ArrayColumn, ImageColumn
 from poisonproof.schema.table import TableSchema
 
@@ -29,7 +30,7 @@ def encode_rows(
     schema : TableSchema
     cells : mapping of str to cells
         For each feature column: float64 of shape (n,) for numbers (NaN if empty), text or None for
-        categories and texts, numbers of shape (n, ...) for arrays and images.
+        categories, texts and dates, numbers of shape (n, ...) for arrays and images.
     n_rows : int
 
     Returns
@@ -81,6 +82,8 @@ def _encode(column: Column, cells: Any, reasons: Reasons) -> NDArray[Any]:
         return _categories(column, cells, reasons)
     if isinstance(column, TextColumn):
         return _texts(column, cells, reasons)
+    if isinstance(column, DateColumn):
+        return _dates(column, cells, reasons)
     if isinstance(column, ArrayColumn):
         return _arrays(column, cells, reasons)
     if isinstance(column, ImageColumn):
@@ -133,6 +136,28 @@ def _texts(
     texts = np.empty(len(cells), dtype=object)
     texts[:] = [cell or "" for cell in cells]
     return np.asarray(column.feature_map().transform(texts), dtype=np.float32)
+
+
+def _dates(
+    column: DateColumn, cells: Sequence[str | None], reasons: Reasons
+) -> NDArray[np.float64]:
+    days = np.full(len(cells), np.nan)
+    for row, cell in enumerate(cells):
+        if cell is None:
+            if column.missing == "reject":
+                reasons.setdefault(row, f"column {column.name!r} is missing")
+            continue
+        try:
+            days[row] = days_of(cell)
+        except ValueError:
+            reasons.setdefault(
+                row, f"column {column.name!r}: {cell[:40]!r} is no date such as 2020-01-31"
+            )
+    missing = np.array([cell is None for cell in cells], dtype=bool)
+    if column.fills:
+        days[missing] = days_of(column.missing)
+    values = (days - days_of(column.origin)) / column.scale
+    return np.column_stack([values, missing]) if column.fills else values[:, np.newaxis]
 
 
 def _arrays(column: ArrayColumn, cells: NDArray[Any], reasons: Reasons) -> NDArray[Any]:

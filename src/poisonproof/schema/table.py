@@ -169,7 +169,9 @@ def _check_columns(schema: TableSchema) -> None:
     whole = kinds.get(schema.kind)
     if whole is None:
         if any(isinstance(column, (ArrayColumn, ImageColumn)) for column in columns):
-            raise InvalidInputError("The columns of a table are numbers, categories or texts.")
+            raise InvalidInputError(
+                "The columns of a table are numbers, categories, texts or dates."
+            )
     elif len(columns) != 1 or not isinstance(columns[0], whole):
         raise InvalidInputError(f"A schema of {schema.kind} has one column of type {whole.type}.")
     if schema.kind == "images" and (schema.groups or schema.weights or schema.ignore):
