@@ -121,6 +121,7 @@ def test_a_group_certificate_counts_groups_and_says_what_it_assumes() -> None:
     replaced = fitted.certify(DIGITS.X_test, threat="replace")
     inserted = fitted.certify(DIGITS.X_test, threat="insert_delete")
     assert replaced.threat.unit == "group"
+    assert fitted.certify(DIGITS.X_test).threat == replaced.threat  # whatever a contributor does
     assert UNFORGEABLE_GROUPS in replaced.threat.assumptions
     assert np.array_equal(replaced.radius, inserted.radius)
 

@@ -138,7 +138,10 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
                 "the label set was taken from the training labels, so one poisoned label could "
                 "change the outputs of every member. Declare it: classes=[...]."
             )
-        threat = self.threats[0] if asked is None else asked
+        usual, certifies = self.threats[0], self.partitioner_.certifies
+        if usual in certifies:  # contributors are certified against whatever they do
+            usual = next(name for name in certifies if name in self.threats)
+        threat = usual if asked is None else asked
         name = parse_threat(threat).name
         if name not in self.threats:
             raise uncertified(
