@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,8 @@ def test_rows_come_back_as_their_member_sees_them(name: str, weighted: bool) -> 
 
 
 def test_cells_that_cannot_be_kept_are_refused_with_advice() -> None:
-    shard = Shard.build(np.array([[Fraction(1, 3)]], dtype=object), np.array([0]))
+    digests = np.zeros((1, 32), np.uint8)
+    shard = Shard(np.array([[1j]], dtype=object), np.array([0]), None, digests)
     with pytest.raises(StoreError, match="give `update` and `audit` the data"):
         encode_rows(0, shard)
 

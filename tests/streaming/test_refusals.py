@@ -74,8 +74,22 @@ def test_files_whose_columns_differ(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"b\.parquet has the features"):
         fit_stream(classifier(), tmp_path / "model", DeclaredRows(tmp_path / "data", SCHEMA))
     write(tmp_path / "data" / "b.parquet", u=np.zeros(100, dtype=int))
-    with pytest.raises(InvalidInputError, match="holds int64, but in"):
-        fit_stream(classifier(), tmp_path / "model", FrameRows(tmp_path / "data", "kind"))
+    types = FrameRows.types_of(tmp_path / "data" / "a.parquet")
+    with pytest.raises(InvalidInputError, match=r"b\.parquet holds int64, but double is declared"):
+        fit_stream(classifier(), tmp_path / "model", FrameRows(tmp_path / "data", types, "kind"))
+
+
+def test_types_that_are_none(tmp_path: Path) -> None:
+    write(tmp_path / "data" / "a.parquet")
+    for types, words in (
+        ({"u": "double"}, "must declare every column that is read, but 'kind'"),
+        ({"u": "number", "kind": "string"}, "'u' is declared as 'number', which is no Arrow type"),
+        ({"u": pa.list_(pa.int8()), "kind": "string"}, "a cell must be one value"),
+        ({"t": "double", "kind": "string"}, r"a\.parquet must have one column 't'"),
+    ):
+        source = FrameRows(tmp_path / "data", types, "kind")
+        with pytest.raises(InvalidInputError, match=words):
+            fit_stream(classifier(), tmp_path / "model", source)
 
 
 def test_folder_that_is_not_data(tmp_path: Path) -> None:

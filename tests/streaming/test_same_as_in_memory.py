@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
@@ -22,6 +24,7 @@ from poisonproof.estimators.training_sets import HeldRows
 from poisonproof.partition.shards import shard_of
 from poisonproof.schema import (
     CategoryColumn,
+    ImageColumn,
     NumberColumn,
     TableSchema,
     TextColumn,
@@ -30,6 +33,7 @@ from poisonproof.schema import (
 from poisonproof.streaming import (
     DeclaredRows,
     FrameRows,
+    ImageRows,
     fit_stream,
     partition_stream,
     partitioning,
@@ -185,11 +189,12 @@ def test_frames_with_text(table: pa.Table, tmp_path: Path) -> None:
     )
     held = DPAClassifier(member, K, classes=["ham", "spam"])
     paths = layouts(table, tmp_path)
+    types = FrameRows.types_of(paths[0] / "a.parquet")
     frame = pd.read_parquet(paths[0], dtype_backend="numpy_nullable")
     held.fit_into(tmp_path / "held", frame[list(columns)], frame["kind"].to_numpy(dtype=object))
     for path in paths:
         streamed = DPAClassifier(member, K, classes=["ham", "spam"])
-        source = FrameRows(path, "kind", columns=columns)
+        source = FrameRows(path, {name: types[name] for name in (*columns, "kind")}, "kind")
         fit_stream(streamed, tmp_path / f"{path.name}.model", source)
         same_model(streamed, held)
 
@@ -206,3 +211,74 @@ def test_closed_form_members_in_slabs(table: pa.Table, tmp_path: Path) -> None:
     again = poisonproof.load(tmp_path / "model")
     again.update(remove=(whole.X[:1], np.array(schema.classes)[whole.labels][:1]))
     assert again.partition_sizes_.sum() == len(whole) - 1
+
+
+def test_a_file_that_comes_first_decides_nothing_for_other_rows(tmp_path: Path) -> None:
+    """Its columns stand in another order, are others, dictionaries or large texts, or all null."""
+    rng = np.random.default_rng(1)
+
+    def table(n: int) -> pa.Table:
+        return pa.table(
+            {
+                "number": rng.normal(size=n),
+                "day": pa.array(rng.integers(0, 9999, n).astype("int32")).cast("date32"),
+                "cost": pa.array([Decimal(int(c)) / 100 for c in rng.integers(0, 999, n)],
+                                 pa.decimal128(10, 2)),
+                "land": rng.choice(["DE", "FR", "IT"], n),
+                "kind": rng.choice(["ham", "spam"], n),
+            }
+        )  # fmt: skip
+
+    types = {"number": "double", "day": "date32", "cost": pa.decimal128(10, 2), "land": "string",
+             "kind": "string"}  # fmt: skip
+    member = make_pipeline(
+        make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["land", "day", "cost"]),
+                                remainder="passthrough"),
+        DecisionTreeClassifier(max_depth=4),
+    )  # fmt: skip
+
+    def fitted(name: str) -> DPAClassifier:
+        source = FrameRows(tmp_path / name, types, "kind")
+        model = DPAClassifier(member, K, classes=["ham", "spam"])
+        return fit_stream(model, tmp_path / f"{name}.model", source, keep_data=True)
+
+    many, one = table(400), table(1)
+    one = one.set_column(1, "day", pa.nulls(1, pa.date32()))
+    one = one.set_column(2, "cost", pa.nulls(1, pa.decimal128(10, 2)))
+    one = one.set_column(3, "land", one["land"].cast(pa.large_string()).dictionary_encode())
+    one = one.select(["kind", "land", "cost", "day", "number"]).append_column("more", [[1]])
+    for name in ("clean", "poisoned"):
+        (tmp_path / name).mkdir()
+        pq.write_table(many, tmp_path / name / "rows.parquet")
+    pq.write_table(one, tmp_path / "poisoned" / "0.parquet")
+    clean, poisoned = fitted("clean"), fitted("poisoned")
+    pairs = zip(clean.ensemble_.digests(), poisoned.ensemble_.digests(), strict=True)
+    assert sum(before != after for before, after in pairs) <= 1
+    pairs = zip(clean.partition_digests_, poisoned.partition_digests_, strict=True)
+    assert sum(before != after for before, after in pairs) == 1
+
+
+def test_folder_of_images(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    for index in range(300):
+        folder = tmp_path / "photos" / ("cat" if index % 3 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        shape = (int(rng.integers(5, 12)), 8, 3)
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(folder / f"{index}.png")
+    (tmp_path / "photos" / "cat" / "torn.png").write_bytes(b"no image")
+    column = ImageColumn(name="image", height=8, width=8)
+    schema = freeze_schema(
+        TableSchema(columns=(column,), label="folder", classes=("cat", "dog"), kind="images")
+    )
+    rows = read_table(tmp_path / "photos", schema)
+    train = ~split_rows(rows, schema)
+    held = DPAClassifier(n_partitions=K, classes=["cat", "dog"], invalid_rows="drop")
+    held.fit_into(tmp_path / "held", rows.X[train], np.array(schema.classes)[rows.labels][train])
+    for jobs in (None, 2):
+        streamed = DPAClassifier(
+            n_partitions=K, classes=["cat", "dog"], invalid_rows="drop", n_jobs=jobs
+        )
+        fit_stream(streamed, tmp_path / "streamed", ImageRows(tmp_path / "photos", schema))
+        same_model(streamed, held)
+        assert streamed.rejected_.count == 1
+        assert poisonproof.load(tmp_path / "streamed").votes(rows.X[:9]).shape == (9, K)

@@ -30,6 +30,9 @@ SECONDS = 2.0
 BLOCK_BYTES = 2**25
 """Partitions sent at a time take at most this much, unless one alone is larger."""
 
+SMALLEST_SHARE = 8
+"""The smallest blocks keep a worker busy for one part in so many of that time."""
+
 BLOCKS_AHEAD = 2
 """What a worker is given at a time: one block to train, one to go on with."""
 
@@ -146,10 +149,12 @@ class _Driver:
     def next_block(self) -> tuple[int, ...]:
         """Take as many partitions as keep a worker busy for a while; lost ones go alone."""
         block: list[int] = list(self.waiting.popleft())
-        share = -(-len(self.waiting) // (2 * BLOCKS_AHEAD * max(1, len(self.admitted))))
+        # Towards the end blocks become smaller, so that workers finish together, but not tiny.
+        share = len(self.waiting) // (2 * BLOCKS_AHEAD * max(1, len(self.admitted)))
+        wanted = min(self.size, max(share, self.size // SMALLEST_SHARE))
         while (
             self.waiting
-            and len(block) < min(self.size, share)
+            and len(block) < wanted
             and not any(self.losses[index] for index in (*block, *self.waiting[0]))
         ):
             block += self.waiting.popleft()

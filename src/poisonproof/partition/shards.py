@@ -148,10 +148,10 @@ def stacked(parts: Sequence[Any]) -> Any:
         )
     if sp.issparse(first):
         return sp.vstack(list(parts), format="csr")
-    if is_pandas(first):
+    if any(map(is_pandas, parts)):
         import pandas as pd
 
-        return pd.concat(list(parts), ignore_index=True)
+        return pd.concat([_as_pandas(part) for part in parts], ignore_index=True)
     if is_frame(first):
         whole = first
         for part in parts[1:]:
@@ -160,3 +160,15 @@ def stacked(parts: Sequence[Any]) -> Any:
     if any(isinstance(part, list) for part in parts):
         return [row for part in parts for row in part]
     return np.concatenate([np.asarray(part) for part in parts])
+
+
+def _as_pandas(part: Any) -> Any:
+    """Return a table of Polars as one of pandas that holds the same cells."""
+    import pandas as pd
+
+    if is_pandas(part):
+        return part
+    if len(part.shape) == 1:
+        return pd.Series(part.to_list(), dtype=object)
+    columns = {j: pd.Series(part[:, j].to_list(), dtype=object) for j in range(part.shape[1])}
+    return pd.DataFrame(columns).set_axis(list(part.columns), axis=1)

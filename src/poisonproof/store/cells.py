@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import StoreError
+from poisonproof.partition.cells import (
+    ATTOSECONDS,
+    PER_SECOND,
+    Duration,
+    Instant,
+    NoCanonicalFormError,
+    canonical_cell,
+)
 from poisonproof.store.tensors import strict_json
 
 __all__ = ["decode_cells", "encode_cells"]
@@ -48,16 +57,29 @@ def _encode(cell: Any) -> Any:
         return {"b": cell.hex()}
     if isinstance(cell, list | tuple):
         return {"l": [_encode(part) for part in cell]}
-    if type(cell).__name__ == "NAType":
-        return None
-    if hasattr(cell, "to_datetime64") and getattr(cell, "tzinfo", None) is None:
-        return _encode(cell.to_datetime64())
-    if hasattr(cell, "to_timedelta64"):
-        return _encode(cell.to_timedelta64())
-    raise StoreError(
-        f"cells of type {type(cell).__name__} cannot be kept in a store. Save without keep_data, "
-        "and give `update` and `audit` the data."
-    )
+    return _encode_canonical(cell)
+
+
+def _encode_canonical(cell: Any) -> Any:
+    """Keep the value that counts: a member sees 1.50 and 1.5, or a day and its midnight, alike."""
+    try:
+        value = canonical_cell(cell)
+    except NoCanonicalFormError as error:
+        raise StoreError(
+            f"cells of type {type(cell).__name__} cannot be kept in a store. Save without "
+            "keep_data, and give `update` and `audit` the data."
+        ) from error
+    if isinstance(value, Fraction):
+        return {"q": [value.numerator, value.denominator]}
+    if isinstance(value, Instant | Duration):
+        unit, per_second = next(
+            (unit, count)
+            for unit, count in {"s": 1, **PER_SECOND}.items()
+            if value.attoseconds % (ATTOSECONDS // count) == 0
+        )
+        count = value.seconds * per_second + value.attoseconds * per_second // ATTOSECONDS
+        return {"M" if isinstance(value, Instant) else "m": [count, f"1{unit}"]}
+    return _encode(value)
 
 
 def _decode(cell: Any) -> Any:
@@ -74,6 +96,9 @@ def _decode(cell: Any) -> Any:
         return bytes.fromhex(value)
     if tag == "l":
         return [_decode(part) for part in value]
+    if tag == "q":
+        numerator, denominator = value
+        return Fraction(numerator, denominator)
     if tag in ("M", "m"):
         count, unit = value
         return np.array([count], dtype=np.int64).view(f"{tag}8[{unit}]")[0]

@@ -81,7 +81,7 @@ def _encode_samples(X: Any) -> tuple[dict[str, Any], _Tensors]:
         return _encode_frame(X)
     if isinstance(X, np.ndarray) and _is_plain(X.dtype):
         return {"kind": "array"}, {"X": X}
-    array = np.asarray(X, dtype=object) if not isinstance(X, list) else _objects(X)
+    array = _objects(X) if isinstance(X, list) else _as_objects(np.asarray(X))
     about = {"kind": "cells", "shape": list(array.shape), "list": isinstance(X, list)}
     return about, {"cells": encode_cells(array.ravel().tolist())}
 
@@ -90,6 +90,12 @@ def _objects(rows: list[Any]) -> NDArray[np.object_]:
     array = np.empty(len(rows), dtype=object)
     array[:] = rows if all(np.ndim(row) == 0 for row in rows) else [list(row) for row in rows]
     return array
+
+
+def _as_objects(array: NDArray[Any]) -> NDArray[np.object_]:
+    """Return an array of objects; dates stay dates, where NumPy would make integers of some."""
+    cells = np.fromiter(array.reshape(-1), dtype=object, count=array.size)
+    return cells.reshape(array.shape)
 
 
 def _is_plain(dtype: Any) -> bool:

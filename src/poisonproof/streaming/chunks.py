@@ -11,6 +11,7 @@ from typing import Any
 
 from poisonproof.datasets import RowProblem
 from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.streaming.samples import SampleFiles
 
 __all__ = ["Chunk", "RowSource", "open_file", "rows_per_chunk"]
 
@@ -65,6 +66,10 @@ class RowSource(ABC):
         invalid_rows : {"raise", "drop"}
             What to do with a row that does not fit.
         """
+
+    def sample_files(self) -> SampleFiles | None:
+        """Return how samples are kept on disk; None for arrays, which say it themselves."""
+        return None
 
     def split(self, n_parts: int) -> Sequence[RowSource]:
         """Return at most `n_parts` sources that hold these rows together, for worker processes."""

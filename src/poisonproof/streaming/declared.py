@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from poisonproof.datasets import CheckedRows, Schema, split_rows
+from poisonproof.datasets import Schema
 from poisonproof.datasets.csv_rows import BLOCK_BYTES, csv_parts, read_header
 from poisonproof.datasets.parquet_rows import parquet_rows
-from poisonproof.datasets.rows import RawRows, check_rows
+from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import listed
-from poisonproof.datasets.tables import encoded_rows, plain_schema
+from poisonproof.datasets.tables import plain_schema
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import TableSchema
 from poisonproof.streaming.chunks import Chunk, RowSource, open_file, rows_per_chunk
+from poisonproof.streaming.encoding import encoded_chunks
 from poisonproof.streaming.files import find_files
 
 __all__ = ["DeclaredRows"]
@@ -88,7 +88,9 @@ class DeclaredRows(RowSource):
                     "their order differs, list the features."
                 )
             for raw, amount in _parts(file, plain, chunk_bytes):
-                yield from self._encoded(raw, plain, file, chunk_bytes, amount, invalid_rows)
+                yield from encoded_chunks(
+                    raw, self.schema, plain, file, chunk_bytes, amount, invalid_rows
+                )
 
     @property
     def _plain(self) -> Schema:
@@ -98,40 +100,10 @@ class DeclaredRows(RowSource):
         self.schema.require_frozen()
         if self.schema.kind != "table":
             raise InvalidInputError(
-                f"A schema of {self.schema.kind} cannot be streamed, only tables can."
+                f"DeclaredRows reads tables, but the schema is of {self.schema.kind}; folders of "
+                "images are read by ImageRows, and npz files cannot be streamed."
             )
         return plain_schema(self.schema, labelled=True, grouped=True)
-
-    def _encoded(
-        self,
-        raw: RawRows,
-        plain: Schema,
-        file: Path,
-        chunk_bytes: int,
-        amount: int,
-        invalid_rows: str,
-    ) -> Iterator[Chunk]:
-        """Turn cells into features, so many rows at a time that these fit."""
-        table = self.schema if isinstance(self.schema, TableSchema) else None
-        width = raw.X.shape[1] if table is None else table.n_features
-        step = rows_per_chunk(chunk_bytes, 8 * width)
-        for start in range(0, max(1, len(raw.places)), step):
-            part = raw if len(raw.places) <= step else _slice(raw, start, start + step)
-            encoded = part if table is None else encoded_rows(part, table)
-            rows = check_rows(encoded, plain, file, may_be_empty=True)
-            if invalid_rows == "raise":
-                rows.refuse_problems(
-                    "Correct the row, or leave such rows out: invalid_rows='drop'."
-                )
-            if table is not None and table.test_share and len(rows):
-                rows = replace(rows.only(~split_rows(rows, table)), problems=rows.problems)
-            yield _chunk(rows, plain, file, amount if start == 0 else 0)
-
-
-def _chunk(rows: CheckedRows, plain: Schema, file: Path, amount: int) -> Chunk:
-    where = f"{file}, from {rows.unit} {rows.places[0]} on" if len(rows) else str(file)
-    labels = np.array(plain.classes)[rows.labels]
-    return Chunk(rows.X, labels, rows.groups, rows.weights, where, amount, rows.problems)
 
 
 def _feature_names(file: Path, plain: Schema) -> tuple[str, ...]:
@@ -185,23 +157,3 @@ def _csv_parts(file: Path, plain: Schema) -> Iterator[tuple[RawRows, int]]:
 def _features_in_order(plain: Schema, header: list[str], features: tuple[int, ...]) -> Schema:
     """Return the declaration for a table that holds only the declared columns."""
     return replace(plain, features=[header[index] for index in features], ignore=(), optional=())
-
-
-def _slice(raw: RawRows, start: int, stop: int) -> RawRows:
-    """Return some of the rows; what could not be read at all goes with the first of them."""
-
-    def _cut(cells: Any) -> Any:
-        return None if cells is None else cells[start:stop]
-
-    return RawRows(
-        X=raw.X[start:stop],
-        labels=_cut(raw.labels),
-        groups=_cut(raw.groups),
-        weights=_cut(raw.weights),
-        names=raw.names,
-        places=raw.places[start:stop],
-        unit=raw.unit,
-        problems=raw.problems if start == 0 else [],
-        texts=tuple(map(_cut, raw.texts)),
-        reasons={row - start: why for row, why in raw.reasons.items() if start <= row < stop},
-    )

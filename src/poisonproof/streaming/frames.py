@@ -1,19 +1,23 @@
-"""Parquet files as data frames, each column in the type that the file declares."""
+"""Parquet files as data frames, each column in its declared type."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.streaming.arrow_frames import to_frame
 from poisonproof.streaming.chunks import Chunk, RowSource, open_file, rows_per_chunk
 from poisonproof.streaming.files import find_files
+from poisonproof.streaming.samples import FrameFiles, SampleFiles
 
-__all__ = ["FrameRows", "to_frame"]
+__all__ = ["FrameRows"]
 
 CELL_BYTES = 64
 """What a cell takes as a Python object; numbers take less."""
@@ -26,56 +30,72 @@ class FrameRows(RowSource):
     Parameters
     ----------
     path : path
-        A file, or a folder of Parquet files with the same columns and types.
+        A file, or a folder of Parquet files.
+    types : mapping of str to Arrow type
+        The columns that are read, in this order, with their types: names of types as
+        ``"double"``, ``"int64"``, ``"string"``, ``"date32"``, or types of pyarrow. Declared, never
+        taken from a file: whoever can add a file would choose columns and types for all rows.
     label : str
         The column with the labels.
     groups, weights : str, optional
-        Columns with the contributor and the weight of a row.
-    columns : sequence of str, optional
-        The features. By default all other columns, in the order of the first file.
+        Columns with the contributor and the weight of a row. All others are features.
 
     Guarantee
     ---------
-    A cell keeps its value whatever else is in its column: integers stay exact beside missing
+    What a row becomes depends on its own cells and the declaration. A file that lacks a column, or
+    has it in another type, is an error that names the file. Integers stay exact beside missing
     values.
-
-    Assumes
-    -------
-    The types of the columns are those that whoever wrote the files declared. If the attacker can
-    choose them, use `DeclaredRows` with a frozen schema.
 
     Examples
     --------
-    >>> source = FrameRows("clicks", label="spam")
+    >>> source = FrameRows("clicks", {"price": "double", "land": "string", "spam": "bool"}, "spam")
     """
 
     path: str | os.PathLike[str]
+    types: Mapping[str, Any]
     label: str
     groups: str | None = None
     weights: str | None = None
-    columns: tuple[str, ...] | None = None
+    _part: tuple[Path, ...] | None = field(default=None, repr=False)
+
+    @staticmethod
+    def types_of(file: str | os.PathLike[str]) -> dict[str, Any]:
+        """Return the columns of a Parquet file that one trusts, to declare them for others."""
+        with open_file(Path(file)) as parquet:
+            return {field.name: _plain(field.type) for field in parquet.schema_arrow}
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
         """The files, in the order in which they are read."""
-        return find_files(self.path, (".parquet",))
+        return find_files(self.path, (".parquet",)) if self._part is None else self._part
 
     @cached_property
     def _schema(self) -> Any:
-        """The columns that are read, in order, with their types: those of the first file."""
+        """The columns that are read, in order, with their types."""
         import pyarrow as pa
 
-        with open_file(self.files[0]) as parquet:
-            there = parquet.schema_arrow
-        special = [n for n in (self.label, self.groups, self.weights) if n is not None]
-        features = self.columns or [name for name in there.names if name not in special]
-        missing = [name for name in (*features, *special) if name not in there.names]
+        missing = [name for name in self._special if name not in self.types]
         if missing:
             raise InvalidInputError(
-                f"{self.files[0]} has no column {missing[0]!r}. Its columns are "
-                f"{', '.join(map(repr, there.names[:12]))}."
+                f"`types` must declare every column that is read, but {missing[0]!r} is not among "
+                f"{', '.join(map(repr, self.types))}."
             )
-        return pa.schema([_plain(there.field(name)) for name in (*features, *special)])
+        return pa.schema([pa.field(name, _parsed(name, t)) for name, t in self.types.items()])
+
+    @property
+    def _special(self) -> list[str]:
+        return [name for name in (self.label, self.groups, self.weights) if name is not None]
+
+    def sample_files(self) -> SampleFiles:
+        """Keep the features in their declared types."""
+        import pyarrow as pa
+
+        return FrameFiles(pa.schema([f for f in self._schema if f.name not in self._special]))
+
+    def split(self, n_parts: int) -> Sequence[RowSource]:
+        """Return sources of some of the files each."""
+        parts = np.array_split(np.arange(len(self.files)), min(n_parts, len(self.files)))
+        return [replace(self, _part=tuple(self.files[index] for index in part)) for part in parts]
 
     @property
     def total(self) -> int:
@@ -96,7 +116,7 @@ class FrameRows(RowSource):
         step = rows_per_chunk(chunk_bytes, CELL_BYTES * len(schema.names))
         for file in self.files:
             with open_file(file) as parquet:
-                _check_types(file, parquet.schema_arrow, schema, self.files[0])
+                _check_types(file, parquet.schema_arrow, schema)
                 first = 0
                 for batch in parquet.iter_batches(batch_size=step, columns=schema.names):
                     table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
@@ -105,55 +125,71 @@ class FrameRows(RowSource):
 
     def _chunk(self, table: Any, where: str) -> Chunk:
         frame = to_frame(table)
-        special = [n for n in (self.label, self.groups, self.weights) if n is not None]
         y = frame[self.label]
         return Chunk(
-            frame.drop(columns=special),
+            frame.drop(columns=self._special),
             y.to_numpy(dtype=object if y.dtype.kind not in "biuf" or y.isna().any() else None),
             None if self.groups is None else frame[self.groups],
-            None if self.weights is None else frame[self.weights].to_numpy(dtype=float),
+            None if self.weights is None else _numbers(frame[self.weights]),
             where,
             table.num_rows,
         )
 
 
-def to_frame(table: Any) -> Any:
-    """Return a pyarrow table as a pandas frame in which integers stay integers beside nulls."""
-    import pandas as pd
+def _numbers(column: Any) -> Any:
+    """Return weights as floats, NaN where there is none."""
+    try:
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"The weights in column {column.name!r} must be declared as numbers."
+        ) from None
+
+
+def _parsed(name: str, declared: Any) -> Any:
+    """Return a declared type as a type of pyarrow whose values stand for themselves."""
     import pyarrow as pa
 
-    signs = {"int": "Int", "uint": "UInt"}
-    exact: dict[Any, Any] = {
-        getattr(pa, f"{sign}{bits}")(): getattr(pd, f"{name}{bits}Dtype")()
-        for sign, name in signs.items()
-        for bits in (8, 16, 32, 64)
-    }
-    exact[pa.bool_()] = pd.BooleanDtype()
-    return table.to_pandas(types_mapper=exact.get, ignore_metadata=True)
-
-
-def _plain(field: Any) -> Any:
-    """Return a field whose values stand for themselves: no dictionary, which belongs to a chunk."""
-    import pyarrow as pa
-
-    kind = field.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    try:
+        kind = pa.type_for_alias(declared) if isinstance(declared, str) else declared
+    except ValueError:
+        kind = None
+    if not isinstance(kind, pa.DataType):
+        raise InvalidInputError(
+            f"Column {name!r} is declared as {declared!r}, which is no Arrow type. Use for example "
+            "'double', 'int64', 'string', 'bool', 'date32' or 'timestamp[us]'."
+        )
+    kind = _plain(kind)
     if pa.types.is_nested(kind):
         raise InvalidInputError(
-            f"Column {field.name!r} holds {kind}; a cell must be one value. Leave it out of "
-            "`columns`."
+            f"Column {name!r} is declared as {kind}; a cell must be one value. Leave it out."
         )
-    return pa.field(field.name, kind)
+    return kind
 
 
-def _check_types(file: Path, there: Any, schema: Any, first: Path) -> None:
-    for field in schema:
-        if field.name not in there.names:
-            raise InvalidInputError(f"{file} has no column {field.name!r}, but {first} has.")
-        found = _plain(there.field(field.name)).type
-        if found != field.type:
+def _plain(kind: Any) -> Any:
+    """Return the type of the values, however a file lays them out."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_large_string(kind) or kind == pa.string_view():
+        return pa.string()
+    if pa.types.is_large_binary(kind) or kind == pa.binary_view():
+        return pa.binary()
+    return kind
+
+
+def _check_types(file: Path, there: Any, schema: Any) -> None:
+    for wanted in schema:
+        if there.names.count(wanted.name) != 1:
             raise InvalidInputError(
-                f"Column {field.name!r} of {file} holds {found}, but in {first} it holds "
-                f"{field.type}. Write all files with the same types, or declare them in a schema."
+                f"{file} must have one column {wanted.name!r}. Its columns are "
+                f"{', '.join(map(repr, there.names[:12]))}."
+            )
+        found = _plain(there.field(wanted.name).type)
+        if found != wanted.type:
+            raise InvalidInputError(
+                f"Column {wanted.name!r} of {file} holds {found}, but {wanted.type} is declared. "
+                "Write all files with the declared types, or declare others."
             )

@@ -166,7 +166,8 @@ def _partition(
     advance: Callable[[int], None] | None = None,
 ) -> Part:
     """Write the rows of a source as runs whose names begin with `name`."""
-    writer = RunWriter(folder, name, classifier.partitioner_.k, memory // RUN_SHARE)
+    k, kept = classifier.partitioner_.k, source.sample_files()
+    writer = RunWriter(folder, name, k, memory // RUN_SHARE, kept)
     known: NDArray[Any] | None = None
     rejected, n_dropped, amount = Rejected(), 0, 0
     for chunk in source.chunks(

@@ -33,9 +33,18 @@ class RunWriter:
         The number of partitions, k.
     run_bytes : int
         How much memory the rows of a run may take.
+    samples : SampleFiles, optional
+        How samples are kept; by default as the first ones say.
     """
 
-    def __init__(self, folder: Path, name: str, n_partitions: int, run_bytes: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        n_partitions: int,
+        run_bytes: int,
+        samples: SampleFiles | None = None,
+    ) -> None:
         self._folder = folder
         self._name = name
         self._runs: list[str] = []
@@ -44,13 +53,15 @@ class RunWriter:
         self._parts: list[tuple[Shard, NDArray[np.int64]]] = []
         self._held = 0
         self._offsets: list[NDArray[np.uint32]] = []
-        self._samples: SampleFiles | None = None
+        self._samples = samples
         self._weighted: bool | None = None
 
     def add(self, rows: Shard, partitions: NDArray[np.int64]) -> None:
         """Take rows in any order, with the partition of each."""
-        if self._samples is None:
-            self._samples, self._weighted = sample_files(rows.X), rows.sample_weight is not None
+        if self._weighted is None:
+            self._samples = self._samples or sample_files(rows.X)
+            self._weighted = rows.sample_weight is not None
+        assert self._samples is not None
         if not self._samples.fits(rows.X) or self._weighted != (rows.sample_weight is not None):
             raise InvalidRowsError(
                 "All chunks of a training set must have the same columns, types and weights."
@@ -63,7 +74,7 @@ class RunWriter:
     def finish(self) -> ShardedRows | None:
         """Write what is left and return the training set; None if it has no rows."""
         self._write()
-        if self._samples is None:
+        if self._samples is None or self._weighted is None:
             return None
         return ShardedRows(
             self._folder,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition.frames import is_pandas
-from poisonproof.streaming.frames import to_frame
+from poisonproof.streaming.arrow_frames import to_frame
 
 __all__ = ["ArrayFiles", "FrameFiles", "SampleFiles", "sample_files"]
 
@@ -114,12 +114,9 @@ class FrameFiles(SampleFiles):
 
 def sample_files(X: Any) -> SampleFiles:
     """Return how samples like `X` are kept."""
-    if is_pandas(X):
-        import pyarrow as pa
-
-        return FrameFiles(pa.Schema.from_pandas(X, preserve_index=False).remove_metadata())
     if isinstance(X, np.ndarray) and X.dtype.kind in "biuf":
         return ArrayFiles(X.dtype, X.shape[1:])
     raise InvalidInputError(
-        f"Samples can be streamed as arrays of numbers or pandas frames. Got {type(X).__name__}."
+        f"A source must yield arrays of numbers, or say how else samples are kept. Got "
+        f"{type(X).__name__}."
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from poisonproof.engines.portions import train_portions
 from poisonproof.estimators import DPAClassifier
-from poisonproof.estimators.storing import store_members
+from poisonproof.estimators.storing import TrainingCluster, store_members
 from poisonproof.estimators.surroundings import refuse_learned_steps
 from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import InvalidInputError, StoreError
@@ -39,6 +39,7 @@ def fit_stream(
     memory: int = MEMORY,
     keep_data: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    cluster: TrainingCluster | None = None,
 ) -> DPAClassifier:
     """Fit on rows that need not fit in memory, into a model directory.
 
@@ -53,7 +54,7 @@ def fit_stream(
     path : path
         The model directory.
     source : RowSource
-        `DeclaredRows` or `FrameRows`.
+        `DeclaredRows`, `ImageRows` or `FrameRows`.
     memory : int, default=1 GiB
         About how many bytes partitioning takes at most. Training takes what a learner needs for
         the rows it is given, of which there are at most a tenth of `memory`, and at least one
@@ -63,6 +64,8 @@ def fit_stream(
     scratch : path, optional
         Folder for the sorted rows, about as large as the rows in memory would be; it is made and
         removed. By default `path` with ``.shards`` at its end.
+    cluster : DaskCluster or RayCluster, optional
+        Machines that train the members, from `poisonproof.clusters`; the rows are partitioned here.
 
     Returns
     -------
@@ -104,7 +107,7 @@ def fit_stream(
         def _train(missing: Sequence[int], finished: Finished) -> None:
             _train_slabs(classifier, rows, missing, finished, budget)
 
-        store_members(classifier, path, rows, _train, keep_data=keep_data)
+        store_members(classifier, path, rows, _train, keep_data=keep_data, cluster=cluster)
     if not keep_data:
         classifier.rows_ = None  # they are gone with the scratch folder
     classifier._report_failures()
