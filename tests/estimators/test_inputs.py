@@ -212,3 +212,40 @@ def test_images_of_three_axes_are_taken_by_learners_that_take_them() -> None:
     cubes = ensemble(Flat()).fit(X.reshape(-1, 8, 8), y)
     flat = ensemble(GaussianNB()).fit(X, y)
     assert np.array_equal(cubes.votes(X_test.reshape(-1, 8, 8)), flat.votes(X_test))
+
+
+def test_a_text_among_numbers_is_named_with_its_row() -> None:
+    damaged = X.astype(object)
+    damaged[7, 3] = "boo"
+    with pytest.raises(InvalidRowsError, match=r"^Row 7 of X holds the text 'boo'"):
+        ensemble(features=FixedScale()).fit(damaged, y)
+
+
+@pytest.mark.parametrize("rule", ["raise", "drop"])
+def test_a_row_of_another_length_is_named(rule: str) -> None:
+    rows = [*X[:50].tolist(), [1.0]]
+    with pytest.raises(InvalidRowsError, match=r"^Row 50 of X has 1 cells, but row 0 has 64"):
+        ensemble(invalid_rows=rule).fit(rows, y[:51])
+
+
+def test_columns_of_the_same_name_are_refused_in_words() -> None:
+    frame = pd.DataFrame(X[:, :3], columns=["a", "b", "a"])
+    with pytest.raises(InvalidInputError, match="more than one column named 'a'"):
+        ensemble().fit(frame, y)
+    fitted = ensemble().fit(pd.DataFrame(X[:, :3], columns=["a", "b", "c"]), y)
+    with pytest.raises(InvalidInputError, match="more than one column named 'a'"):
+        fitted.predict(frame)
+
+
+def test_a_feature_map_is_no_word() -> None:
+    with pytest.raises(InvalidInputError, match=r"features is a transformer.*'passthrough'"):
+        ensemble(features="passthrough").fit(X, y)
+
+
+def test_polars_rows_of_another_type_are_refused_by_column() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(X[:, :2], schema=["a", "b"])
+    fitted = ensemble().fit(frame, y)
+    for kind in (polars.Int64, polars.String):
+        with pytest.raises(InvalidRowsError, match=f"Column 'a' holds {kind}.*Cast it"):
+            fitted.update(add=(frame[:3].cast(kind), y[:3]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
@@ -19,7 +20,7 @@ from poisonproof.exceptions import (
     InvalidRowsError,
     UnknownLabelError,
 )
-from poisonproof.partition.containers import exact_sums, is_sparse
+from poisonproof.partition.containers import as_container, exact_sums, is_sparse
 
 __all__ = ["check_random_state", "check_samples", "encode_labels", "is_frame", "label_set"]
 
@@ -43,8 +44,14 @@ def check_samples(classifier: Any, X: Any, *, reset: bool, any_cells: bool = Fal
     is true, because then each row is looked at by itself. Feature names and counts are recorded
     when `reset` is true and compared otherwise, as scikit-learn does.
     """
+    if isinstance(features := getattr(classifier, "features", None), str):
+        raise InvalidInputError(
+            "features is a transformer of poisonproof.features, or None for none. Got "
+            f"{features!r}."
+        )
     tags = get_tags(classifier)
     if is_frame(X):
+        _refuse_repeated_columns(X)
         validate_data(classifier, X, reset=reset, skip_check_array=True)
         if X.shape[0] == 0 or X.shape[1] == 0:
             raise InvalidRowsError(
@@ -54,12 +61,16 @@ def check_samples(classifier: Any, X: Any, *, reset: bool, any_cells: bool = Fal
         return X
     if tags.input_tags.string and not sparse.issparse(X):
         return _check_text(X)
+    if isinstance(X, np.ma.MaskedArray):
+        as_container(X)  # says what to do; scikit-learn would read through the mask
     if isinstance(X, (list, tuple)):
         X = _array_of_rows(X)
     elif is_sparse(X) and X.format != "csr":
         X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
     objects = isinstance(X, np.ndarray) and X.dtype.kind == "O"
     numeric = not tags.input_tags.categorical and not (objects and any_cells)
+    if objects and numeric:
+        _refuse_text(X)
     checked = validate_data(
         classifier,
         X,
@@ -82,6 +93,7 @@ def _array_of_rows(X: Any) -> Any:
     try:
         values = np.asarray(X)
     except ValueError:  # rows of different lengths, or images: for scikit-learn's check to say
+        _refuse_ragged_rows(X)
         return X
     exact = values.dtype.kind in "biu" or (
         values.dtype.kind == "f" and not (np.abs(values) >= 2.0**53).any()
@@ -89,10 +101,46 @@ def _array_of_rows(X: Any) -> Any:
     return values if exact else np.array(X, dtype=object)
 
 
+def _refuse_text(X: NDArray[Any]) -> None:
+    """Name the first row with a cell that is no number, for members that take numbers alone."""
+    for row, cells in enumerate(X.reshape(len(X), -1) if X.size else ()):
+        for cell in cells:
+            if isinstance(cell, str):
+                raise InvalidRowsError(
+                    f"Row {row} of X holds the text {cell[:40]!r} where numbers are taken. Correct "
+                    "the row, or encode texts and categories row by row, as a schema does."
+                )
+
+
+def _refuse_ragged_rows(X: Any) -> None:
+    """Name the first row that has another number of cells than the first one."""
+    lengths = [len(row) if isinstance(row, (list, tuple)) else None for row in X]
+    if None in lengths or len(set(lengths)) == 1:
+        return
+    row = next(i for i, length in enumerate(lengths) if length != lengths[0])
+    raise InvalidRowsError(
+        f"Row {row} of X has {lengths[row]} cells, but row 0 has {lengths[0]}. Give every row "
+        "the same number of cells."
+    )
+
+
+def _refuse_repeated_columns(X: Any) -> None:
+    counts = Counter(str(name) for name in X.columns)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise InvalidInputError(
+            f"X has more than one column named {', '.join(map(repr, twice[:5]))}. Rename or drop "
+            "them: features are told apart by their names."
+        )
+
+
 def label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
     """Return the sorted label set: the declared one, or what `y` holds if none is declared."""
     if classes is None:
         return np.unique(y)
+    if len({isinstance(label, (str, bytes)) for label in classes}) == 2:
+        raise InvalidInputError(
+            f"classes mixes text and other labels: {classes!r}. Give all labels one type."
+        )
     declared = np.unique(np.asarray(classes))
     if declared.ndim != 1 or declared.size == 0:
         raise InvalidInputError(f"classes must list at least one label, got {classes!r}.")
@@ -107,8 +155,9 @@ def check_labels(y: Any, *, declared: bool) -> NDArray[Any]:
     """
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None.")
-    if declared and isinstance(y, (list, tuple)):
-        # NumPy would give all labels one type: bytes, text or a fraction would change every row's.
+    if declared and not (isinstance(y, np.ndarray) or isinstance(_dtype(y), np.dtype)):
+        # NumPy would give all labels of a list, or of a series of another library's type, one type:
+        # bytes, text, a fraction or a missing one would change every row's.
         y = np.fromiter(y, dtype=object, count=len(y))
     elif isinstance(y, (list, tuple)) and len({isinstance(label, str) for label in y}) == 2:
         y = np.fromiter(y, dtype=object, count=len(y))
@@ -131,12 +180,22 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
         y = y.astype(object)  # a comparison of two types of numbers would round
     if y.dtype.kind == "O":
         index = {label: code for code, label in enumerate(classes.tolist())}
-        codes = (index.get(label, -1) if isinstance(label, Hashable) else -1 for label in y)
-        return np.fromiter(codes, dtype=np.int64, count=len(y))
+        return np.fromiter((_code(index, label) for label in y), dtype=np.int64, count=len(y))
     if (y.dtype.kind in "US") != (classes.dtype.kind in "US"):
         return np.full(len(y), -1, dtype=np.int64)
     position = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     return np.where(classes[position] == y, position, -1).astype(np.int64)
+
+
+def _code(index: Mapping[Any, int], label: Any) -> int:
+    try:
+        return index.get(label, -1)
+    except TypeError:  # a list, a tuple of lists, a signalling NaN: no label of a class
+        return -1
+
+
+def _dtype(y: Any) -> Any:
+    return getattr(y, "dtype", None)
 
 
 def unknown_label_error(

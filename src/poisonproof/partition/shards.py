@@ -155,11 +155,23 @@ def stacked(parts: Sequence[Any]) -> Any:
     if is_frame(first):
         whole = first
         for part in parts[1:]:
+            _refuse_other_types(first, part)
             whole = whole.vstack(part)
         return whole
     if any(isinstance(part, list) for part in parts):
         return [row for part in parts for row in part]
     return np.concatenate([np.asarray(part) for part in parts])
+
+
+def _refuse_other_types(first: Any, other: Any) -> None:
+    """Name the first column of a Polars table that other rows hold as another type."""
+    for name in getattr(first, "columns", ()):
+        held, given = first[name].dtype, other[name].dtype
+        if held != given:
+            raise InvalidRowsError(
+                f"Column {name!r} holds {given} here and {held} in the rows before. Cast it: "
+                f"frame.cast({{{name!r}: pl.{held}}})."
+            )
 
 
 def _as_pandas(part: Any) -> Any:
