@@ -18,6 +18,8 @@ from poisonproof import (
     NeighborVoteClassifier,
     load,
 )
+from poisonproof.estimators.auditing import audit_model
+from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.features import FixedScale
 from poisonproof.learners.closed_form import KernelRidgeClassifier
@@ -175,3 +177,30 @@ def test_shared_buckets_are_updated_after_loading_with_their_rows(tmp_path):
     assert members_of(back) == members_of(CLASSIFIERS["buckets"].fit(X[1:200], Y[1:200]))
     back.save(tmp_path / "again")
     assert members_of(load(tmp_path / "again")) == members_of(back)
+
+
+def test_an_audit_knows_members_that_share_buckets(tmp_path):
+    CLASSIFIERS["buckets"].fit(X[:200], Y[:200]).save(tmp_path / "model")
+    whole = audit_model(tmp_path / "model", (X[:200], Y[:200]), sample="all")
+    assert whole.passed
+    assert not any(finding.passed is False for finding in whole.findings)
+    assert whole.retrained == tuple(range(15))
+    other = audit_model(tmp_path / "model", (X[:199], Y[:199]), sample=1)
+    assert not other.passed
+
+
+def test_an_audit_of_votes_of_rows_reads_everything_and_claims_no_more(tmp_path):
+    fitted("neighbors").save(tmp_path / "model")
+    report = audit_model(tmp_path / "model", (X[TRAIN], Y[TRAIN]))
+    assert {finding.check: finding.passed for finding in report.findings}["Training rows"] is None
+    assert report.passed
+    (block,) = (p for p in (tmp_path / "model/objects").iterdir() if p.stat().st_size > 20_000)
+    block.write_bytes(block.read_bytes()[:-1] + b"x")
+    assert not audit_model(tmp_path / "model").passed
+
+
+@pytest.mark.parametrize("name", ["neighbors", "buckets"])
+def test_models_without_partitions_are_not_updated_in_their_place(name, tmp_path):
+    fitted(name).save(tmp_path / "model")
+    with pytest.raises(StoreError, match="Load it, update it"):
+        update_model(tmp_path / "model", remove=(X[:1], Y[:1]))

@@ -19,6 +19,7 @@ from poisonproof.datasets import (
     read_table,
     split_rows,
 )
+from poisonproof.estimators.loading import set_schedule
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import TableSchema, parse_schema
 
@@ -126,8 +127,7 @@ def open_model(path: Path, *, jobs: int | None, verbose: int) -> TrainedModel:
     """Load a model directory."""
     if not path.exists():
         raise InvalidInputError(f"There is no model {path}. Make one with: poisonproof train")
-    classifier = poisonproof.load(path)
-    classifier.set_params(n_jobs=jobs, verbose=verbose)
+    classifier = set_schedule(poisonproof.load(path), jobs, verbose)
     known = getattr(classifier, "provenance_", None) or {}
     table = parse_schema(known["schema"]) if known.get("schema") else None
     names = getattr(classifier, "feature_names_in_", None)

@@ -82,7 +82,8 @@ def _trained_on(model: TrainedModel, rows: CheckedRows) -> CheckedRows:
 
 
 def _training_rows(model: TrainedModel, rows: CheckedRows) -> tuple[Any, ...]:
-    by_group = model.classifier.partitioner_.name == "group"
+    partitioner = getattr(model.classifier, "partitioner_", None)
+    by_group = partitioner is not None and partitioner.name == "group"
     if by_group and rows.groups is None:
         raise InvalidInputError(
             "The model is partitioned by contributor: name it, --groups COLUMN."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from poisonproof.cli._options import (
 )
 from poisonproof.cli._output import check_out, write_columns
 from poisonproof.cli._text import console, counted, say, shown, spoken_warnings, verbosity
+from poisonproof.exceptions import InvalidInputError
 
 __all__ = ["predict"]
 
@@ -59,10 +61,18 @@ def predict(
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
     trained = open_model(model, jobs=jobs, verbose=verbosity())
     rows = trained.read(AskedRows(data, label, parse_list(ignore, "--ignore"), x_key))
-    with spoken_warnings():
-        votes = trained.classifier.votes(rows.X)
     classes = np.array(trained.classes)
-    result = poisonproof.certify_votes(votes, len(classes))
+    if votes_out is not None and not hasattr(trained.classifier, "votes"):
+        raise InvalidInputError(
+            f"{model} is a {type(trained.classifier).__name__}: single rows vote in it, and there "
+            "are no members whose votes --votes-out could write."
+        )
+    with spoken_warnings():
+        if hasattr(trained.classifier, "votes"):
+            votes = trained.classifier.votes(rows.X)
+            result = poisonproof.certify_votes(votes, len(classes))
+        else:
+            result = replace(trained.classifier.certify(rows.X), classes=None)
     labels = classes[result.labels]
     given = result.counts[np.arange(len(rows)), result.labels]
     if out is not None:
@@ -74,7 +84,8 @@ def predict(
     for name in trained.classes:
         table.add_row(Text(shown(name)), f"{int((labels == name).sum()):,}")
     console().print(table)
-    members = counted(votes.shape[1], "member")
+    voters = "member" if hasattr(trained.classifier, "votes") else "training row"
+    members = counted(result.n_members, voters)
     say(f"{counted(len(rows), 'row')} of {data} labelled by a vote of {members}.")
     for path in (out, votes_out):
         if path is not None:

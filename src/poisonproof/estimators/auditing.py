@@ -11,8 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from poisonproof.estimators.loading import rebuild
+from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
+from poisonproof.estimators.loading import rebuild, set_schedule
+from poisonproof.estimators.row_saving import ROWS
 from poisonproof.estimators.rows import Rows
+from poisonproof.estimators.spreading import spread_rows
 from poisonproof.estimators.training_rows import check_training_rows
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.digest import state_digest
@@ -105,8 +108,7 @@ def audit_model(
     """
     try:
         reader = ModelReader.open(path)
-        classifier = rebuild(reader, trusted)
-        classifier.set_params(n_jobs=n_jobs, verbose=verbose)
+        classifier = set_schedule(rebuild(reader, trusted), n_jobs, verbose)
     except StoreError as error:
         return AuditReport(None, (Finding("Manifest", False, str(error)),))
     audit = _Audit(reader, classifier)
@@ -151,7 +153,8 @@ class _Audit:
         try:
             for entry in manifest.entries():
                 self.reader.object(entry)
-            _ = self.classifier.ensemble_.loaded
+            if manifest.family != ROWS:  # those are read as a whole when a model is opened
+                _ = self.classifier.ensemble_.loaded
             for index in range(manifest.k if manifest.keeps_data else 0):
                 self.classifier.rows_.shard(index)
         except StoreError as error:
@@ -195,6 +198,13 @@ class _Audit:
     def training(self, data: Any, sample: Any, seed: int | None) -> Iterator[Finding]:
         """Partition the data, then train some members again."""
         manifest = self.reader.manifest
+        if manifest.family == ROWS:
+            words = (
+                "This model has no members to train again. Fit it on the rows you trust and "
+                "compare the fingerprints of both models."
+            )
+            yield Finding("Training rows", None, words)
+            return
         if data is None and not manifest.keeps_data:
             words = "No training rows were given, and the store keeps none."
             yield Finding("Training rows", None, words)
@@ -218,9 +228,9 @@ class _Audit:
         if data is None:
             words = "They are the store's own: every partition has its digest."
             return classifier.rows_.whole(), Finding("Training rows", True, words)
-        rows = check_training_rows(
-            classifier, *Rows.parse(data, "data"), classes=classifier.classes_
-        )
+        shared = isinstance(classifier, FiniteAggregationClassifier)
+        checked = classifier.prepared_buckets() if shared else classifier
+        rows = check_training_rows(checked, *Rows.parse(data, "data"), classes=classifier.classes_)
         found = partition_data(
             rows.X,
             rows.y,
@@ -228,7 +238,8 @@ class _Audit:
             groups=rows.groups,
             sample_weight=rows.sample_weight,
         )
-        digests = zip(found.partition_digests(), manifest.partition_digests, strict=True)
+        seen = spread_rows(found, classifier.spread_) if shared else found
+        digests = zip(seen.partition_digests(), manifest.partition_digests, strict=True)
         others = [index for index, (here, there) in enumerate(digests) if here != there]
         if not others:
             words = f"All {found.n_rows:,} rows, partitioned again, give the digests listed."

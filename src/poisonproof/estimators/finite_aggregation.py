@@ -216,6 +216,9 @@ class FiniteAggregationClassifier(VotingMembers):
         buckets.classes_ = self.classes_
         return buckets._learner()
 
+    def _fit_features(self, data: PartitionedData) -> Any:
+        return self._bucket_classifier()._fit_features(data)
+
     def _train(self, data: PartitionedData, which: Sequence[int]) -> Ensemble:
         """Train some members on the rows of all buckets."""
         buckets = self._bucket_classifier()
@@ -243,12 +246,17 @@ class FiniteAggregationClassifier(VotingMembers):
         buckets._report_failures()
         self.failures_ = buckets.failures_
 
-    def _fitted_buckets(self, data: Any) -> DPAClassifier:
-        """Return the classifier of the buckets with its training rows, those given as `data`."""
+    def prepared_buckets(self) -> DPAClassifier:
+        """Return the DPA classifier of the buckets, ready to check rows and to train."""
         buckets = self._bucket_classifier()
         for name in _PREPARED:
             if hasattr(self, name):
                 setattr(buckets, name, getattr(self, name))
+        return buckets
+
+    def _fitted_buckets(self, data: Any) -> DPAClassifier:
+        """Return the classifier of the buckets with its training rows, those given as `data`."""
+        buckets = self.prepared_buckets()
         if data is not None:
             given = check_training_rows(buckets, *Rows.parse(data, "data"), classes=self.classes_)
             rows = partition_data(

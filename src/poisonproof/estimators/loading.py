@@ -29,7 +29,7 @@ from poisonproof.store import (
     fingerprint,
 )
 
-__all__ = ["load", "rebuild"]
+__all__ = ["load", "rebuild", "set_schedule"]
 
 _CLASSIFIERS: dict[str, Any] = {
     kind.__name__: kind for kind in (DPAClassifier, SSDPAClassifier, FiniteAggregationClassifier)
@@ -64,6 +64,13 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
     if reader.manifest.pending is not None:
         reader = _finished(path, reader)
     return rebuild(reader, trusted)
+
+
+def set_schedule(classifier: Any, n_jobs: int | None, verbose: int) -> Any:
+    """Say how a classifier works, if it can work in different ways; return it."""
+    known = classifier.get_params(deep=False)
+    asked = {"n_jobs": n_jobs, "verbose": verbose}
+    return classifier.set_params(**{name: v for name, v in asked.items() if name in known})
 
 
 def _finished(path: str | os.PathLike[str], reader: ModelReader) -> ModelReader:

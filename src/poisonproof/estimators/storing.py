@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.changes import plan_update
 from poisonproof.estimators.description import draft_manifest, member_law, templates_of
 from poisonproof.estimators.loading import rebuild
@@ -178,6 +179,12 @@ def update_model(
         pending = writer.stored.manifest.pending or {}
         writer.clear()
         classifier = rebuild(writer.stored, trusted)
+        if not isinstance(classifier, PartitionAggregation):
+            raise StoreError(
+                f"{path} is a {type(classifier).__name__}, which cannot be updated in its place. "
+                "Load it, update it (NeighborVoteClassifier, FiniteAggregationClassifier) or fit "
+                "it again, and save it."
+            )
         classifier.set_params(n_jobs=n_jobs, verbose=verbose)
         if "request" in pending and pending["request"] == asked_digest(classifier, add, remove):
             return Receipt.from_json(pending["receipt"])

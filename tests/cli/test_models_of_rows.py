@@ -1,0 +1,47 @@
+"""The commands on models in which single rows vote."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
+
+X, Y = load_digits(return_X_y=True)
+
+
+@pytest.fixture
+def files(tmp_path):
+    few = slice(0, 300)
+    NeighborVoteClassifier(threshold=0.85, classes=range(10)).fit(X[few], Y[few]).save(
+        tmp_path / "neighbors"
+    )
+    ClusterVoteClassifier(classes=range(10)).fit(X[few], Y[few]).save(tmp_path / "clusters")
+    rows = np.column_stack([X[500:520], Y[500:520]]).astype(int)
+    header = ",".join([*(f"c{i}" for i in range(64)), "label"])
+    np.savetxt(tmp_path / "t.csv", rows, "%d", ",", header=header, comments="")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["neighbors", "clusters"])
+def test_rows_are_labelled_and_certified(files, name, cli):
+    said = cli("predict", files / name, files / "t.csv", "--label", "label")
+    assert said.code == 0, said.err
+    assert "300 training rows" in " ".join(said.out.split())
+    said = cli("certify", files / name, files / "t.csv", "--label", "label")
+    assert said.code == 0, said.err
+    assert cli("audit", files / name).code == 0
+
+
+def test_what_such_models_cannot_do_is_said_in_one_line(files, cli):
+    out = files / "votes.npz"
+    said = cli(
+        "predict", files / "neighbors", files / "t.csv", "--label", "label", "--votes-out", out
+    )
+    assert said.code == 2
+    assert "single rows vote" in " ".join(said.err.split())
+    assert not out.exists()
+    said = cli("update", files / "clusters", "--remove", files / "t.csv", "--label", "label")
+    assert said.code == 2
+    assert "cannot be updated in its place" in " ".join(said.err.split())
