@@ -24,6 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.engines.torch import TorchLearner
 from poisonproof.features import ClusterIndex
+from poisonproof.learners.averaging import SeedAverage
 from poisonproof.learners.closed_form import (
     BernoulliNaiveBayes,
     GaussianNaiveBayes,
@@ -100,6 +101,7 @@ CASES = [
     Case("sgd", DPAClassifier(SGDClassifier(max_iter=5, tol=None), 10), "images"),
     Case("mlp", DPAClassifier(MLPClassifier((16,), max_iter=5), 8)),
     Case("global-streams", DPAClassifier(GlobalStreamClassifier(), 20)),
+    Case("seed-average", DPAClassifier(SeedAverage(n_copies=2), 20), "integers"),
     Case("pixel-sum", DPAClassifier(GaussianNB(), 20, partitioner="pixel_sum"), whole=True),
     Case("closed-nearest-mean", DPAClassifier(NearestMeanClassifier(), 20)),
     Case("closed-ridge", DPAClassifier(RidgeClassifier(), 20), "images"),
