@@ -119,6 +119,14 @@ class TrainingSource:
             "libraries": _libraries(self.table),
         }
 
+    def streamed_provenance(self) -> dict[str, Any] | None:
+        """Return the same before any row is read; contributors are not counted."""
+        if self.table is None:
+            return None
+        counts = {"n_rows": 0, "n_groups": None, "n_left_out": 0}
+        known = {"schema": schema_values(self.table), "libraries": _libraries(self.table)}
+        return {**known, **counts}
+
 
 def _libraries(table: TableSchema) -> dict[str, str]:
     """Return the versions of what turned cells into numbers, beyond the model's fingerprint."""
@@ -132,11 +140,13 @@ def _libraries(table: TableSchema) -> dict[str, str]:
     return {name: metadata.version(name) for name, used in names.items() if used}
 
 
-def open_source(schema: Path | None, options: ColumnOptions, data: Path) -> TrainingSource:
+def open_source(
+    schema: Path | None, options: ColumnOptions, data: Path, *, stream: bool = False
+) -> TrainingSource:
     """Return how to read the data, from a schema file or from options."""
     if schema is not None:
         return _with_schema(schema, options)
-    if data.is_dir():
+    if data.is_dir() and not stream:
         raise InvalidInputError(
             f"{data} is a folder. A folder of images needs a schema: poisonproof schema {data} "
             "--out FILE.json, then --schema FILE.json."

@@ -28,7 +28,7 @@ __all__ = [
 PLAIN_PARAMETERS = ("n_partitions", "invalid_rows", "random_state")
 """Constructor parameters that are JSON values as they are and that decide something."""
 
-COUNTS = ("n_rows", "n_groups")
+COUNTS = ("n_rows", "n_groups", "n_left_out")
 """What a model knows about its data that changes with every update."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

@@ -58,10 +58,15 @@ class DeclaredRows(RowSource):
         """The files, in the order in which they are read."""
         return find_files(self.path) if self._part is None else self._part
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The columns that become features, in order."""
+        return self._names or _feature_names(self.files[0], self._plain)
+
     def split(self, n_parts: int) -> Sequence[RowSource]:
         """Return sources of some of the files each, which all expect the same columns."""
         parts = np.array_split(np.arange(len(self.files)), min(n_parts, len(self.files)))
-        names = _feature_names(self.files[0], self._plain)
+        names = self.feature_names
         return [
             replace(self, _part=tuple(self.files[index] for index in part), _names=names)
             for part in parts
