@@ -1,8 +1,11 @@
-"""CSV line by line: the reference, which says of every bad line what is wrong with it."""
+"""CSV line by line: the reference, which says of every bad line what is wrong with it.
+
+A cell may be of any length: the limit of the `csv` module, which is the process's to change, would
+hold for some lines and not for others.
+"""
 
 from __future__ import annotations
 
-import csv
 import re
 from array import array
 from collections.abc import Callable, Sequence
@@ -16,7 +19,7 @@ import numpy as np
 from poisonproof.datasets.rows import RawRows, RowProblem
 from poisonproof.datasets.schema import Columns
 
-__all__ = ["CsvLayout", "cell_number", "parse_lines", "split_line"]
+__all__ = ["CsvLayout", "cell_number", "is_blank", "parse_lines", "split_line"]
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,22 @@ def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
     """Read whole lines, of which the first has the number `first_line`."""
     reader = _LineReader(layout)
     for number, line in enumerate(block.split(b"\n"), start=first_line):
-        if not line.strip():
+        if is_blank(line, layout.delimiter):
             continue
         try:
             reader.take(number, line)
         except ValueError as error:
             reader.problems.append(RowProblem(number, str(error)))
     return reader.rows()
+
+
+def is_blank(line: bytes, delimiter: str) -> bool:
+    r"""Say whether a line holds nothing, not even empty cells.
+
+    >>> is_blank(b" \t\r\n", ","), is_blank(b"\t\t\n", "\t")
+    (True, False)
+    """
+    return not line.strip() and delimiter.encode() not in line
 
 
 def split_line(line: bytes, delimiter: str) -> list[str]:
@@ -58,22 +70,26 @@ def split_line(line: bytes, delimiter: str) -> list[str]:
         raise ValueError(f"byte {error.start + 1} of the line is not UTF-8") from error
     if '"' not in text:
         return text.split(delimiter)
-    if not _quoting(delimiter).fullmatch(text):
+    line_of_cells, cell = _quoting(delimiter)
+    if not line_of_cells.fullmatch(text):
         # A quote inside a cell that does not begin with one is the end of a cell that began lines
         # above: taken as it stands, half a text would become a row.
         raise ValueError("its quotes do not match within the line; a cell cannot span lines")
-    try:
-        return next(csv.reader([text], delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        raise ValueError(f"it cannot be split into cells ({error})") from error
+    cells = cell.findall(delimiter + text)
+    return [quoted[1:-1].replace('""', '"') if quoted else plain for quoted, plain in cells]
 
 
 @cache
-def _quoting(delimiter: str) -> re.Pattern[str]:
-    """Return the lines in which every quote surrounds a whole cell or is doubled inside one."""
+def _quoting(delimiter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return lines in which every quote surrounds a whole cell or is doubled inside one, and cells.
+
+    A cell is found together with the delimiter in front of it. Nothing is ever matched twice
+    (``*+``), so time and memory grow with the length of the line.
+    """
     mark = re.escape(delimiter)
-    cell = rf'(?:"(?:[^"]|"")*"|[^"{mark}]*)'
-    return re.compile(rf"{cell}(?:{mark}{cell})*")
+    quoted, plain = '"[^"]*+(?:""[^"]*+)*+"', rf'[^"{mark}]*+'
+    line = rf"(?:{quoted}|{plain})(?:{mark}(?:{quoted}|{plain}))*+"
+    return re.compile(line), re.compile(rf"{mark}(?:({quoted})|({plain}))")
 
 
 def cell_number(cell: str) -> float:

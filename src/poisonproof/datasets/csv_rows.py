@@ -1,7 +1,8 @@
 """Rows of a CSV file.
 
 One line is one row. A quoted cell may hold the delimiter and doubled quotes but no line break, so
-that an unclosed quote spoils its own line and cannot swallow the rows behind it.
+that an unclosed quote spoils its own line and cannot swallow the rows behind it. A cell may be of
+any length.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def read_csv_rows(path: Path, schema: Schema) -> RawRows:
     """Read a file with a header line, cells separated by commas (``.tsv``: by tabs).
 
     A feature cell is a number as ``float`` reads it; an empty cell or ``nan`` is a missing value.
-    Labels and groups are taken as they stand, blanks included. Blank lines are skipped.
+    Labels and groups are taken as they stand, blanks included. Blank lines are skipped; a line of
+    tabs in a ``.tsv`` file is a row of empty cells.
     """
     return _joined(list(csv_parts(path, schema)))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from poisonproof.datasets.csv_lines import split_line
+from poisonproof.datasets.csv_lines import is_blank, split_line
 from poisonproof.datasets.csv_rows import read_header
 from poisonproof.datasets.parquet_rows import parquet_texts
 from poisonproof.datasets.reading import check_file
@@ -51,7 +51,7 @@ def first_rows(path: Path) -> FirstRows:
             raise InvalidInputError(f"{path} has more than one column named {repeated[0][:80]!r}.")
         rows, broken = [], 0
         for line in islice(file, max(1, min(MOST_ROWS, MOST_CELLS // len(header)))):
-            if not line.strip():
+            if is_blank(line, delimiter):
                 continue
             try:
                 cells = split_line(line, delimiter)
