@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,11 +141,14 @@ def _parts(
 ) -> Iterator[Part]:
     """Partition here, or parts of the source in worker processes."""
     sources = source.split(PARTS_PER_WORKER * jobs) if jobs > 1 else [source]
+    # Names of this run alone: a worker whose parent was killed finishes what it was writing, and
+    # the next run may use the same folder by then.
+    name = f"run-{secrets.token_hex(8)}"
     if len(sources) == 1:
-        yield _partition(classifier, source, folder, "run", memory, advance)
+        yield _partition(classifier, source, folder, name, memory, advance)
         return
     tasks = (
-        delayed(_partition)(classifier, part, folder, f"run-{index}", memory // jobs)
+        delayed(_partition)(classifier, part, folder, f"{name}-{index}", memory // jobs)
         for index, part in enumerate(sources)
     )
     # Tasks of one go each, handed out as workers become free: no queue of results.
