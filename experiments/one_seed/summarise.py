@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from poisonproof.certificates import certify_votes
 from poisonproof.evaluation import clean_accuracy
@@ -32,6 +33,15 @@ def variance_parts(accuracies: NDArray[np.float64]) -> tuple[float, float]:
     rest_square = float((rest**2).sum() / ((n_seeds - 1) * (n_members - 1)))
     seed_square = n_members * float(of_seeds.var(ddof=1))
     return max(0.0, (seed_square - rest_square) / n_members), rest_square
+
+
+def seed_at_most(accuracies: NDArray[np.float64], level: float = 0.95) -> float:
+    """Return the variance between seeds that these accuracies would rule out with `level`."""
+    n_seeds, n_members = accuracies.shape
+    _, rest = variance_parts(accuracies)
+    seed_square = n_members * float(accuracies.mean(axis=1).var(ddof=1))
+    smallest = stats.f.ppf(1 - level, n_seeds - 1, (n_seeds - 1) * (n_members - 1))
+    return max(0.0, (seed_square / float(smallest) - rest) / n_members)
 
 
 def accuracies_of(result: RowResult, members: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -56,43 +66,54 @@ def same_bits(first: RowResult, second: RowResult) -> bool:
 
 def summarise(row: str, runs: Mapping[int, RowResult], committed: Path) -> dict[str, Any]:
     """Compare the seeds of one row with each other, with the paper and with seeds per member."""
-    recipe, whole = load_recipes()[row], read_result(committed / row)
-    own_seeds = read_result(committed / row.removesuffix("-oneseed"))
+    own = row.removesuffix("-oneseed")
+    whole, own_seeds = read_result(committed / row), read_result(committed / own)
     members = next(iter(runs.values())).members
     for number, result in runs.items():
         if {**result.law, "seed": 0} != whole.law or result.members.tolist() != members.tolist():
             raise SystemExit(f"{row}, seed {number}: more than the seed differs from the row.")
-    again = runs.get(0)
     by_seed = {0: whole, **{s: r for s, r in sorted(runs.items()) if s != 0}}
     table = np.stack([accuracies_of(result, members) for result in by_seed.values()])
-    base, k = table.mean(axis=1), recipe.n_partitions
-    seed, rest = variance_parts(table)
-    ours, one = evaluate(whole), float(np.sqrt(seed + rest / k))
-    # What the members left out would add is the same for all seeds, but for the rest's noise.
-    rows = base + (ours.base - base[0])
+    base, own_base = table.mean(axis=1), float(accuracies_of(own_seeds, members).mean())
     return {
-        "members": members.tolist(),
+        "every": int(members[1] - members[0]),
+        "members": len(members),
         "seeds": list(by_seed),
         "base_percent": base.round(3).tolist(),
         "clean_percent": [round(plurality_of(r, members), 3) for r in by_seed.values()],
-        "with_own_seeds": {
-            "base_percent": round(float(accuracies_of(own_seeds, members).mean()), 3),
-            "clean_percent": round(plurality_of(own_seeds, members), 3),
-        },
-        "standard_deviation": {
-            "between_seeds": round(float(np.sqrt(seed)), 3),
-            "rest_of_one_member": round(float(np.sqrt(rest)), 3),
-            "row_with_one_seed": round(one, 3),
-            "row_with_own_seeds": round(float(np.sqrt((seed + rest) / k)), 3),
-        },
-        "row_base_percent": rows.round(3).tolist(),
-        "paper_base_percent": recipe.paper.base,
-        "deviation": round(ours.base - recipe.paper.base, 3),
-        "deviation_in_standard_deviations": round(
-            (ours.base - recipe.paper.base) / (2**0.5 * one), 3
-        ),
-        "seed_0_again_same_bits": None if again is None else same_bits(again, whole),
+        "own_seeds_base_percent": round(own_base, 3),
+        "own_seeds_clean_percent": round(plurality_of(own_seeds, members), 3),
+        "lost_to_own_seeds": (own_base - base).round(3).tolist(),
+        "seed_0_again_same_bits": same_bits(runs[0], whole) if 0 in runs else None,
+        "standard_deviation": deviations(table, whole.n_partitions),
+        "row": whole_row(row, own, whole, own_seeds),
         "accuracies_percent": table.round(2).tolist(),
+    }
+
+
+def deviations(table: NDArray[np.float64], k: int) -> dict[str, float]:
+    """Return the standard deviations that the accuracies, shape (seeds, members), come to."""
+    seed, rest = variance_parts(table)
+    variances = {
+        "between_seeds": seed,
+        "between_seeds_at_most": seed_at_most(table),
+        "rest_of_one_member": rest,
+        "row_with_one_seed": seed + rest / k,
+        "row_with_own_seeds": (seed + rest) / k,
+    }
+    return {name: round(float(np.sqrt(value)), 3) for name, value in variances.items()}
+
+
+def whole_row(row: str, own: str, whole: RowResult, own_seeds: RowResult) -> dict[str, float]:
+    """Return the base accuracies of the whole rows, and what one seed for all loses there."""
+    recipes = load_recipes()
+    ours, ours_own = evaluate(whole).base, evaluate(own_seeds).base
+    paper, paper_own = recipes[row].paper.base, recipes[own].paper.base
+    return {
+        "base_percent": round(ours, 3),
+        "paper_base_percent": paper,
+        "lost_to_own_seeds": round(ours_own - ours, 3),
+        "paper_lost_to_own_seeds": round(paper_own - paper, 3),
     }
 
 
