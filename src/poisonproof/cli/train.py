@@ -26,6 +26,16 @@ from poisonproof.cli._options import (
 )
 from poisonproof.cli._output import check_model_path
 from poisonproof.cli._source import ColumnOptions, TrainingSource, open_source
+from poisonproof.cli._streamed import (
+    ClusterOption,
+    MemoryOption,
+    OtherWorkersOption,
+    ScratchOption,
+    Streaming,
+    StreamOption,
+    chosen_cluster,
+    train_streamed,
+)
 from poisonproof.cli._text import counted, print_closing, say, shown, spoken_warnings, verbosity
 from poisonproof.datasets import CheckedRows
 from poisonproof.exceptions import InvalidInputError
@@ -35,7 +45,8 @@ __all__ = ["train"]
 POSITION = 20
 EPILOG = (
     "Examples: poisonproof train mails.csv --schema mails.schema.json -k 200 --out model  |  "
-    "poisonproof train mails.csv --label kind --classes ham,spam -k 50 --out model"
+    "poisonproof train mails.csv --label kind --classes ham,spam -k 50 --out model  |  "
+    "poisonproof train clicks/ --schema clicks.schema.json -k 1000 --stream --out model"
 )
 PARTITIONERS = {
     "dpa": ("content", "pixel_sum", "group"),
@@ -124,6 +135,11 @@ def train(
         bool,
         typer.Option("--keep-data", help="Keep the rows in the model, for poisonproof update."),
     ] = False,
+    stream: StreamOption = False,
+    memory: MemoryOption = None,
+    scratch: ScratchOption = None,
+    cluster: ClusterOption = None,
+    other_workers: OtherWorkersOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Train one small model per partition of the rows.
@@ -134,13 +150,16 @@ def train(
     end.
     """
     check_model_path(out)
+    streaming = Streaming(stream, memory, scratch)
+    streaming.check(method)
+    machines = chosen_cluster(cluster, other_workers, jobs, out)
     choose("--method", method, list(PARTITIONERS))
     if invalid_rows is not None:
         choose("--invalid-rows", invalid_rows, ("raise", "drop"))
     options = ColumnOptions(
         label, classes, classes_file, features, ignore, groups, weights, x_key, invalid_rows
     )
-    source = open_source(schema, options, data)
+    source = open_source(schema, options, data, stream=stream)
     asked = Settings(k, model, trusted, expected_rows, wanted_radius, jobs)
     n_members, kind = choose_settings(asked, data, source.classes, source.table)
     member = _member(kind, source, image_shape, epochs=epochs, device=device)
@@ -151,11 +170,16 @@ def train(
     classifier.set_params(
         n_jobs=jobs, random_state=seed, invalid_rows=source.invalid_rows, verbose=verbosity()
     )
+    if stream:
+        chosen: dict[str, Any] = {"kind": kind, "keep_data": keep_data, "cluster": machines}
+        train_streamed(classifier, source, data, out, streaming, **chosen)
+        return
     rows = source.read(
         data, allow_missing=_takes_missing_values(classifier), droppable=method == "dpa"
     )
     held_out = source.held_out(rows)
-    _fit(classifier, rows, source.classes, ~held_out, _into(out), keep_data=keep_data)
+    kept = {"keep_data": keep_data, "cluster": machines}
+    _fit(classifier, rows, source.classes, ~held_out, _into(out), kept)
     if (provenance := source.provenance(rows, ~held_out)) is not None:
         classifier.provenance_ = provenance
     classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is no part of the model
@@ -213,8 +237,7 @@ def _fit(
     names: tuple[str, ...],
     train: NDArray[np.bool_],
     into: Path | None,
-    *,
-    keep_data: bool,
+    kept: dict[str, Any],
 ) -> None:
     by_group = classifier.partitioner == "group"
     samples, labels = rows.X[train], np.array(names)[rows.labels][train]
@@ -226,7 +249,7 @@ def _fit(
         if into is None:
             classifier.fit(samples, labels, **others)
         else:
-            classifier.fit_into(into, samples, labels, **others, keep_data=keep_data)
+            classifier.fit_into(into, samples, labels, **others, **kept)
     if rows.names is not None:
         classifier.feature_names_in_ = np.array(rows.names, dtype=object)
 

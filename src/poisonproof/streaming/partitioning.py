@@ -30,9 +30,9 @@ MEMORY = 2**30
 """Default bound for what partitioning takes, Python and its libraries included."""
 
 LEAST_MEMORY = 2**28
-RUN_SHARE, CHUNK_SHARE = 16, 64
-"""A run takes one part in 16 of the memory, twice while it is sorted; a chunk one part in 64,
-several times while it is read, checked and hashed."""
+RUN_SHARE, CHUNK_SHARE = 32, 512
+"""A run takes one part in 32 of the memory, twice while it is sorted; a chunk one part in 512,
+many times while it is read, checked and hashed. Larger ones are not faster."""
 
 PARTS_PER_WORKER = 8
 """So many tasks per worker process: they end at about the same time, and the bar moves."""
