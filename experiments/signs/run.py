@@ -1,14 +1,15 @@
-"""Closed-form members and neighbour votes on GTSRB, on the processor, against inserted rows.
+"""Closed-form members and neighbour votes on GTSRB and CIFAR-10, on the processor.
 
     python experiments/signs/run.py --data PACK --features FILE --only dpa
     python experiments/signs/run.py --data PACK --features FILE --only neighbors
     python experiments/signs/run.py --data PACK --features FILE --shifted FILE2 --only shifts-150
 
-PACK is what ``experiments/pack_data.py gtsrb`` wrote. Features are computed once and kept in FILE;
-they are a fixed map, so a partition may as well be chosen by the hash of an image's features.
-With ``shifts-k`` members see every image of theirs in five places; an image and its copies fall
-into one partition, so an inserted image still reaches one member. Nothing was chosen on GTSRB: README.md
-says where every number comes from. All k and all cosines are reported.
+PACK is what ``experiments/pack_data.py`` wrote for one of the two. Features are computed once and
+kept in FILE; they are a fixed map, so a partition may as well be chosen by the hash of an image's
+features.
+With ``shifts-k`` members see copies of every image of theirs: moved signs, mirrored objects. An
+image and its copies fall into one partition, so an inserted image still reaches one member.
+README.md says where every number comes from. All k and all cosines are reported.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,23 +32,25 @@ from poisonproof.frontier import Method, make_evidence, write_method
 from poisonproof.partition import sample_digests
 from poisonproof.reproduction import RowData, data_from_pack
 
-PARTITIONS = (50, 100, 150, 200, 300)
-SHIFTED = (100, 150, 200)
+PARTITIONS = {"gtsrb": (50, 100, 150, 200, 300), "cifar10": (50, 120, 250)}
+SHIFTED = {"gtsrb": (100, 150, 200), "cifar10": (50, 120, 250)}
 SHIFTS = ((2, 0), (-2, 0), (0, 2), (0, -2))
 COSINES = (0.70, 0.75, 0.80, 0.85, 0.90)
+CELLS = {"gtsrb": 6, "cifar10": 4}
+TITLES = {"gtsrb": "GTSRB", "cifar10": "CIFAR-10"}
 CHOSEN_ON = "scikit-learn digits (experiments/signs/README.md)"
-FEATURES = "orientation histograms, 8 directions, cells of 6, blocks of 2"
 
 
-def sign_features() -> OrientationHistogram:
+def histogram_of(name: str) -> OrientationHistogram:
     """Return the map of digits without the straightening, with cells for larger images."""
-    return OrientationHistogram(n_orientations=8, cell=6, block=2, signed=True, root=True)
+    cell = CELLS[name]
+    return OrientationHistogram(n_orientations=8, cell=cell, block=2, signed=True, root=True).fit()
 
 
 def mapped(data: RowData, file: Path) -> tuple[Any, Any]:
     """Return the features of training and test images, computed or read."""
     if not file.exists():
-        histogram = sign_features().fit()
+        histogram = histogram_of(data.name)
         train, test = (
             histogram.transform(np.moveaxis(images, 1, -1))
             for images in (data.x_train, data.x_test)
@@ -58,26 +62,23 @@ def mapped(data: RowData, file: Path) -> tuple[Any, Any]:
         return kept["train"], kept["test"]
 
 
+def copies_of(data: RowData) -> Iterator[Any]:
+    """Yield all training images moved or mirrored, channels first."""
+    if data.name == "cifar10":
+        yield data.x_train[..., ::-1]
+        return
+    images = np.pad(data.x_train, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")
+    side = data.x_train.shape[-1]
+    for down, across in SHIFTS:
+        yield images[:, :, 2 + down : 2 + down + side, 2 + across : 2 + across + side]
+
+
 def shifted(data: RowData, file: Path) -> Any:
-    """Return the features of all training images in four more places, shape (4, n, d)."""
+    """Return the features of all copies, shape (copies, n, d), computed or read."""
     if not file.exists():
-        histogram = sign_features().fit()
-        images = np.pad(data.x_train, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")
-        side = data.x_train.shape[-1]
-        out = np.lib.format.open_memmap(
-            file,
-            "w+",
-            np.float32,
-            (
-                len(SHIFTS),
-                len(images),
-                histogram.transform(np.moveaxis(data.x_train[:1], 1, -1)).shape[1],
-            ),
-        )
-        for place, (down, across) in enumerate(SHIFTS):
-            moved = images[:, :, 2 + down : 2 + down + side, 2 + across : 2 + across + side]
-            out[place] = histogram.transform(np.moveaxis(moved, 1, -1))
-        out.flush()
+        histogram = histogram_of(data.name)
+        places = [histogram.transform(np.moveaxis(moved, 1, -1)) for moved in copies_of(data)]
+        np.save(file, np.stack(places))
     return np.load(file, mmap_mode="r")
 
 
@@ -93,12 +94,12 @@ def finish(name: str, family: str, words: str, certificates: Any, more: Any) -> 
     """Write one method down and print its numbers."""
     data, only, seconds, out = more
     method = Method(
-        f"gtsrb-{name}",
-        "gtsrb",
-        "GTSRB",
+        f"{data.name}-{name}",
+        data.name,
+        TITLES[data.name],
         family,
         words,
-        FEATURES,
+        f"orientation histograms, 8 directions, cells of {CELLS[data.name]}, blocks of 2",
         f"{CHOSEN_ON}; k and cosine: all reported",
         f"python experiments/signs/run.py --data PACK --features FILE --only {only}",
         replace(certificates, classes=None),
@@ -124,15 +125,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--shifted", type=Path, default=Path("shifted.npy"))
-    parts = ["dpa", "neighbors", *(f"shifts-{k}" for k in SHIFTED)]
-    parser.add_argument("--only", required=True, choices=parts)
+    parser.add_argument("--only", required=True, help="dpa, neighbors, features or shifts-150")
     parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
     train, test = mapped(data, options.features)
+    if options.only == "features":
+        shifted(data, options.shifted)
+        return
     classes = range(data.n_classes)
     if options.only == "dpa":
-        for k in PARTITIONS:
+        for k in PARTITIONS[data.name]:
             began = time.perf_counter()
             dpa = DPAClassifier(digit_member(), k, classes=classes).fit(train, data.y_train)
             found = dpa.certify(test)
@@ -142,6 +145,8 @@ def main() -> None:
         return
     if options.only != "neighbors":
         k = int(options.only.removeprefix("shifts-"))
+        if k not in SHIFTED[data.name]:
+            raise SystemExit(f"--only shifts-k: k is one of {SHIFTED[data.name]}.")
         began = time.perf_counter()
         X, y, image = with_copies(data, train, options.shifted)
         # Equal images must be equal contributors, whatever their row: the digest says who it is.
@@ -152,7 +157,8 @@ def main() -> None:
         # One contributor is one image here, so groups inserted or deleted are images.
         found = certify_votes(votes, data.n_classes)
         more = (data, options.only, time.perf_counter() - began, options.out)
-        title = f"DPA, kernel ridge on shifted copies, k = {k:,}"
+        kind = "shifted" if data.name == "gtsrb" else "mirrored"
+        title = f"DPA, kernel ridge on {kind} copies, k = {k:,}"
         finish(f"dpa-shifts-{k}", "dpa", title, found, more)
         return
     near = NeighborVoteClassifier(None, COSINES[0], classes=classes).fit(train, data.y_train)
