@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from poisonproof import DPAClassifier, load
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.storing import update_model
+from poisonproof.exceptions import InvalidRowsError
 
 N, K = 60, 4
 RNG = np.random.default_rng(0)
@@ -124,3 +125,48 @@ def test_an_updated_store_of_strange_rows_equals_training_anew(
     assert stored.partition_digests_ == scratch.partition_digests_
     assert stored.ensemble_.digests() == scratch.ensemble_.digests()
     assert audit_model(path, sample="all", trusted=TRUSTED).passed
+
+
+COUNT = np.arange(40)
+MIXTURES = {
+    "large integers and floats": (COUNT + 2**60, COUNT + 0.5),
+    "unsigned and signed": (COUNT.astype(np.uint64) + np.uint64(2**63), COUNT + 2**60),
+    "texts and numbers": (np.array([f"a{n}" for n in COUNT]), COUNT),
+    "bytes and texts": (np.array([b"a"] * 40), np.array([f"a{n}" for n in COUNT])),
+    "days and nanoseconds": (COUNT.astype("M8[D]"), COUNT.astype("M8[ns]")),
+    "far days and nanoseconds": ((COUNT + 200_000).astype("M8[D]"), COUNT.astype("M8[ns]")),
+    "dates and numbers": (COUNT.astype("M8[D]"), COUNT),
+    "half and double precision": (COUNT.astype(np.float16), COUNT + 70_000.1),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize("table", [False, True], ids=["array", "frame"])
+def test_rows_of_another_type_change_no_cell_of_the_kept_ones(
+    name: str, table: bool, tmp_path: Path
+) -> None:
+    def container(cells: Any) -> Any:
+        return pd.DataFrame({"v": pd.Series(cells)}) if table else cells[:, np.newaxis]
+
+    first, new = MIXTURES[name]
+    y = COUNT % 3
+    make().fit_into(tmp_path / "model", container(first), y, keep_data=True)
+    update_model(tmp_path / "model", (container(new), y), trusted=TRUSTED)
+    both = np.empty(80, dtype=object)
+    for place, cell in enumerate([*first, *new]):
+        both[place] = cell
+    scratch = make().fit(container(both), np.tile(y, 2))
+    stored = load(tmp_path / "model", trusted=TRUSTED)
+    assert stored.partition_digests_ == scratch.partition_digests_
+    seen = [member.estimator.cells_ for member in stored.ensemble_.loaded.members]
+    assert seen == [member.estimator.cells_ for member in scratch.ensemble_.members]
+    assert audit_model(tmp_path / "model", sample="all", trusted=TRUSTED).passed
+
+
+def test_large_integers_are_not_rounded_into_a_sparse_matrix_of_floats(tmp_path: Path) -> None:
+    first, new = (sparse.csr_matrix(cells[:, np.newaxis]) for cells in (COUNT + 2**60, COUNT + 0.5))
+    y = COUNT % 3
+    make().fit_into(tmp_path / "model", first, y, keep_data=True)
+    with pytest.raises(InvalidRowsError, match="cannot be held exactly in one sparse matrix"):
+        update_model(tmp_path / "model", (new, y), trusted=TRUSTED)
+    assert audit_model(tmp_path / "model", sample="all", trusted=TRUSTED).passed

@@ -224,7 +224,8 @@ def is_frame(X: Any) -> bool:
 
 
 def _check_text(X: Any) -> Any:
-    text = np.asarray(X, dtype=object)
+    times = isinstance(X, np.ndarray) and X.dtype.kind in "mM"
+    text = X if times else np.asarray(X, dtype=object)  # NumPy would make integers of nanoseconds
     if text.ndim == 0 or len(text) == 0:
         raise InvalidRowsError("Found no samples; at least one text is required.")
     return text

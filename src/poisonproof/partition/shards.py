@@ -130,7 +130,7 @@ def gathered(shards: Mapping[int, Shard], n_partitions: int) -> PartitionedData:
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Stack samples that come in the same kind of container.
+    """Stack samples that come in the same kind of container; every cell keeps its value.
 
     >>> stacked([np.array([[1]]), np.array([[0.5]])]).tolist()
     [[1.0], [0.5]]
@@ -147,11 +147,15 @@ def stacked(parts: Sequence[Any]) -> Any:
             "a model in one kind of container."
         )
     if sp.issparse(first):
-        return sp.vstack(list(parts), format="csr")
+        return _joined_sparse(parts)
     if any(map(is_pandas, parts)):
         import pandas as pd
 
-        return pd.concat([_as_pandas(part) for part in parts], ignore_index=True)
+        # By position, as rows are read: pandas would look for columns of the same name.
+        names = getattr(first, "columns", None)
+        frames = [_as_pandas(part) for part in parts]
+        frames = frames if names is None else [one.set_axis(names, axis=1) for one in frames]
+        return pd.concat(_alike(frames), ignore_index=True)
     if is_frame(first):
         whole = first
         for part in parts[1:]:
@@ -160,7 +164,51 @@ def stacked(parts: Sequence[Any]) -> Any:
         return whole
     if any(isinstance(part, list) for part in parts):
         return [row for part in parts for row in part]
-    return np.concatenate([np.asarray(part) for part in parts])
+    return _joined_arrays([np.asarray(part) for part in parts])
+
+
+def _joined_arrays(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    """Join arrays; where NumPy's common type would round or convert cells, as objects."""
+    types = {array.dtype for array in arrays}
+    if len(types) > 1 and not _joins_exactly(types):
+        arrays = [
+            np.fromiter(array.reshape(-1), dtype=object, count=array.size).reshape(array.shape)
+            for array in arrays
+        ]
+    return np.concatenate(arrays)
+
+
+def _joins_exactly(types: set[np.dtype[Any]]) -> bool:
+    """Whether the common type of numbers holds all of their values."""
+    if not all(kind.kind in "biuf" for kind in types):
+        return False
+    common = np.result_type(*types)
+    wide = any(kind.kind in "iu" and kind.itemsize == 8 for kind in types)
+    return not (wide and common == np.float64)
+
+
+def _joined_sparse(parts: Sequence[Any]) -> Any:
+    whole = sp.vstack(list(parts), format="csr")
+    for part in parts:
+        back = part.data.astype(whole.dtype).astype(part.dtype)
+        if part.dtype.kind in "iu" and (back != part.data).any():
+            raise InvalidRowsError(
+                f"numbers of type {part.dtype} cannot be held exactly in one sparse matrix of "
+                f"{whole.dtype} with the other rows. Give all rows in one type."
+            )
+    return whole
+
+
+def _alike(frames: list[Any]) -> list[Any]:
+    """Make objects of columns that come in several types: pandas would convert or refuse them."""
+    if len(frames[0].shape) == 1:
+        same = len({frame.dtype for frame in frames}) == 1
+        return frames if same else [frame.astype(object) for frame in frames]
+    kinds = zip(*(frame.dtypes for frame in frames), strict=True)
+    mixed = [place for place, kind in enumerate(kinds) if len(set(kind)) > 1]
+    if not mixed:
+        return frames
+    return [frame.astype({frame.columns[place]: object for place in mixed}) for frame in frames]
 
 
 def _refuse_other_types(first: Any, other: Any) -> None:
