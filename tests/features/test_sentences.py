@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from poisonproof.cli._app import run
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features import SentenceEmbedding, folder_digest, learns_nothing
 
@@ -49,6 +54,57 @@ def test_a_folder_with_links_or_none_at_all_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").symlink_to("/etc/hostname")
     with pytest.raises(InvalidInputError, match="is a link"):
         folder_digest(tmp_path)
+
+
+def test_a_classifier_takes_texts_through_a_model_of_the_user() -> None:
+    """The code of docs/texts.md, as it stands there."""
+    page = (Path(__file__).parents[2] / "docs" / "texts.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(code, names)
+    assert names["clf"].certify(["free prize"]).radius[0] > 0
+
+
+class StandIn:
+    """What sentence_transformers.SentenceTransformer looks like from here."""
+
+    def __init__(self, folder: str, **options: Any) -> None:
+        assert options == {"device": "cpu", "local_files_only": True, "trust_remote_code": False}
+        self.words = (Path(folder) / "words.txt").read_text().split()
+
+    def encode(self, texts: list[str]) -> NDArray[np.float64]:
+        return np.array([[text.count(word) for word in self.words] for text in texts], dtype=float)
+
+
+def test_a_model_in_a_folder_goes_from_schema_to_prediction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = ModuleType("sentence_transformers")
+    module.SentenceTransformer = StandIn  # type: ignore[attr-defined]
+    module.__version__ = "0"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    monkeypatch.setattr("poisonproof.cli._source.metadata.version", lambda name: "0")
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    Path("model", "words.txt").write_text("free money lunch report")
+    mails = [("free money", "spam"), ("lunch and a report", "ham")] * 100
+    lines = [f"{text} {i},{kind}" for i, (text, kind) in enumerate(mails)]
+    Path("mails.csv").write_text("body,kind\n" + "\n".join(lines) + "\n")
+    schema = ["schema", "mails.csv", "--label", "kind", "--embedding", "model", "--out", "s.json"]
+    assert run(schema) == 0
+    assert "4 numbers by model" in " ".join(capsys.readouterr().out.split())
+    assert run(["schema", "s.json", "--freeze"]) == 0
+    train = ["train", "mails.csv", "--schema", "s.json", "-k", "8", "--model", "ridge"]
+    assert run([*train, "--out", "m"]) == 0
+    Path("new.csv").write_text("body\nfree free money\nreport\n")
+    assert run(["predict", "m", "new.csv", "--out", "p.csv"]) == 0
+    predicted = Path("p.csv").read_text().splitlines()[1:]
+    assert [line.split(",")[1] for line in predicted] == ["spam", "ham"]
+    Path("model", "words.txt").write_text("other words")
+    capsys.readouterr()
+    assert run(["predict", "m", "new.csv"]) == 2
+    assert "not the one that was declared" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("default")  # other people's deprecations

@@ -48,6 +48,12 @@ class SentenceEmbedding(FrozenTransformer):
         self.n_features = n_features
         self.digest = digest
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        return tags
+
     @staticmethod
     def measure(folder: str) -> int:
         """Return the length of the vectors of the model in a folder."""
