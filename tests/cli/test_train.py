@@ -52,7 +52,7 @@ def test_the_report_says_what_was_trained_and_what_comes_next(
 ) -> None:
     result = cli("train", train_csv, *DECLARED, "--out", tmp_path / "m")
     text = " ".join(result.out.split())
-    assert "Trained 50 members (tree) on 400 rows" in text
+    assert "Trained 50 members (scaled-kernel) on 400 rows" in text
     assert "2 features, 2 declared classes" in text
     assert "Next: poisonproof certify" in text
     assert result.err == ""

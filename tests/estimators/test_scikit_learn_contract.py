@@ -1,4 +1,4 @@
-"""scikit-learn's own checks, for both classifiers around five kinds of member."""
+"""scikit-learn's own checks, for both classifiers by default and around five kinds of member."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from poisonproof import DPAClassifier, SSDPAClassifier
 
 MEMBERS = [
+    None,
     DecisionTreeClassifier(),
     GaussianNB(),
     LogisticRegression(),
@@ -34,9 +35,8 @@ pytestmark = pytest.mark.filterwarnings(
 def expected_failures(classifier: Any) -> dict[str, str]:
     """Return the checks that cannot pass, each with its reason."""
     checks: dict[str, str] = {}
-    if not isinstance(classifier.estimator, (DecisionTreeClassifier, GaussianNB)) or isinstance(
-        classifier, SSDPAClassifier
-    ):
+    apart = (DecisionTreeClassifier, GaussianNB, type(None))
+    if not isinstance(classifier.estimator, apart) or isinstance(classifier, SSDPAClassifier):
         checks |= dict.fromkeys(EQUIVALENCE, "a row of weight zero is still a row of its partition")
     if isinstance(classifier.estimator, KNeighborsClassifier):
         checks |= dict.fromkeys(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import typer
 
-from poisonproof.cli._members import AUTO_KINDS, make_member
+from poisonproof.cli._members import AUTO_KINDS, DEFAULT_KIND, make_member
 from poisonproof.cli._text import counted, say, verbosity
 from poisonproof.datasets import read_table
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
@@ -60,7 +60,7 @@ def choose_settings(
             "whoever poisons it would choose too. Give rows that you trust (--trusted FILE), or "
             "numbers that you know beforehand (--expected-rows N, --wanted-radius R)."
         )
-    return _from_numbers(asked, classes, schema)
+    return _from_numbers(asked, classes)
 
 
 def measure_trusted(
@@ -72,7 +72,7 @@ def measure_trusted(
 
     holes = _has_missing(schema)
     if holes:
-        models = tuple(name for name in models if name == "tree") or models
+        models = tuple(name for name in models if _takes_missing(name)) or models
     rows = read_table(trusted, schema, allow_missing=holes)
     rows.refuse_problems("Trusted rows must all fit the schema.")
     names = np.array(schema.classes)
@@ -123,9 +123,7 @@ def _best_near(plan: Plan, k: int) -> str:
     return max(rows, key=lambda row: (row.median_radius, row.accuracy)).model
 
 
-def _from_numbers(
-    asked: Settings, classes: tuple[str, ...], schema: TableSchema | None
-) -> tuple[int, str]:
+def _from_numbers(asked: Settings, classes: tuple[str, ...]) -> tuple[int, str]:
     from poisonproof.planning import declared_partitions
 
     k = int(asked.k) if asked.k != "auto" else None
@@ -133,9 +131,15 @@ def _from_numbers(
         k = declared_partitions(len(classes), asked.expected_rows, asked.wanted_radius)
     model = asked.model
     if model == "auto":
-        model = "tree" if schema is None or _has_missing(schema) else "ridge"
+        model = DEFAULT_KIND
     say(f"Chosen from declared numbers alone: {k:,} members ({model}).")
     return k, model
+
+
+def _takes_missing(name: str) -> bool:
+    from sklearn.utils import get_tags
+
+    return bool(get_tags(make_member(name)).input_tags.allow_nan)
 
 
 def _has_missing(schema: TableSchema) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from poisonproof.cli._options import choose
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["AUTO_KINDS", "MEMBER_KINDS", "check_weights", "make_member"]
+__all__ = ["AUTO_KINDS", "DEFAULT_KIND", "MEMBER_KINDS", "check_weights", "make_member"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ _CLOSED_FORM = "poisonproof.learners.closed_form"
 _TORCH = "poisonproof.engines.torch"
 
 MEMBER_KINDS = {
+    "scaled-kernel": _Kind(_CLOSED_FORM, "ScaledKernelClassifier"),
     "tree": _Kind("sklearn.tree", "DecisionTreeClassifier"),
     "naive-bayes": _Kind("sklearn.naive_bayes", "GaussianNB"),
     "logistic": _Kind(
@@ -45,7 +46,10 @@ MEMBER_KINDS = {
 }
 """Where scaling matters the scaler stands inside the member: each learns it from its own rows."""
 
-AUTO_KINDS = ("tree", "naive-bayes", "logistic", "ridge", "kernel-ridge")
+DEFAULT_KIND = "scaled-kernel"
+"""Takes tables as they come, missing values too, and needs no GPU."""
+
+AUTO_KINDS = ("scaled-kernel", "tree", "naive-bayes", "logistic", "ridge", "kernel-ridge")
 """What ``--model auto`` tries on trusted rows: quick to train, different in kind."""
 
 

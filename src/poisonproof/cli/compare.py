@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from poisonproof.cli._members import MEMBER_KINDS, make_member
+from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, make_member
 from poisonproof.cli._options import ClassesOption, JobsOption, LabelOption, parse_list
 from poisonproof.cli._output import check_folder
 from poisonproof.cli._source import ColumnOptions, open_source
@@ -41,7 +41,7 @@ def compare(
     classes: ClassesOption = None,
     model: Annotated[
         str, typer.Option(help=f"What a member is: {', '.join(MEMBER_KINDS)}.")
-    ] = "tree",
+    ] = DEFAULT_KIND,
     partitions: Annotated[
         str, typer.Option("--partitions", "-k", metavar="K,K,...", help="Numbers of partitions.")
     ] = "10,50,200",

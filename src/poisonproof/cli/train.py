@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import poisonproof
 from poisonproof.cli._choice import Settings, check_partitions, choose_settings
-from poisonproof.cli._members import MEMBER_KINDS, check_weights, make_member
+from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, check_weights, make_member
 from poisonproof.cli._options import (
     ClassesFileOption,
     ClassesOption,
@@ -84,7 +84,7 @@ def train(
     ] = "dpa",
     model: Annotated[
         str, typer.Option(help=f"What a member is: {', '.join(MEMBER_KINDS)}, or auto.")
-    ] = "tree",
+    ] = DEFAULT_KIND,
     trusted: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="auto: rows that no attacker wrote, to choose on."),

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from sklearn.base import clone, is_classifier
-from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,6 +25,7 @@ from poisonproof.estimators.validation import check_random_state
 from poisonproof.estimators.voting import VotingMembers
 from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.learners.base import BatchedLearner, Ensemble, Finished, Learner
+from poisonproof.learners.closed_form import ScaledKernelClassifier
 from poisonproof.learners.scikit import ScikitLearner
 from poisonproof.partition import PartitionedData, make_partitioner, partition_data
 from poisonproof.progress import make_progress
@@ -181,7 +181,7 @@ class PartitionAggregation(VotingMembers):
         return tags
 
     def _template(self) -> Any:
-        template = DecisionTreeClassifier() if self.estimator is None else self.estimator
+        template = ScaledKernelClassifier() if self.estimator is None else self.estimator
         if not is_classifier(template):
             raise InvalidInputError(
                 f"estimator must be a classifier, got {type(template).__name__}: {template!r}."

@@ -31,8 +31,9 @@ class DPAClassifier(PartitionAggregation):
     Parameters
     ----------
     estimator : classifier, optional
-        What a member is: any scikit-learn classifier or pipeline. By default `ScaledKernelClassifier`,
-        which takes tables as they come and trains all members in one computation.
+        What a member is: any scikit-learn classifier or pipeline. By default
+        `ScaledKernelClassifier`, which takes tables as they come and trains all members in one
+        computation.
     n_partitions : int, default=50
         Number of members, k. More members, larger certificates, less data for each.
     partitioner : {"content", "pixel_sum", "group"} or partitioner, default="content"

@@ -29,7 +29,8 @@ class SSDPAClassifier(PartitionAggregation):
     Parameters
     ----------
     estimator : classifier, optional
-        What a member is; it is trained on the features of its partition.
+        What a member is; it is trained on the features of its partition. By default
+        `ScaledKernelClassifier`.
     features : transformer, optional
         Fitted on all samples, in an order their values decide, and never on a label.
     n_partitions : int, default=50

@@ -174,6 +174,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         weights = np.ones(len(y)) if weight is None else np.array(weight, dtype=np.float64)
         failed = problems(X, weights, owner, allow_missing=self._takes_missing)
         order = canonical_order(X, y, weights, owner)
+        weightless = set(np.unique(owner[weights == 0]).tolist())
         order = order[(weights[order] > 0) & ~np.isin(owner[order], list(failed))]
         X, y, weights, owner = X[order], y[order], weights[order], owner[order]
         ends = np.cumsum(np.bincount(owner, minlength=n_members)).tolist()
@@ -185,6 +186,9 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
                 if member in failed:
                     continue
                 here = slice(start, stop)
+                if start == stop and member in weightless:
+                    results[member] = InvalidInputError("all weights of the partition are zero")
+                    continue
                 present = np.bincount(y[here]).nonzero()[0]
                 if len(present) < 2:
                     results[member] = MemberParts(present.astype(np.int16))
