@@ -53,27 +53,27 @@ class _Raises(Learner):
         raise self.error
 
 
-def partition_of(labels: list[int]) -> Partition:
+def partition_of(labels: list[int]) -> PartitionedData:
     codes = np.array(labels, dtype=np.int64)
-    return Partition(0, np.zeros((len(codes), 2)), codes, None)
+    return partition_data(np.zeros((len(codes), 2)), codes, ContentHash(n_partitions=1))
 
 
 def test_degenerate_partitions_need_no_learner() -> None:
     never = _Raises(AssertionError("the learner was asked"))
-    assert fit_one(never, partition_of([]), 3, 0) == AbstainingMember()
-    assert fit_one(never, partition_of([2]), 3, 0) == ConstantMember(2)
-    assert fit_one(never, partition_of([1, 1, 1]), 3, 0) == ConstantMember(1)
+    assert fit_one(never, partition_of([]), 0, 3, 0) == AbstainingMember()
+    assert fit_one(never, partition_of([2]), 0, 3, 0) == ConstantMember(2)
+    assert fit_one(never, partition_of([1, 1, 1]), 0, 3, 0) == ConstantMember(1)
 
 
 def test_what_a_learner_raises_is_kept_as_the_members_reason() -> None:
-    member = fit_one(_Raises(ZeroDivisionError("by zero")), partition_of([0, 1]), 2, 0)
+    member = fit_one(_Raises(ZeroDivisionError("by zero")), partition_of([0, 1]), 0, 2, 0)
     assert member.failure == "ZeroDivisionError: by zero"
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("disk"), KeyboardInterrupt()], ids=repr)
 def test_what_the_machine_raises_is_raised(error: BaseException) -> None:
     with pytest.raises(type(error)):
-        fit_one(_Raises(error), partition_of([0, 1]), 2, 0)
+        fit_one(_Raises(error), partition_of([0, 1]), 0, 2, 0)
 
 
 class _Threads(Learner):

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from poisonproof.learners.base import BatchedLearner, Ensemble, Learner, Member
 from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
 from poisonproof.learners.streams import restored_streams
-from poisonproof.partition.partitioned import Partition, PartitionedData
+from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress
 
 __all__ = ["fit_one", "fit_stream", "train"]
@@ -65,22 +65,26 @@ def train(
     return MemberList(members)
 
 
-def fit_one(learner: Learner, partition: Partition, n_classes: int, seed: int) -> Member:
+def fit_one(
+    learner: Learner, data: PartitionedData, index: int, n_classes: int, seed: int
+) -> Member:
     """Train one member; degenerate partitions have members too.
 
-    An empty partition abstains, a partition of one class votes for it, and a learner that raises
-    leaves a member that abstains and keeps the reason. Errors of the machine (memory, files) are
-    raised: they say nothing about the partition.
+    An empty partition abstains, a partition of one class votes for it, and rows that cannot be read
+    or a learner that raises leave a member that abstains and keeps the reason. Errors of the
+    machine (memory, files) are raised: they say nothing about the partition.
     """
-    if len(partition) == 0:
+    labels = data.y[data.rows(index)]
+    if len(labels) == 0:
         return AbstainingMember()
-    if (partition.y == partition.y[0]).all():
-        return ConstantMember(int(partition.y[0]))
+    if (labels == labels[0]).all():
+        return ConstantMember(int(labels[0]))
     try:
         # NumPy's error settings belong to the caller's thread and do not travel to workers.
         with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
-            return learner.fit_member(partition, n_classes, seed)
-    except (MemoryError, OSError):
+            return learner.fit_member(data[index], n_classes, seed)
+    except (MemoryError, OSError) as error:
+        error.add_note(f"while training the member of partition {index}")
         raise
     except Exception as error:
         return AbstainingMember(f"{type(error).__name__}: {error}")
@@ -98,7 +102,7 @@ def fit_stream(
     workers = effective_n_jobs(n_jobs)
     if workers == 1:
         with threadpool_limits(limits=1), restored_streams():
-            yield from (fit_one(learner, data[index], n_classes, seed) for index in which)
+            yield from (fit_one(learner, data, index, n_classes, seed) for index in which)
         return
     # Processes, never threads: members may draw from global random streams. scikit-learn's own
     # `Parallel` hands its configuration (metadata routing, output containers) to the workers.
@@ -114,4 +118,4 @@ def _fit_block(
     learner: Learner, data: PartitionedData, block: Sequence[int], n_classes: int, seed: int
 ) -> list[Member]:
     with threadpool_limits(limits=1), restored_streams():
-        return [fit_one(learner, data[index], n_classes, seed) for index in block]
+        return [fit_one(learner, data, index, n_classes, seed) for index in block]

@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import clone
 
 from poisonproof.estimators.aggregation import PartitionAggregation
+from poisonproof.estimators.mapped import map_partitions
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.base import FrozenTransformer, learns_nothing
 from poisonproof.features.pipeline import FrozenPipeline
 from poisonproof.partition import PartitionedData, take_canonical
-from poisonproof.partition.containers import is_sparse
 
 __all__ = ["DPAClassifier", "maps_any_container"]
 
@@ -116,15 +113,7 @@ class DPAClassifier(PartitionAggregation):
             return data
         if maps_any_container(self.features_):
             return replace(data, X=self.features_.transform(data.X))
-        # Nothing is known about how this map treats rows that it sees together, or the dtype they
-        # share, so it sees the rows of one partition at a time, in canonical values.
-        parts = [self.features_.transform(partition.X) for partition in data if len(partition)]
-        if not parts:
-            return data
-        stacked = _joined([take_canonical(part) for part in parts])
-        back = np.empty_like(data.order)
-        back[data.order] = np.arange(len(data.order))
-        return replace(data, X=stacked[back])
+        return map_partitions(self.features_, data)
 
 
 def maps_any_container(features: Any) -> bool:
@@ -134,19 +123,3 @@ def maps_any_container(features: Any) -> bool:
         return all(maps_any_container(step) for step in steps)
     own = type(features).__module__.startswith("poisonproof.features.")
     return own and isinstance(features, FrozenTransformer)
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    """Join what a map made of each partition, so that every partition keeps its own values."""
-    if all(is_sparse(part) for part in parts):
-        return sparse.vstack(parts, format="csr")
-    if all(isinstance(part, np.ndarray) and part.dtype == np.float64 for part in parts):
-        return np.concatenate(parts)
-    return np.concatenate([_as_objects(part) for part in parts])
-
-
-def _as_objects(part: Any) -> NDArray[Any]:
-    """Return an array of objects; dates stay dates, where NumPy would make integers of some."""
-    values = part.toarray() if is_sparse(part) else np.asarray(part)
-    cells: NDArray[Any] = np.fromiter(values.reshape(-1), dtype=object, count=values.size)
-    return cells.reshape(values.shape)

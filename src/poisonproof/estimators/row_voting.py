@@ -36,6 +36,9 @@ class RowVoting(ClassifierMixin, BaseEstimator):
     threats: ClassVar[tuple[str, ...]]
     """The threats this method can certify, the first one by default."""
 
+    numbers_only: ClassVar[bool] = True
+    """Without a map, rows are compared as numbers."""
+
     plain_parameters: ClassVar[tuple[str, ...]]
     """Constructor parameters that are JSON values as they are."""
 

@@ -23,6 +23,7 @@ from poisonproof.estimators.validation import (
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
 from poisonproof.partition import Partitioner, make_partitioner
+from poisonproof.partition.readable import readable_rows
 
 __all__ = ["TrainingRows", "check_training_rows"]
 
@@ -73,12 +74,12 @@ def check_training_rows(
         )
     codes = encode_labels(labels, known)
     weight, weighty = _check_weight(classifier, sample_weight, len(codes))
-    fitting = usable_rows(classifier, X)
+    fitting = _fitting(classifier, X) if drop else usable_rows(classifier, X)
     good = (codes >= 0) & fitting & weighty
     partitioner = _partitioner(classifier)
     if partitioner is not None and drop:
         # Otherwise the partitioner itself says what is wrong.
-        good &= partitioner.placeable(X, groups)
+        good[fitting] &= partitioner.placeable(*_taken(fitting, X, groups))
     if good.all():
         return TrainingRows(X, codes, groups, weight, known, 0)
     # Where a row's place depends on other rows, leaving one out would move the others.
@@ -103,14 +104,25 @@ def check_training_rows(
     keep = np.flatnonzero(good)
     if classes is None and len(keep) == 0:
         raise InvalidRowsError(f"none of the {len(good)} training rows can be used.")
-    return TrainingRows(
-        _safe_indexing(X, keep),
-        codes[keep],
-        None if groups is None else _safe_indexing(groups, keep),
-        None if weight is None else weight[keep],
-        known,
-        len(good) - len(keep),
-    )
+    X, groups = _taken(good, X, groups)
+    weight = None if weight is None else weight[keep]
+    return TrainingRows(X, codes[keep], groups, weight, known, len(good) - len(keep))
+
+
+def _fitting(classifier: Any, X: Any) -> NDArray[np.bool_]:
+    """Return which rows have a canonical form, and one that the members can take."""
+    fitting = readable_rows(X)
+    (readable,) = _taken(fitting, X)
+    fitting[fitting] = usable_rows(classifier, readable)
+    return fitting
+
+
+def _taken(good: NDArray[np.bool_], *containers: Any) -> list[Any]:
+    """Return the good rows of containers, None for None."""
+    if good.all():
+        return list(containers)
+    keep = np.flatnonzero(good)
+    return [None if some is None else _safe_indexing(some, keep) for some in containers]
 
 
 def _partitioner(classifier: Any) -> Partitioner | None:
@@ -140,10 +152,21 @@ def _check_weight(
         )
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"sample_weight must hold one number per row: {error}.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        if classifier.invalid_rows == "raise":
+            what = f"sample_weight must hold one number per row: {error}."
+            raise InvalidInputError(what) from error
+        weight = np.array([_number(one) for one in sample_weight])
     if weight.ndim != 1:
         raise InvalidInputError(
             f"Sample weights must be 1D array: one number per row. Got shape {weight.shape}."
         )
     return weight + 0.0, np.isfinite(weight)  # one zero: -0.0 would be another row
+
+
+def _number(weight: Any) -> float:
+    """Return a weight, NaN for what is none."""
+    try:
+        return float(weight)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")

@@ -29,7 +29,7 @@ def usable_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
     own_map = _first_map(classifier)
     if own_map is not None and tags.string:
         return _texts(X)
-    numbers_only = own_map is not None
+    numbers_only = own_map is not None or _compares_numbers(classifier)
     if is_frame(X):
         return _usable_cells(frame_columns(X), len(X), tags.allow_nan, numbers_only)
     if sparse.issparse(X):
@@ -52,7 +52,13 @@ def unusable(classifier: Any) -> str:
     if own_map is not None and tags.string:
         return "something that is no text"
     what = "infinity" if tags.allow_nan else "NaN or infinity"
-    return what if own_map is None else f"{what}, or something that is no number,"
+    numbers_only = own_map is not None or _compares_numbers(classifier)
+    return f"{what}, or something that is no number," if numbers_only else what
+
+
+def _compares_numbers(classifier: Any) -> bool:
+    """Say whether the classifier itself compares rows, and as they are."""
+    return getattr(classifier, "numbers_only", False) and classifier.features is None
 
 
 def _first_map(classifier: Any) -> FrozenTransformer | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 import types
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -76,6 +78,8 @@ class _Walk:
             return _hash("set", sorted(self.digest(item) for item in value))
         if isinstance(value, types.FunctionType):
             return self.digest_function(value)
+        if isinstance(value, type):
+            return self.digest_class(value)
         if isinstance(value, types.CodeType):
             parts = [self.digest(value.co_names), self.digest(value.co_consts)]
             return _hash("code", [value.co_code, *parts])
@@ -94,12 +98,20 @@ class _Walk:
 
     def digest_function(self, function: types.FunctionType) -> bytes:
         name = f"{function.__module__}.{function.__qualname__}".encode()
-        if "<" not in function.__qualname__:
+        if "<" not in function.__qualname__ and _is_installed(function.__module__):
             return _hash("global", [name])
-        # A lambda or an inner function has a place but no name: its code and its cells decide.
+        # A name says nothing about a lambda, an inner function or one of the user's own program,
+        # which may be another one tomorrow: the code and its cells decide.
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         parts = [function.__code__, function.__defaults__, function.__kwdefaults__, cells]
         return _hash("function", [name, *map(self.digest, parts)])
+
+    def digest_class(self, cls: type) -> bytes:
+        """Hash a class of the user's own program by what it does."""
+        name = f"{cls.__module__}.{cls.__qualname__}".encode()
+        own = {key: part for key, part in vars(cls).items() if isinstance(part, _CODE)}
+        parts = [self.digest(part) for key in sorted(own) for part in (key, _function(own[key]))]
+        return _hash("class", [name, *map(self.digest, cls.__bases__), *parts])
 
     def digest_neighbour_tree(self, tree: Any) -> bytes:
         """Leave out the counters by which these trees note how often they were asked."""
@@ -114,7 +126,31 @@ class _Walk:
             return _hash("global", [f"{type(value).__module__}.{reduced}".encode()])
         parts = [self.digest(part) for part in reduced[1:3]]
         parts += [self.digest(None if part is None else list(part)) for part in reduced[3:5]]
+        if not _is_installed(type(value).__module__):
+            parts.append(self.digest(type(value)))
         return _hash(f"object {name}", parts)
+
+
+_CODE = (types.FunctionType, staticmethod, classmethod, property)
+
+
+def _function(part: Any) -> Any:
+    """Return the function behind what a class holds under a name."""
+    return part.fget if isinstance(part, property) else getattr(part, "__func__", part)
+
+
+@cache
+def _is_installed(module: str | None) -> bool:
+    """Whether a module belongs to Python or an installed package, so that a name says enough.
+
+    >>> _is_installed("sklearn.tree"), _is_installed("__main__")
+    (True, False)
+    """
+    root = (module or "builtins").split(".")[0]
+    if root == "poisonproof" or root in sys.stdlib_module_names:
+        return True
+    path = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return "site-packages" in path or "dist-packages" in path
 
 
 def _hash(tag: str, parts: Iterable[bytes]) -> bytes:
@@ -141,6 +177,10 @@ def _scalar_bytes(value: Any) -> tuple[str, bytes] | None:
         return "bytes", bytes(value)
     if isinstance(value, np.dtype):
         return "dtype", str(value).encode()
+    if isinstance(value, types.ModuleType):
+        return "module", value.__name__.encode()
+    if isinstance(value, type) and not _is_installed(value.__module__):
+        return None
     if isinstance(value, (type, types.BuiltinFunctionType, np.ufunc)):
         module = getattr(value, "__module__", "numpy")
         return "global", f"{module}.{getattr(value, '__qualname__', value.__name__)}".encode()

@@ -17,11 +17,13 @@ from threadpoolctl import threadpool_limits
 from poisonproof.exceptions import InvalidRowsError, MemberWarning
 from poisonproof.learners.base import ABSTAIN, Ensemble, Member
 from poisonproof.learners.streams import restored_streams
-from poisonproof.partition.containers import is_sparse
-from poisonproof.partition.values import n_rows
+from poisonproof.partition.containers import is_sparse, n_rows, take_rows
 from poisonproof.progress import Progress
 
 __all__ = ["AbstainingMember", "ConstantMember", "MemberList"]
+
+_PATIENCE = 64
+"""After so many single rows on which it raised, a member that has not voted yet is left alone."""
 
 
 @dataclass(frozen=True)
@@ -80,29 +82,29 @@ class MemberList(Ensemble):
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
         """Ask every member about every row of `X`.
 
-        A member that raises abstains on all rows, and a `MemberWarning` says why; if all that have
-        a model raise, the rows are to blame and the first error is raised as `InvalidRowsError`.
+        A member that raises on a row abstains on it, and a `MemberWarning` says why; if all that
+        have a model raise on one row, the row is to blame and `InvalidRowsError` is raised.
         """
         votes = np.empty((n_rows(X), len(self)), dtype=np.int16)
         workers = effective_n_jobs(n_jobs)
         blocks = np.array_split(np.arange(len(self)), min(len(self), 8 * workers))
         errors: dict[int, str] = {}
+        raised = np.zeros(len(votes), dtype=np.int64)
         progress.start(len(self), "Voting")
         try:
-            for block, (columns, raised) in zip(
-                blocks, self._answers(blocks, X, workers), strict=True
-            ):
-                votes[:, block] = columns
-                errors.update({int(block[position]): text for position, text in raised.items()})
+            for block, answers in zip(blocks, self._answers(blocks, X, workers), strict=True):
+                votes[:, block] = answers.votes
+                errors.update({int(block[place]): text for place, text in answers.errors.items()})
+                raised += answers.raised
                 progress.advance(len(block))
         finally:
             progress.stop()
-        self._report(errors)
+        self._report(errors, raised)
         return votes
 
     def _answers(
         self, blocks: Sequence[NDArray[np.intp]], X: Any, workers: int
-    ) -> Iterator[tuple[NDArray[np.int16], dict[int, str]]]:
+    ) -> Iterator[_Answers]:
         chosen = ([self.members[i] for i in block] for block in blocks)
         if workers == 1:
             with _fixed_settings():
@@ -112,17 +114,18 @@ class MemberList(Ensemble):
                 delayed(_ask_in_worker)(members, X) for members in chosen
             )
 
-    def _report(self, errors: dict[int, str]) -> None:
+    def _report(self, errors: dict[int, str], raised: NDArray[np.int64]) -> None:
         if not errors:
             return
         first = min(errors)
         with_model = sum(
             not isinstance(m, (ConstantMember, AbstainingMember)) for m in self.members
         )
-        if len(errors) == with_model:
-            raise InvalidRowsError(f"no member could vote on these rows; {errors[first]}")
+        if (raised == with_model).any():
+            row = int(np.argmax(raised == with_model))
+            raise InvalidRowsError(f"no member could vote on row {row}; {errors[first]}")
         warnings.warn(
-            f"{len(errors)} of {len(self)} members abstain on these rows; "
+            f"{len(errors)} of {len(self)} members abstain on some of these rows; "
             f"member {first}: {errors[first]}",
             MemberWarning,
             stacklevel=4,
@@ -154,21 +157,60 @@ class MemberList(Ensemble):
         return MemberList(copy)
 
 
-def _ask(members: Sequence[Member], X: Any) -> tuple[NDArray[np.int16], dict[int, str]]:
-    columns = np.full((n_rows(X), len(members)), ABSTAIN, dtype=np.int16)
+@dataclass(frozen=True)
+class _Answers:
+    """What a few members said: votes (n, b), what some raised, and how many raised on each row."""
+
+    votes: NDArray[np.int16]
+    errors: dict[int, str]
+    raised: NDArray[np.int64]
+
+
+def _ask(members: Sequence[Member], X: Any) -> _Answers:
+    votes = np.full((n_rows(X), len(members)), ABSTAIN, dtype=np.int16)
     errors: dict[int, str] = {}
+    raised = np.zeros(len(votes), dtype=np.int64)
     for position, member in enumerate(members):
         try:
-            with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
-                columns[:, position] = member.votes(_guarded(X))
+            votes[:, position] = _votes(member, X)
         except (MemoryError, OSError):
             raise
         except Exception as error:
             errors[position] = f"{type(error).__name__}: {error}"
-    return columns, errors
+            votes[:, position], failed = _ask_by_halves(member, X)
+            raised += failed
+    return _Answers(votes, errors, raised)
 
 
-def _ask_in_worker(members: Sequence[Member], X: Any) -> tuple[NDArray[np.int16], dict[int, str]]:
+def _votes(member: Member, X: Any) -> NDArray[np.int16]:
+    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+        return member.votes(_guarded(X))
+
+
+def _ask_by_halves(member: Member, X: Any) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
+    """Ask a member that has raised about fewer rows, so that one row silences it on no other.
+
+    A member that raises on all of the first rows it is asked about one by one is asked no further.
+    """
+    votes = np.full(n_rows(X), ABSTAIN, dtype=np.int16)
+    failed = np.ones(len(votes), dtype=np.bool_)
+    waiting = [np.arange(len(votes))]
+    singles = 0
+    while waiting and (singles < _PATIENCE or not failed.all()):
+        rows = waiting.pop()
+        try:
+            votes[rows] = _votes(member, take_rows(X, rows))
+            failed[rows] = False
+        except (MemoryError, OSError):
+            raise
+        except Exception:
+            singles += len(rows) == 1
+            if len(rows) > 1:
+                waiting += np.array_split(rows, 2)[::-1]
+    return votes, failed
+
+
+def _ask_in_worker(members: Sequence[Member], X: Any) -> _Answers:
     with _fixed_settings():
         return _ask(members, X)
 

@@ -15,8 +15,9 @@ from poisonproof.partition.base import Partitioner
 from poisonproof.partition.blocks import CellBlock, SparseBlock, row_blocks
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.columns import canonical_column
-from poisonproof.partition.containers import n_rows
+from poisonproof.partition.containers import as_container, n_rows, take_rows
 from poisonproof.partition.content_hash import reduce_digests
+from poisonproof.partition.readable import readable_rows
 
 __all__ = ["GroupHash"]
 
@@ -85,14 +86,16 @@ class GroupHash(Partitioner):
         return reduce_digests(digests, self.k)
 
     def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
-        """Return which rows have a group; without any, `assign` says what is wrong."""
-        result = np.ones(n_rows(X), dtype=np.bool_)
-        if groups is not None and n_rows(groups) == len(result):
-            try:
-                result[_rows_without_group(groups)] = False
-            except InvalidRowsError as error:
-                raise InvalidInputError(f"groups cannot be read as identities: {error}") from None
-        return result
+        """Return which rows have a group that can be read; without any, `assign` says so."""
+        if groups is None or n_rows(groups) != n_rows(X):
+            return np.ones(n_rows(X), dtype=np.bool_)
+        try:
+            placeable = readable_rows(groups)
+            kept = np.flatnonzero(placeable)
+            placeable[kept[_rows_without_group(take_rows(as_container(groups), kept))]] = False
+        except InvalidRowsError as error:
+            raise InvalidInputError(f"groups cannot be read as identities: {error}") from None
+        return placeable
 
 
 def _rows_without_group(groups: Any) -> NDArray[np.intp]:
@@ -103,7 +106,8 @@ def _rows_without_group(groups: Any) -> NDArray[np.intp]:
         if isinstance(block, CellBlock):
             columns = [canonical_column(c, block.rows, j) for j, c in enumerate(block.columns)]
             missing = [np.isnan(column.floats) & ~column.odd for column in columns]
-            found.append(block.rows[np.any(missing, axis=0)])
+            # An identity of no parts is none.
+            found.append(block.rows[np.any(missing, axis=0)] if missing else block.rows)
         else:
             found.append(block.rows[np.isnan(block.values).any(axis=1)])
     return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.intp)

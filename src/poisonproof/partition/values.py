@@ -77,7 +77,8 @@ def take_canonical(X: Any, rows: NDArray[np.intp] | None = None) -> Any:
 
 def _sparse(matrix: Any) -> Any:
     """Return canonical CSR float64 of the caller's flavour, sparse matrix or sparse array."""
-    values = canonical_csr(matrix.astype(np.float64, copy=False))
+    # Entries of one place add up in their own type first, as they do for the digest.
+    values = canonical_csr(matrix).astype(np.float64, copy=False)
     indices = np.int32 if max(values.shape[1], values.nnz) < 2**31 else np.int64
     arrays: Any = (
         normal_floats(values.data),

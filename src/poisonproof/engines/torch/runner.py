@@ -19,6 +19,7 @@ from poisonproof.engines.torch.single import train_member
 from poisonproof.engines.torch.stacked import autograd_gradients, train_stack
 from poisonproof.engines.torch.state import MemberState, failed
 from poisonproof.engines.torch.vectorised import first_parameters, module_forward
+from poisonproof.exceptions import InvalidRowsError
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress
@@ -74,7 +75,12 @@ def _waiting(
 ) -> Iterator[MemberRows]:
     """Yield the members still to train; the empty and the finished are settled here."""
     for index in dict.fromkeys(which):
-        rows = partition_rows(data[index], spec)
+        try:
+            rows = partition_rows(data[index], spec)
+        except InvalidRowsError as error:  # this partition's own matter
+            done[index] = failed(spec, index, error)
+            progress.advance()
+            continue
         state = MemberState(index, {}) if len(rows) == 0 else None
         if state is None and checkpoints is not None:
             state = checkpoints.load(rows)
