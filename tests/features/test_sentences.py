@@ -97,7 +97,7 @@ def test_a_model_in_a_folder_goes_from_schema_to_prediction(
     assert run(["schema", "s.json", "--freeze"]) == 0
     train = ["train", "mails.csv", "--schema", "s.json", "-k", "8", "--model", "ridge"]
     assert run([*train, "--out", "m"]) == 0
-    Path("new.csv").write_text("body\nfree free money\nreport\n")
+    Path("new.csv").write_text("body\nfree free money\na report at lunch\n")
     assert run(["predict", "m", "new.csv", "--out", "p.csv"]) == 0
     predicted = Path("p.csv").read_text().splitlines()[1:]
     assert [line.split(",")[1] for line in predicted] == ["spam", "ham"]

@@ -93,3 +93,8 @@ def test_long_texts_are_cut() -> None:
 def test_characters_without_a_shape_become_visible(code: int) -> None:
     assert chr(code) not in visible(f"a{chr(code)}b", 10)
     visible(f"a{chr(code)}b", 10).encode()
+
+
+def test_an_empty_cell_is_called_missing() -> None:
+    cells = CellSamples({"links": [float("nan")], "client": [None], "land": ["DE"]})
+    assert cells.show(0).values == (("links", "missing"), ("client", "missing"), ("land", "DE"))

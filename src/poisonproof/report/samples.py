@@ -257,6 +257,8 @@ _INVISIBLE = frozenset(
 
 
 def _cell(value: object) -> str:
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return "missing"
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
     return str(value)
