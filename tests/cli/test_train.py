@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,13 @@ def test_the_report_says_what_was_trained_and_what_comes_next(
     assert "2 features, 2 declared classes" in text
     assert "Next: poisonproof certify" in text
     assert result.err == ""
+
+
+def test_partitions_without_rows_are_told(cli: Cli, train_csv: Path, tmp_path: Path) -> None:
+    result = cli("train", train_csv, *DECLARED, "-k", 900, "--out", tmp_path / "m")
+    assert re.search(r"\d+ partitions without rows: their members abstain", result.out)
+    result = cli("train", train_csv, *DECLARED, "-k", 5, "--out", tmp_path / "few")
+    assert "without rows" not in result.out
 
 
 @pytest.mark.parametrize("name", [kind for kind in MEMBER_KINDS if kind not in IMAGE_NETWORKS])

@@ -71,6 +71,12 @@ def test_the_user_s_word_goes_before_the_rows(tmp_path: Path) -> None:
     assert proposal.schema.classes == ("spam", "ham", "eggs")
 
 
+@pytest.mark.parametrize(("name", "mark"), [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", "|")])
+def test_another_separator_is_told(tmp_path: Path, name: str, mark: str) -> None:
+    with pytest.raises(InvalidInputError, match="separated by commas, or by tabs"):
+        propose(tmp_path / name, f"a{mark}y\n1{mark}ham\n2{mark}spam\n")
+
+
 def test_lines_that_are_no_rows_are_counted(tmp_path: Path) -> None:
     text = 'a,y\n1,ham\n2,spam\n"a text\nover lines",ham\n3,4,5\n"one, text",ham\n'
     text += "5,spam\n" * 9

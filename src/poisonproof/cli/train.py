@@ -263,6 +263,8 @@ def _report(classifier: Any, rows: CheckedRows, model: str, out: Path) -> None:
         f"{len(classifier.classes_)} declared classes.",
         f"Rows per partition: {sizes.min():,} to {sizes.max():,}, on average {sizes.mean():,.1f}.",
     )
+    if empty := int((sizes == 0).sum()):
+        say(f"{counted(empty, 'partition')} without rows: their members abstain.")
     if rows.problems:
         first = rows.problems[0]
         say(

@@ -134,7 +134,12 @@ def _check_names(path: Path, seen: FirstRows, options: ProposalOptions) -> None:
     for name in named:
         if name is not None and name not in seen.columns:
             shown = ", ".join(repr(column[:40]) for column in list(seen.columns)[:12])
-            raise InvalidInputError(f"{path} has no column {name!r}. Its columns are {shown}.")
+            hint = ""
+            if len(seen.columns) == 1 and any(mark in shown for mark in (";", "|", "\\t")):
+                hint = " Cells are separated by commas, or by tabs in a .tsv file: save it so."
+            raise InvalidInputError(
+                f"{path} has no column {name!r}. Its columns are {shown}.{hint}"
+            )
     if not seen.n_rows:
         raise InvalidInputError(f"{path} holds no rows to look at.")
 
