@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from poisonproof.datasets import Schema, label_text
+from poisonproof.datasets import Schema
 from poisonproof.exceptions import InvalidInputError
 
 HEADER = ["id", "b", "a", "kind", "who", "w"]
@@ -45,9 +45,3 @@ def test_repeated_and_nameless_columns_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"Column 1 of f\.csv has no name"):
         Schema(label="b").locate(["", "a", "b"], "f.csv")
     assert Schema(features=("a",)).locate(["", "a", "b"], "f.csv").features == (1,)
-
-
-def test_the_text_of_a_label_depends_on_its_value_not_on_its_type() -> None:
-    assert {label_text(value) for value in (3, 3.0, "3", b"3")} == {"3"}
-    assert label_text(float("nan")) is None
-    assert label_text(2**60 + 1) == str(2**60 + 1)

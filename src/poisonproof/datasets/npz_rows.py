@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -11,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.datasets.rows import RawRows
-from poisonproof.datasets.schema import Schema, label_text, listed
+from poisonproof.datasets.schema import Schema, listed
+from poisonproof.datasets.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["load_array", "load_arrays", "read_npy_rows", "read_npz_rows"]
+__all__ = ["array_texts", "load_array", "load_arrays", "read_npy_rows", "read_npz_rows"]
 
 _DAMAGE = (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 
@@ -35,16 +37,27 @@ def read_npz_rows(path: Path, schema: Schema) -> RawRows:
                 f"Array {name!r} of {path} has shape {arrays[name].shape}, but there are "
                 f"{len(X)} samples in {schema.samples!r}; one value per sample is needed."
             )
+    reasons: dict[int, str] = {}
+
+    def _texts(name: str | None) -> list[str | None] | None:
+        if name is None:
+            return None
+        texts, without = array_texts(arrays[name], name, path)
+        for row, reason in without.items():
+            reasons.setdefault(row, f"array {name!r}: {reason}")
+        return texts
+
     return RawRows(
         X=X,
-        labels=None if schema.label is None else _texts(arrays[schema.label]),
-        groups=None if schema.groups is None else _texts(arrays[schema.groups]),
+        labels=_texts(schema.label),
+        groups=_texts(schema.groups),
         weights=None
         if schema.weights is None
         else _numbers(arrays[schema.weights], schema.weights, path).reshape(-1).astype(np.float64),
         names=None,
         places=range(len(X)),
         unit="row",
+        reasons=reasons,
     )
 
 
@@ -102,8 +115,36 @@ def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
     return array
 
 
-def _texts(array: NDArray[Any]) -> list[str | None]:
+def array_texts(
+    array: NDArray[Any], name: str, path: Path
+) -> tuple[list[str | None], dict[int, str]]:
+    """Return the text of every value, as `label_text` writes it, and why some have none."""
+    if array.dtype.kind not in "biufSUMm":
+        raise InvalidInputError(
+            f"Array {name!r} of {path} has dtype {array.dtype}; labels and groups are text, "
+            "numbers or dates."
+        )
     # One text per distinct value: labels repeat.
     values, inverse = np.unique(array.reshape(-1), return_inverse=True)
-    texts = [label_text(value) for value in values]
-    return [texts[index] for index in inverse.tolist()]
+    known: list[str | None] = []
+    unknown: dict[int, str] = {}
+    for code, beyond in enumerate(_beyond_unicode(values)):
+        try:
+            if beyond:
+                raise NoTextError("it is no Unicode text")
+            known.append(label_text(values[code]))
+        except NoTextError as error:
+            known.append(None)
+            unknown[code] = str(error)
+    codes = inverse.reshape(-1).tolist()
+    reasons = {row: unknown[code] for row, code in enumerate(codes) if code in unknown}
+    return [known[code] for code in codes], reasons
+
+
+def _beyond_unicode(values: NDArray[Any]) -> list[bool]:
+    """Say which values hold characters that no Python text can; NumPy fails when asked for them."""
+    if values.dtype.kind != "U" or not values.nbytes:
+        return [False] * len(values)
+    native = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+    largest = native.view(np.uint32).reshape(len(values), -1).max(axis=1)
+    return [character > sys.maxunicode for character in largest.tolist()]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.datasets.arrow_texts import arrow_texts, has_texts
 from poisonproof.datasets.csv_lines import cell_number
 from poisonproof.datasets.rows import RawRows
-from poisonproof.datasets.schema import Schema, label_text
+from poisonproof.datasets.schema import Columns, Schema
 from poisonproof.exceptions import InvalidInputError, MissingExtraError
 
 __all__ = [
@@ -36,25 +36,32 @@ def parquet_rows(table: Any, path: Path, schema: Schema, first_row: int = 0) -> 
     header = [str(name) for name in table.column_names]
     columns = schema.locate(header, path)
 
-    def _read(convert: Callable[[Any, str, Path], Any], index: int | None) -> Any:
-        return None if index is None else convert(table.column(index), header[index], path)
-
-    X = np.empty((table.num_rows, len(columns.features)))
     reasons: dict[int, str] = {}
+
+    def _texts(index: int | None) -> Any:
+        return None if index is None else _read_texts(table.column(index), header[index], reasons)
+
+    def _numbers(index: int) -> Any:
+        column, name = table.column(index), header[index]
+        if schema.text_numbers and _is_text(column.type):
+            return _parsed(column, name, reasons)
+        return column_numbers(column, name, path)
+
+    _check_texts(table, header, columns, path)
+    X = np.empty((table.num_rows, len(columns.features)))
     for target, index in enumerate(columns.features):
-        if schema.text_numbers and _is_text(table.column(index).type):
-            X[:, target] = _parsed(table.column(index), header[index], reasons)
-        else:
-            X[:, target] = _read(column_numbers, index)
+        X[:, target] = _numbers(index)
     return RawRows(
         X=X,
-        labels=_read(_texts, columns.label),
-        groups=_read(_texts, columns.groups),
-        weights=_read(column_numbers, columns.weights),
+        labels=_texts(columns.label),
+        groups=_texts(columns.groups),
+        weights=None
+        if columns.weights is None
+        else column_numbers(table.column(columns.weights), header[columns.weights], path),
         names=tuple(header[index] for index in columns.features),
         places=range(first_row, first_row + table.num_rows),
         unit="row",
-        texts=tuple(_read(_texts, index) for index in columns.texts),
+        texts=tuple(_texts(index) for index in columns.texts),
         reasons=reasons,
     )
 
@@ -88,18 +95,15 @@ def open_parquet(path: Path, most: int | None = None) -> Any:
 def parquet_texts(path: Path, most: int) -> dict[str, list[str | None]]:
     """Return the first rows of a Parquet file as text by column name, as `label_text` writes it.
 
-    Nested columns come as if they were empty.
+    Nested columns, and values without a text, come as if they were empty.
     """
-    from pyarrow import types
-
     table = open_parquet(path, most)
     columns: dict[str, list[str | None]] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if str(name) in columns:
             raise InvalidInputError(f"{path} has more than one column named {str(name)[:80]!r}.")
-        nested = types.is_nested(column.type)
         columns[str(name)] = (
-            [None] * len(column) if nested else [label_text(v) or None for v in column.to_pylist()]
+            arrow_texts(column)[0] if has_texts(column.type) else [None] * len(column)
         )
     return columns
 
@@ -146,7 +150,7 @@ def _is_text(kind: Any) -> bool:
 def _parsed(column: Any, name: str, reasons: dict[int, str]) -> NDArray[np.float64]:
     """Read numbers that are stored as text, each cell as a cell of a CSV file."""
     numbers = np.full(len(column), np.nan)
-    for row, cell in enumerate(column.to_pylist()):
+    for row, cell in enumerate(arrow_texts(column)[0]):
         try:
             numbers[row] = cell_number(cell or "")
         except ValueError as error:
@@ -154,19 +158,17 @@ def _parsed(column: Any, name: str, reasons: dict[int, str]) -> NDArray[np.float
     return numbers
 
 
-def _texts(column: Any, name: str, path: Path) -> list[str | None]:
-    from pyarrow import types
-
-    if types.is_nested(column.type):
-        raise InvalidInputError(
-            f"Column {name!r} of {path} holds {column.type}; labels and groups are text or numbers."
-        )
-    if not types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    texts: list[str | None] = []
-    for chunk in column.chunks:
-        # The last entry stands for nulls.
-        known = [*map(label_text, chunk.dictionary.to_pylist()), None]
-        codes = chunk.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
-        texts += np.array(known, dtype=object)[codes].tolist()
+def _read_texts(column: Any, name: str, reasons: dict[int, str]) -> list[str | None]:
+    texts, without = arrow_texts(column)
+    for row, reason in without.items():
+        reasons.setdefault(row, f"column {name!r}: {reason}")
     return texts
+
+
+def _check_texts(table: Any, header: list[str], columns: Columns, path: Path) -> None:
+    for index in (columns.label, columns.groups, *columns.texts):
+        if index is not None and not has_texts(kind := table.column(index).type):
+            raise InvalidInputError(
+                f"Column {header[index]!r} of {path} holds {kind}; labels, groups and texts are "
+                "text, numbers or dates."
+            )

@@ -11,10 +11,9 @@ import numpy as np
 from poisonproof.datasets.image_rows import LIMIT, hidden
 from poisonproof.datasets.images.pixels import channels_first, decode_image
 from poisonproof.datasets.images.trees import open_tree
-from poisonproof.datasets.npz_rows import load_arrays
+from poisonproof.datasets.npz_rows import array_texts, load_arrays
 from poisonproof.datasets.proposing import MOST_CLASSES, Proposal, ProposalOptions
 from poisonproof.datasets.reading import check_file
-from poisonproof.datasets.schema import label_text
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import ArrayColumn, ImageColumn, TableSchema
 
@@ -38,9 +37,8 @@ def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Propos
             "numbers of shape (n, d) or more."
         )
     pixels = X.dtype == np.uint8
-    counts = Counter(
-        text for value in arrays[options.label].ravel() if (text := label_text(value)) is not None
-    )
+    texts, _ = array_texts(arrays[options.label], options.label, path)
+    counts = Counter(text for text in texts if text is not None)
     schema = TableSchema(
         kind="arrays",
         columns=(

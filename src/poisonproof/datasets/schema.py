@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
-
-import numpy as np
 
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["Columns", "Schema", "label_text", "listed"]
+__all__ = ["Columns", "Schema", "listed"]
 
 
 @dataclass(frozen=True)
@@ -157,40 +152,6 @@ class Columns:
     groups: int | None
     weights: int | None
     texts: tuple[int, ...] = ()
-
-
-def label_text(value: Any) -> str | None:
-    """Return a stored label as the text that `Schema.classes` lists, None if it is missing.
-
-    The text depends on the value, not on the type of the column: whole numbers are written
-    without a point, so a column that one empty cell turned into floats still reads the same;
-    decimals without the zeros at their end; a date like the midnight it begins with, in UTC.
-
-    Examples
-    --------
-    >>> [label_text(value) for value in (7, 7.0, np.uint8(7), 0.5, True, "ham", b"ham", None)]
-    ['7', '7', '7', '0.5', 'True', 'ham', 'ham', None]
-    >>> label_text(Decimal("7.00")), label_text(Decimal("0.50"))
-    ('7', '0.5')
-    >>> label_text(datetime.datetime(2020, 1, 31)), label_text(datetime.date(2020, 1, 31))
-    ('2020-01-31', '2020-01-31')
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or value != value:  # noqa: PLR0124 - NaN
-        return None
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="backslashreplace")
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, Decimal):
-        text = format(value, "f")
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    if isinstance(value, datetime.datetime):
-        if value.tzinfo is not None:
-            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
-        return str(value).removesuffix(" 00:00:00")
-    return str(value)
 
 
 def _shortened(name: str) -> str:
