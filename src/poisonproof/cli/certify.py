@@ -108,6 +108,16 @@ def certify(
     votes_key: Annotated[
         str, typer.Option(metavar="ARRAY", help="With --votes of a npz file: the array's name.")
     ] = "votes",
+    votes_header: Annotated[
+        bool | None,
+        typer.Option(
+            "--votes-header/--no-votes-header",
+            help="With --votes of a text file: whether its first line names the members. By "
+            "itself a line of different names is a header, a line of integers is votes, and 0,1,2 "
+            "and so on is refused, since it could be either.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Prove for every prediction how large an attack on the training data it survives.
 
@@ -122,7 +132,7 @@ def certify(
             model=model, data=data, label=label, summary_out=summary_out, rows_out=rows_out
         )
         certificates = _from_votes(
-            read_votes(votes, key=votes_key, abstain=abstain),
+            read_votes(votes, key=votes_key, abstain=abstain, header=votes_header),
             *_votes_classes(n_classes, classes, abstain),
             threat=threat or "insert_delete",
             target=target,

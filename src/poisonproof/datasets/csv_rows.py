@@ -20,11 +20,11 @@ from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import Schema
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["BLOCK_BYTES", "csv_parts", "read_csv_rows", "read_header"]
+__all__ = ["BLOCK_BYTES", "BYTE_ORDER_MARK", "csv_parts", "read_csv_rows", "read_header"]
 
 BLOCK_BYTES = 1 << 24
 _LONGEST_HEADER = 1 << 25
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_csv_rows(path: Path, schema: Schema) -> RawRows:
@@ -59,7 +59,7 @@ def read_header(path: Path, file: IO[bytes], delimiter: str) -> list[str]:
             f"{path}: line 1 holds more than {_LONGEST_HEADER:,} bytes. It must be a header with "
             "the names of the columns; wide numeric data belongs in a npz file."
         )
-    first = first.removeprefix(_BYTE_ORDER_MARK)
+    first = first.removeprefix(BYTE_ORDER_MARK)
     if not first.strip():
         raise InvalidInputError(f"{path} is empty; a header line with column names is needed.")
     try:

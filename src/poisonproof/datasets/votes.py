@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.datasets.csv_lines import split_line
+from poisonproof.datasets.csv_lines import is_blank, split_line
+from poisonproof.datasets.csv_rows import BYTE_ORDER_MARK
 from poisonproof.datasets.npz_rows import load_array, load_arrays
 from poisonproof.datasets.parquet_rows import open_parquet
 from poisonproof.datasets.reading import check_file
@@ -19,9 +20,15 @@ from poisonproof.exceptions import InvalidInputError, InvalidVotesError
 
 __all__ = ["read_votes"]
 
+_MISSING = frozenset({"na", "n/a", "nan", "none", "null", "abstain"})
+
 
 def read_votes(
-    path: str | os.PathLike[str], *, key: str = "votes", abstain: int = -1
+    path: str | os.PathLike[str],
+    *,
+    key: str = "votes",
+    abstain: int = -1,
+    header: bool | None = None,
 ) -> NDArray[Any]:
     """Read a vote matrix.
 
@@ -29,12 +36,15 @@ def read_votes(
     ----------
     path : path
         A .npz or .npy file with an integer array of shape (n, k), or a .csv, .tsv or .parquet
-        table with one row per test sample and one column per member. The first line of a text
-        file may be a header.
+        table with one row per test sample and one column per member.
     key : str
         Name of the array in a npz file.
     abstain : int
         The number that stands for an abstention in the file, for example 255 in uint8.
+    header : bool, optional
+        Whether the first line of a text file names the members. By default it does if it holds
+        as many different names as there are members, and it does not if it holds integers; the
+        numbers 0, 1, 2, ... (or 1, 2, 3, ...) in their order could be either, and are refused.
 
     Returns
     -------
@@ -45,8 +55,8 @@ def read_votes(
     readers: dict[str, Callable[[Path, str], NDArray[Any]]] = {
         ".npz": lambda file, name: load_arrays(file, [name])[name],
         ".npy": lambda file, _: load_array(file),
-        ".csv": _read_text,
-        ".tsv": _read_text,
+        ".csv": lambda file, _: _read_text(file, header),
+        ".tsv": lambda file, _: _read_text(file, header),
         ".parquet": _read_parquet,
     }
     reader = check_file(path, readers)
@@ -76,29 +86,63 @@ def _with_abstentions(votes: NDArray[Any], abstain: int) -> NDArray[Any]:
     return signed
 
 
-def _read_text(path: Path, _: str) -> NDArray[np.int64]:
+def _read_text(path: Path, header: bool | None) -> NDArray[np.int64]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     rows: list[list[int]] = []
+    width, blank = None, None
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.strip():
+            if is_blank(line, delimiter):
+                blank = blank or number
                 continue
+            if blank is not None:
+                # The k-th line is the k-th test sample: a lost line would move all those below.
+                raise InvalidVotesError(f"{path}, line {blank}: it is blank, but votes follow.")
             try:
-                cells = split_line(line.removeprefix(b"\xef\xbb\xbf"), delimiter)
-                if number == 1 and not any(map(_is_integer, cells)):
-                    continue  # a header: no vote reads like a name
-                rows.append([_integer(cell) for cell in cells])
+                cells = split_line(line.removeprefix(BYTE_ORDER_MARK * (number == 1)), delimiter)
+                named = number == 1 and _is_header(cells, header)
+                votes = [] if named else [_integer(cell) for cell in cells]
             except ValueError as error:
                 raise InvalidVotesError(f"{path}, line {number}: {error}.") from error
-            if len(rows[-1]) != len(rows[0]):
+            width = len(cells) if width is None else width
+            if len(cells) != width:
                 raise InvalidVotesError(
-                    f"{path}, line {number}: {len(rows[-1])} votes where the lines above have "
-                    f"{len(rows[0])}."
+                    f"{path}, line {number}: {len(cells)} votes where line 1 has {width} cells."
                 )
+            if not named:
+                rows.append(votes)
     if not rows:
         raise InvalidVotesError(f"{path} holds no votes.")
     flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * len(rows[0]))
     return flat.reshape(len(rows), len(rows[0]))
+
+
+def _is_header(cells: list[str], declared: bool | None) -> bool:
+    """Say whether the first line names the members; raise where nobody could tell."""
+    if declared is not None:
+        return declared
+    if len(set(cells)) == len(cells) and all(map(_is_name, cells)):
+        return True
+    if [cell.strip() for cell in cells] in (
+        [str(number) for number in range(first, first + len(cells))] for first in (0, 1)
+    ):
+        raise ValueError(
+            "it counts the columns, so it could be a header or votes. Say which: header=True or "
+            "header=False, on the command line --votes-header or --no-votes-header"
+        )
+    return False
+
+
+def _is_name(cell: str) -> bool:
+    """Say whether no vote, and nothing that stands for a missing one, reads like this."""
+    text = cell.strip().lower()
+    if text in _MISSING or not any(character.isalpha() for character in text):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _read_parquet(path: Path, _: str) -> NDArray[Any]:
@@ -114,14 +158,6 @@ def _read_parquet(path: Path, _: str) -> NDArray[Any]:
     if not table.num_columns:
         raise InvalidVotesError(f"{path} holds no votes.")
     return np.stack([column.to_numpy() for column in table.columns], axis=1)
-
-
-def _is_integer(cell: str) -> bool:
-    try:
-        _integer(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _integer(cell: str) -> int:
