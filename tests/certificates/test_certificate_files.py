@@ -108,9 +108,12 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):
         np.array([b"a", b"b", b"c", b"d"]),
         np.array(["a", "b", "c", "d\0d"]),
         np.array([0.0, 1.0, 2.0, np.inf]),
+        np.array([0.0, 1.0, 2.0, np.nan]),
+        np.array([0.0, 1.0, 2.0, np.nan], dtype=object),
+        np.array(["a", "b", "c", "d\ud800"]),
         np.array(["2020", "2021", "2022", "2023"], dtype="M8[Y]"),
     ],
-    ids=["mixed", "bytes", "NUL", "infinite", "dates"],
+    ids=["mixed", "bytes", "NUL", "infinite", "NaN", "NaN object", "half a pair", "dates"],
 )
 def test_classes_that_no_file_can_hold_are_refused_and_the_old_file_stays(
     tmp_path, suffix, classes

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import secrets
 import zipfile
@@ -115,8 +116,8 @@ def _describe(certificates: Certificates) -> dict[str, Any]:
     arrays = {name: getattr(certificates, name) for name in fields}
     classes = certificates.classes
     listed = None if classes is None else _plain("classes", classes).tolist()
-    if any("\0" in str(value) or value in (np.inf, -np.inf) for value in listed or ()):
-        raise InvalidInputError("Infinite classes, and text with a NUL character, cannot be saved.")
+    for value in listed or ():
+        _check_class(value)
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -128,6 +129,17 @@ def _describe(certificates: Certificates) -> dict[str, Any]:
         "classes": listed,
         "dtypes": {name: array.dtype.str for name, array in arrays.items() if array is not None},
     }
+
+
+def _check_class(value: Any) -> None:
+    """Raise for a class that some format could not give back as it was."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInputError(f"Classes must be finite to be saved. Got {value!r}.")
+    if isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
+        raise InvalidInputError(
+            "Classes with a NUL character or half of a surrogate pair cannot be saved. Got "
+            f"{value[:80]!r}."
+        )
 
 
 def _assemble(columns: Columns, description: dict[str, Any]) -> Certificates:
