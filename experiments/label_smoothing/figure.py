@@ -27,12 +27,12 @@ ROWS = ("mnist-ssdpa-1200", "mnist-ssdpa-3000")
 COLORS = ("#1f6f8b", "#c8553d", "0.25", "0.4", "0.55", "0.7")
 
 
-def write(name: str, draw: Callable[[Axes], object]) -> None:
+def write(name: str, size: tuple[float, float], draw: Callable[[Axes], object]) -> None:
     """Draw one figure and write it; the same results give the same bytes."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update({"svg.hashsalt": "poisonproof", "svg.fonttype": "path"})
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         draw(figure.subplots())
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -61,14 +61,15 @@ def certified_accuracies(ax: Axes) -> None:
         ax.plot(np.arange(len(curve)), curve, color=color, label=f"smoothing, q = {found['q']:g}")
         ax.axhline(found["clean_percent"], color=color, linestyle="--", linewidth=0.8)
     ax.set_title("MNIST, flipped training labels", loc="left")
-    ax.legend(loc="upper right", framealpha=0.9, edgecolor="none")
+    # Below: inside it would hide the curves.
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, edgecolor="none")
     ax.set_xlim(0, 1000)
 
 
 def main() -> None:
     """Write both figures."""
-    write("figure-1", certified_accuracies)
-    write("appendix-c", lambda ax: plot_poisoned_shares(ax=ax))
+    write("figure-1", (6.4, 5.2), certified_accuracies)
+    write("appendix-c", (6.4, 4.2), lambda ax: plot_poisoned_shares(ax=ax))
 
 
 if __name__ == "__main__":
