@@ -5,8 +5,8 @@
 MNIST features of the recipe, PixelSum partitions, all 10,000 test images. All cases run in turn,
 `--repeats` times; medians count, and growth is the median of the rounds' ratios. Promise: from
 k = 300 to 12,000, the recipe's kernel ridge becomes at most 1.5 times dearer. Linear ridge asks
-k x 10 weight vectors instead of 60,000 rows: it is cheaper than that at every k, and the more so
-the smaller k is, which makes its growth a larger number.
+one weight vector per member and class it has seen instead of 60,000 rows: it is cheaper than that
+at every k, and the more so the smaller k is, which makes its growth a larger number.
 """
 
 from __future__ import annotations
