@@ -87,13 +87,13 @@ def test_a_model_in_a_folder_goes_from_schema_to_prediction(
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)
     Path("model").mkdir()
-    Path("model", "words.txt").write_text("free money lunch report")
+    Path("model", "words.txt").write_text("free money lunch report 1 2 3 4 5 6 7 8 9")
     mails = [("free money", "spam"), ("lunch and a report", "ham")] * 100
     lines = [f"{text} {i},{kind}" for i, (text, kind) in enumerate(mails)]
     Path("mails.csv").write_text("body,kind\n" + "\n".join(lines) + "\n")
     schema = ["schema", "mails.csv", "--label", "kind", "--embedding", "model", "--out", "s.json"]
     assert run(schema) == 0
-    assert "4 numbers by model" in " ".join(capsys.readouterr().out.split())
+    assert "13 numbers by model" in " ".join(capsys.readouterr().out.split())
     assert run(["schema", "s.json", "--freeze"]) == 0
     train = ["train", "mails.csv", "--schema", "s.json", "-k", "8", "--model", "ridge"]
     assert run([*train, "--out", "m"]) == 0

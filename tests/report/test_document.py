@@ -161,3 +161,11 @@ def test_the_arithmetic_by_hand_is_right() -> None:
     assert "got 12 votes for 0 and 5 for 1" in page
     assert "1 row changed in any way leave 10 to 7" in page
     assert "could make it 8 to 9" in page
+
+
+def test_counts_on_the_axes_of_pictures_are_whole(digits: list[Evidence]) -> None:
+    from poisonproof.report.figures import _partitions, _radii
+
+    for draw in (_partitions, _radii):
+        figure = draw(digits[0])
+        assert all(float(tick).is_integer() for tick in figure.axes[0].get_yticks())

@@ -82,7 +82,7 @@ def test_declared_texts_are_shown_as_text_and_other_cells_as_values() -> None:
     assert len(samples) == 2
     assert samples.show(0).text == "subject: hello | body: a"
     assert samples.show(1).text == "subject:  | body: b"
-    assert samples.show(1).values == (("links", "nan"),)
+    assert samples.show(1).values == (("links", "missing"),)
 
 
 def test_long_texts_are_cut() -> None:
