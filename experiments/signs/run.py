@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 import sklearn
 
-from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_votes
+from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_scores, certify_votes
 from poisonproof.estimators.recipes import digit_member
 from poisonproof.features import OrientationHistogram
 from poisonproof.frontier import Method, make_evidence, write_method
-from poisonproof.partition import sample_digests
+from poisonproof.partition import sample_digests, take_canonical
+from poisonproof.progress import Silent
 from poisonproof.reproduction import RowData, data_from_pack
 
 PARTITIONS = {"gtsrb": (50, 100, 150, 200, 300), "cifar10": (50, 120, 250)}
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--shifted", type=Path, default=Path("shifted.npy"))
-    parser.add_argument("--only", required=True, help="dpa, neighbors, features or shifts-150")
+    parser.add_argument("--only", required=True, help="dpa, runoff-150, neighbors, shifts-150")
     parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
@@ -142,6 +143,19 @@ def main() -> None:
             more = (data, options.only, time.perf_counter() - began, options.out)
             title = f"DPA, kernel ridge, k = {k:,}"
             finish(f"dpa-kernel-ridge-{k}", "dpa", title, found, more)
+        return
+    if options.only.startswith("runoff-"):
+        k = int(options.only.removeprefix("runoff-"))
+        began = time.perf_counter()
+        dpa = DPAClassifier(digit_member(), k, classes=classes).fit(train, data.y_train)
+        scores = dpa.ensemble_.scores(take_canonical(test, None), n_jobs=None, progress=Silent())
+        scores[np.isneginf(scores).all(axis=2)] = np.nan  # members without rows abstain
+        # A class that a member has no row of comes last in its order.
+        found = certify_scores(np.maximum(scores, -1e300))
+        more = (data, options.only, time.perf_counter() - began, options.out)
+        finish(
+            f"runoff-kernel-ridge-{k}", "runoff", f"run-off, kernel ridge, k = {k:,}", found, more
+        )
         return
     if options.only != "neighbors":
         k = int(options.only.removeprefix("shifts-"))
