@@ -127,6 +127,17 @@ def test_infinity_in_a_binary_file_rejects_its_row_alone(tmp_path: Path) -> None
     assert rows.problems[0].reason == "feature 1 is infinite or too large for a float64"
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).max == np.finfo(float).max, reason="no long doubles")
+def test_a_number_beyond_float64_rejects_its_row_alone(tmp_path: Path) -> None:
+    X = np.ones((4, 3), dtype=np.longdouble)
+    X[2, 1] = np.longdouble("1e4000")
+    np.savez(tmp_path / "f.npz", X=X, y=np.zeros(4, dtype=int))
+    rows = read_rows(tmp_path / "f.npz", SCHEMA)
+    assert rows.X.dtype == np.float64
+    assert rows.places.tolist() == [0, 1, 3]
+    assert rows.problems[0].reason == "feature 1 is infinite or too large for a float64"
+
+
 @pytest.mark.parametrize("name", ["f.xlsx", "f", "f.txt"])
 def test_an_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("a,b\n1,2\n")

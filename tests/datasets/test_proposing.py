@@ -61,6 +61,27 @@ def test_dates_are_proposed_as_dates_in_csv_and_parquet(tmp_path: Path) -> None:
     assert "1 missing" in drafts[1].notes["day"]
 
 
+@pytest.mark.parametrize(
+    "cell",
+    ["0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00", "9999-12-31T23:59:59.999999"],
+)
+def test_a_moment_at_the_end_of_the_calendar_does_not_stop_the_draft(
+    tmp_path: Path, cell: str
+) -> None:
+    text = "day,y\n" + "".join(f"2024-0{i % 9 + 1}-11,{i % 2}\n" for i in range(60))
+    clean = propose(tmp_path / "t.csv", text).schema.columns[0]
+    drafted = propose(tmp_path / "t.csv", f"{text}{cell},1\n")
+    assert drafted.schema.columns[0] == clean
+    assert ("0001-01-01" if cell < "1" else "9999-12-31") in drafted.notes["day"]
+
+
+@pytest.mark.parametrize("cell", ["1e308", "-1.7e308", "1e400", "nan"])
+def test_a_number_that_is_hardly_one_does_not_stop_the_draft(tmp_path: Path, cell: str) -> None:
+    text = "a,b,y\n" + "".join(f"5,{i % 9},{i % 2}\n" for i in range(60))
+    clean = propose(tmp_path / "t.csv", text).schema
+    assert propose(tmp_path / "t.csv", f"{text}{cell},4,1\n").schema == clean
+
+
 def test_the_user_s_word_goes_before_the_rows(tmp_path: Path) -> None:
     text = "a,b,y\n" + "1,2,ham\n2,3,spam\n" * 20
     proposal = propose(

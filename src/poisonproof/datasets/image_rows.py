@@ -119,12 +119,13 @@ def hidden(path: str) -> bool:
 
 
 def printable(name: str) -> str:
-    r"""Return a file name that any terminal can show.
+    r"""Return a file name that any terminal can show, another one for every name.
 
-    >>> printable("caf\udce9\x1b.png")
-    'caf\\udce9\\x1b.png'
+    >>> printable("caf\udce9\x1b.png"), printable(r"caf\udce9\x1b.png")
+    ('caf\\udce9\\x1b.png', 'caf\\\\udce9\\\\x1b.png')
     """
-    return name if name.isprintable() else name.encode("unicode_escape").decode()
+    plain = name.isprintable() and "\\" not in name
+    return name if plain else name.encode("unicode_escape").decode()
 
 
 def _pixels(tree: FolderTree, file: str, column: ImageColumn) -> NDArray[np.uint8]:

@@ -112,6 +112,9 @@ def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
         raise InvalidInputError(
             f"Array {name!r} of {path} has dtype {array.dtype}; numbers are needed."
         )
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and its row rejected
+            return array.astype(np.float64)
     return array
 
 

@@ -39,6 +39,9 @@ COUNTING_SHARE = 0.99
 MOST_CATEGORIES = 50
 MOST_CLASSES = 1000
 
+LARGEST_SCALE = 1e300
+"""A spread above this comes from cells that somebody made up."""
+
 
 @dataclass(frozen=True)
 class ProposalOptions:
@@ -214,15 +217,21 @@ def _counts_rows(numbers: list[float], n_rows: int) -> bool:
 
 
 def _number(name: str, numbers: list[float], missing: int) -> NumberColumn:
-    low, middle, high = np.quantile(numbers, [0.25, 0.5, 0.75])
-    spread = float(high - low) or float(np.std(numbers)) or 1.0
-    center = _rounded(float(middle))
+    center = _rounded(float(np.quantile(numbers, 0.5)))  # no sum that could overflow
     return NumberColumn(
         name=name,
         missing=center if missing else "reject",
         center=center,
-        scale=_rounded(spread) or 1.0,
+        scale=_rounded(_spread(numbers)) or 1.0,
     )
+
+
+def _spread(numbers: list[float]) -> float:
+    """Return how far the middle half reaches, else the deviation; 1 where neither is a number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = np.quantile(numbers, [0.25, 0.75])
+        spreads = (float(high - low), float(np.std(numbers)), 1.0)
+    return next(spread for spread in spreads if 0 < spread < LARGEST_SCALE)
 
 
 def _seen_numbers(numbers: list[float], n_filled: int, missing: int) -> str:
@@ -265,7 +274,9 @@ def _seen_dates(dates: list[float], n_filled: int, missing: int) -> str:
 
 
 def _day(days: float) -> str:
-    return str(date.fromordinal(date(1970, 1, 1).toordinal() + int(days // 1)))
+    """Return the day; a zone can move a moment out of the years that there are."""
+    ordinal = date(1970, 1, 1).toordinal() + int(days // 1)
+    return str(date.fromordinal(min(max(ordinal, 1), date.max.toordinal())))
 
 
 def _rounded(value: float) -> float:
