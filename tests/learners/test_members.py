@@ -89,7 +89,7 @@ def test_a_member_that_raises_abstains_and_the_first_reason_is_told() -> None:
 
 def test_rows_on_which_every_model_raises_are_to_blame() -> None:
     ensemble = MemberList([ConstantMember(0), Raising(ValueError("no")), AbstainingMember()])
-    with pytest.raises(InvalidRowsError, match="no member could vote on these rows; V"):
+    with pytest.raises(InvalidRowsError, match="no member could vote on row 0; ValueError: no"):
         ensemble.votes(X, n_jobs=1, progress=Silent())
 
 
