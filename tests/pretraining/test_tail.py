@@ -8,10 +8,12 @@ import torch
 
 from poisonproof import SSDPAClassifier
 from poisonproof.exceptions import InvalidInputError, MemberWarning
+from poisonproof.learners.torch.streams import Stream
 from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
 from poisonproof.pretraining import TailLearner
 from poisonproof.pretraining.tail_ensemble import restore_members
-from poisonproof.pretraining.tail_network import Tail, third_block, windows
+from poisonproof.pretraining.tail_network import Tail, normal_weights, third_block, windows
+from poisonproof.pretraining.tail_specification import TailSpec
 
 K = 6
 N = 72
@@ -129,3 +131,30 @@ def test_members_survive_export_and_restore(classifier, images):
     assert back.digests() == ensemble.digests()
     X = images[N : N + 5].reshape(5, -1)
     assert np.array_equal(back.votes(X), ensemble.votes(X))
+
+
+def test_normal_first_weights_have_the_published_spread():
+    stream = Stream(0, torch.tensor([3, 8]))
+    state = normal_weights(third_block(), stream)
+    for name, spread in (("0.weight", 2 / (192 * 9)), ("3.weight", 2 / 192), ("11.weight", 0.2)):
+        values = state[name]
+        assert values.var().item() == pytest.approx(spread, rel=0.05)
+        assert abs(values.mean().item()) < 4 * np.sqrt(spread / values.numel())
+        assert not torch.equal(values[0], values[1])
+        assert 2.5 < values.abs().max().item() / np.sqrt(spread) < 7
+    assert not state["11.bias"].any()
+    assert (state["1.weight"] == 1).all()
+    alone = normal_weights(third_block(), Stream(0, torch.tensor([8])))
+    assert all(torch.equal(alone[name][0], state[name][1]) for name in state)
+
+
+def test_other_first_weights_are_another_law(learner, classifier, images, labels):
+    from sklearn.base import clone
+
+    normal = clone(learner).set_params(first_weights="normal")
+    other = fitted(normal, images, labels).ensemble_
+    assert not set(other.digests()) & set(classifier.ensemble_.digests())
+    assert TailSpec.from_json(other.spec.to_json()) == other.spec
+    assert restore_members(*other.export()).digests() == other.digests()
+    with pytest.raises(InvalidInputError, match="first_weights must be one of uniform, normal"):
+        clone(learner).set_params(first_weights="zero").resolve((1, 8, 8), 10)

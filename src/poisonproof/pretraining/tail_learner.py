@@ -11,7 +11,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from poisonproof.engines.torch.device import deterministic, fingerprint, require_device
 from poisonproof.engines.torch.learner import TorchLearner
 from poisonproof.engines.torch.rows import MemberRows, input_shape, partition_rows
-from poisonproof.engines.torch.state import MemberState
+from poisonproof.engines.torch.state import MemberState, failed
+from poisonproof.exceptions import InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.pretraining.frozen import FrozenNetwork
@@ -45,6 +46,9 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         Samples per launch when voting.
     dtype : {None, "float32", "bfloat16"}
         None takes that of the features.
+    first_weights : {"uniform", "normal"}
+        Within +-1/sqrt(fan-in), or normal with variance 2/fan-out and no bias, as published;
+        members with few rows do better with the first, whose last layer begins small.
 
     Guarantee
     ---------
@@ -74,6 +78,7 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         lane_rows: int | None = None,
         vote_rows: int = 128,
         dtype: str | None = None,
+        first_weights: str = "uniform",
     ) -> None:
         self.features = features
         self.epochs = epochs
@@ -90,6 +95,7 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.lane_rows = lane_rows
         self.vote_rows = vote_rows
         self.dtype = dtype
+        self.first_weights = first_weights
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -100,6 +106,7 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         """Return the full specification for samples of one shape and a label set's size."""
         params = self.get_params(deep=False)
         frozen, lane_rows = params.pop("features"), params.pop("lane_rows")
+        first = params.pop("first_weights")
         params["dtype"] = params["dtype"] or frozen.spec.dtype
         deep = TorchLearner(
             third_block,
@@ -110,7 +117,7 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
             threads=frozen.spec.threads,
         )
         schedule = deep.resolve(shape, n_classes)
-        return TailSpec(schedule, frozen.digest(), lane_rows or self.batch_size)
+        return TailSpec(schedule, frozen.digest(), lane_rows or self.batch_size, first)
 
     def specification(self) -> Mapping[str, Any]:
         """Return everything that can change a member's bits, the machine included."""
@@ -150,9 +157,13 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
 def _waiting(
     spec: TailSpec, data: PartitionedData, which: Sequence[int], done: dict[int, MemberState]
 ) -> Iterator[MemberRows]:
-    """Yield the members to train; those without rows are settled here."""
+    """Yield the members to train; those without rows, or with none to read, are settled here."""
     for index in dict.fromkeys(which):
-        rows = partition_rows(data[index], spec.schedule)
+        try:
+            rows = partition_rows(data[index], spec.schedule)
+        except InvalidRowsError as error:  # this partition's own matter
+            done[index] = failed(spec.schedule, index, error)
+            continue
         if len(rows):
             yield rows
         else:

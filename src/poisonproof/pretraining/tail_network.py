@@ -6,11 +6,16 @@ members is one batched product. Batch norm looks at the real rows of its own mem
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Tail", "third_block", "windows"]
+from poisonproof.learners.torch.networks import initialise
+from poisonproof.learners.torch.streams import Purpose, Stream, uniform
+
+__all__ = ["Tail", "normal_weights", "third_block", "windows"]
 
 _EPSILON = 1e-5
 _MOMENTUM = 0.1
@@ -35,6 +40,31 @@ def third_block(channels: int = 192, n_classes: int = 10) -> nn.Sequential:
     return nn.Sequential(
         *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, n_classes)
     )
+
+
+def normal_weights(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
+    """Draw first weights from a normal distribution of variance 2 / fan-out; biases are zero.
+
+    This is the published rule for classifiers on RotNet's features (Gidaris et al., 2018).
+
+    Returns
+    -------
+    dict of tensors of shape (S, ...)
+        Parameters and buffers in the order of ``module.state_dict()``, one set per lane.
+    """
+    state = initialise(module, stream)
+    for number, (name, value) in enumerate(state.items()):
+        if name.endswith(".bias"):
+            state[name] = torch.zeros_like(value)
+        elif value.ndim > 2:
+            count = value[0].numel()
+            words = stream.values(Purpose.INITIAL + number, 2 * count)
+            first, second = uniform(words).view(len(value), 2, count).unbind(dim=1)
+            # Box and Muller; half a step keeps the logarithm finite.
+            normal = torch.sqrt(-2.0 * torch.log(first + 2.0**-25)) * torch.cos(math.tau * second)
+            fan_out = count // value.shape[2]
+            state[name] = (normal * math.sqrt(2.0 / fan_out)).view(value.shape)
+    return state
 
 
 def windows(x: Tensor) -> Tensor:

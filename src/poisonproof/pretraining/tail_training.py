@@ -17,7 +17,7 @@ from poisonproof.engines.torch.state import MemberState, finished
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.torch.networks import initialise
 from poisonproof.pretraining.frozen import FrozenNetwork
-from poisonproof.pretraining.tail_network import Tail, third_block, windows
+from poisonproof.pretraining.tail_network import Tail, normal_weights, third_block, windows
 from poisonproof.pretraining.tail_specification import TailSpec
 
 __all__ = ["ask_stack", "check_sizes", "train_stack"]
@@ -45,7 +45,8 @@ def train_stack(
     Augmentation changes images, so the frozen part runs at every step, on all lanes at once.
     """
     lanes = Lanes(spec.schedule, members, seed, device)
-    state = initialise(third_block(n_classes=spec.n_classes), lanes.stream)
+    draw = initialise if spec.first_weights == "uniform" else normal_weights
+    state = draw(third_block(n_classes=spec.n_classes), lanes.stream)
     state = {k: v.contiguous() for k, v in state.items() if not k.endswith("num_batches_tracked")}
     names = Tail.parameter_names(state)
     for name in names:
