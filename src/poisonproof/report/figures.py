@@ -73,7 +73,7 @@ def _radii(model: Evidence) -> Figure:
     ax.margins(x=0.01)
     ax.set_xlabel(f"Radius ({model.certificates.threat.plural})")
     ax.set_ylabel("Test rows")
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    _count_in_whole_numbers(ax)
     if model.y_true is not None:
         ax.legend(frameon=False)
     return figure
@@ -86,8 +86,14 @@ def _partitions(model: Evidence) -> Figure:
     ax.stairs(np.histogram(sizes, edges)[0], edges, fill=True, color=_PLAIN)
     ax.set_xlabel("Rows in a partition")
     ax.set_ylabel("Partitions")
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    _count_in_whole_numbers(ax)
     return figure
+
+
+def _count_in_whole_numbers(ax: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _edges(low: int, high: int) -> Any:
