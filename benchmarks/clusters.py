@@ -111,13 +111,13 @@ def main() -> None:
             stack.callback(kept.close)
         names = ("serial", "joblib", *clusters)
 
-        def train(name: str, k: int, path: Path) -> Any:
+        def train(name: str, k: int, path: Path, n_rows: int | None = None) -> Any:
             n_jobs, cluster = WORKERS if name == "joblib" else None, clusters.get(name)
             model = DPAClassifier(DecisionTreeClassifier(), k, classes=CLASSES, n_jobs=n_jobs)
-            return model.fit_into(path, X, y, cluster=cluster)
+            return model.fit_into(path, X[:n_rows], y[:n_rows], cluster=cluster)
 
         for name in names:
-            starts[name], _ = timed(lambda path, name=name: train(name, 20, path))
+            starts[name], _ = timed(lambda path, name=name: train(name, 20, path, 2000))
         for _ in range(arguments.rounds):
             for name in names:
                 took, digests[name] = timed(lambda path, name=name: train(name, arguments.k, path))
