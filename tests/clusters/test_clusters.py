@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,24 @@ ray = pytest.importorskip("ray")
 
 X, y = load_digits(return_X_y=True)
 K = 24
-LOG = Path(tempfile.gettempdir()) / f"poisonproof-fits-{os.getuid()}"
 
 
 class SlowBayes(GaussianNB):
     """Naive Bayes that takes its time, and kills its process in the middle if there is a log."""
 
+    def __init__(self, log: str = "", *, priors: Any = None, var_smoothing: float = 1e-9) -> None:
+        self.log = log
+        super().__init__(priors=priors, var_smoothing=var_smoothing)
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         time.sleep(0.05)
-        if LOG.exists():
-            with LOG.open("ab") as log:
-                log.write(b".")
-            if LOG.stat().st_size >= K // 3:
-                LOG.unlink()
+        with suppress(FileNotFoundError):  # no log, or another worker was the one to die
+            log = os.open(self.log, os.O_WRONLY | os.O_APPEND)
+            os.write(log, b".")
+            size = os.fstat(log).st_size
+            os.close(log)
+            if size >= K // 3:
+                Path(self.log).unlink()
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().fit(X, y, sample_weight)
 
@@ -111,19 +116,21 @@ def test_two_workers_train_the_members_of_serial_training(
     same(MAKERS[name], cluster(), tmp_path / "model")
 
 
-def slow() -> DPAClassifier:
-    return DPAClassifier(SlowBayes(), K, classes=range(10))
+def slow(log: str = "") -> DPAClassifier:
+    return DPAClassifier(SlowBayes(log), K, classes=range(10))
 
 
 @pytest.mark.parametrize("engine", ["dask", "ray"])
 def test_a_worker_killed_in_the_middle_changes_nothing(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    serial = slow().fit(X, y)
-    LOG.touch()
+    log = tmp_path / "fits"
+    serial = slow(str(log)).fit(X, y)
+    log.touch()
+    cluster = open_here(engine, request)()
     with pytest.warns(ClusterWarning, match="was lost; [0-9]+ members go"):
-        there = slow().fit_into(tmp_path / "model", X, y, cluster=open_here(engine, request)())
-    assert not LOG.exists()
+        there = slow(str(log)).fit_into(tmp_path / "model", X, y, cluster=cluster)
+    assert not log.exists()
     assert there.ensemble_.digests() == serial.ensemble_.digests()
 
 
