@@ -80,7 +80,13 @@ def test_classes_that_are_not_declared(refused: Refused, train_csv: Path, tmp_pa
 
 @pytest.mark.parametrize(
     ("classes", "words"),
-    [("ham", "At least two"), ("ham,ham", "twice"), ("ham,,spam", "names separated by commas")],
+    [
+        ("ham", "At least two"),
+        ("ham,ham", "twice"),
+        ("ham,,spam", "names separated by commas"),
+        ("ham,x\udcff", r"The class 'x\udcff' is not UTF-8 text."),
+    ],
+    ids=["one", "twice", "empty", "no text"],
 )
 def test_classes_that_are_no_label_set(
     refused: Refused, train_csv: Path, tmp_path: Path, classes: str, words: str

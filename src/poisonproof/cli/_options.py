@@ -114,6 +114,9 @@ def declared_classes(classes: str | None, file: Path | None) -> tuple[str, ...]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidInputError(f"The classes list {', '.join(map(repr, repeated))} twice.")
+    broken = [name for name in names if any("\ud800" <= letter <= "\udfff" for letter in name)]
+    if broken:  # how Python shows bytes of the command line that are no text
+        raise InvalidInputError(f"The class {broken[0]!r} is not UTF-8 text.")
     if len(names) < 2:
         raise InvalidInputError(f"At least two classes are needed. Got {', '.join(names)!r}.")
     return names

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition.cells import (
     ATTOSECONDS,
     Duration,
@@ -24,7 +25,7 @@ _DAY = 86_400
 _FIRST_DAY = datetime.date(1970, 1, 1).toordinal()
 
 
-class NoTextError(ValueError):
+class NoTextError(InvalidInputError):
     """A value that no text stands for; the row that holds it is rejected."""
 
 
