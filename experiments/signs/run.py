@@ -18,7 +18,7 @@ import argparse
 import platform
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from poisonproof.partition import sample_digests, take_canonical
 from poisonproof.progress import Silent
 from poisonproof.reproduction import RowData, data_from_pack
 
-PARTITIONS = {"gtsrb": (50, 100, 150, 200, 300), "cifar10": (50, 120, 250)}
+PARTITIONS = {"gtsrb": (50, 80, 100, 150, 200, 300), "cifar10": (50, 120, 250)}
 SHIFTED = {"gtsrb": (100, 150, 200), "cifar10": (50, 120, 250)}
 SHIFTS = ((2, 0), (-2, 0), (0, 2), (0, -2))
 COSINES = (0.70, 0.75, 0.80, 0.85, 0.90)
@@ -91,33 +91,93 @@ def with_copies(data: RowData, train: Any, file: Path) -> tuple[Any, Any, Any]:
     return X, np.tile(data.y_train, times), np.tile(np.arange(len(train)), times)
 
 
-def finish(name: str, family: str, words: str, certificates: Any, more: Any) -> None:
-    """Write one method down and print its numbers."""
-    data, only, seconds, out = more
-    method = Method(
-        f"{data.name}-{name}",
-        data.name,
-        TITLES[data.name],
-        family,
-        words,
-        f"orientation histograms, 8 directions, cells of {CELLS[data.name]}, blocks of 2",
-        f"{CHOSEN_ON}; k and cosine: all reported",
-        f"python experiments/signs/run.py --data PACK --features FILE --only {only}",
-        replace(certificates, classes=None),
-        data.y_test,
-        {
-            "n_train": len(data.y_train),
-            "train_class_sizes": np.bincount(data.y_train).tolist(),
-            "seconds": {"fit and certify": round(seconds, 1)},
-            "software": {
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "scikit-learn": sklearn.__version__,
+@dataclass(frozen=True)
+class Study:
+    """One dataset in features, and where its results go."""
+
+    data: RowData
+    train: Any
+    test: Any
+    options: argparse.Namespace
+
+    def dpa(self, k: int) -> None:
+        """Certify members on k partitions by theorem 1."""
+        began = time.perf_counter()
+        found = self._members(k).certify(self.test)
+        self._finish(began, f"dpa-kernel-ridge-{k}", "dpa", f"DPA, kernel ridge, k = {k:,}", found)
+
+    def runoff(self, k: int) -> None:
+        """Certify the same members by run-off election."""
+        began = time.perf_counter()
+        asked = take_canonical(self.test, None)
+        scores = self._members(k).ensemble_.scores(asked, n_jobs=None, progress=Silent())
+        scores[np.isneginf(scores).all(axis=2)] = np.nan  # members without rows abstain
+        # A class that a member has no row of comes last in its order.
+        found = certify_scores(np.maximum(scores, -1e300))
+        title = f"run-off, kernel ridge, k = {k:,}"
+        self._finish(began, f"runoff-kernel-ridge-{k}", "runoff", title, found)
+
+    def shifts(self, k: int) -> None:
+        """Certify members that see copies of their images."""
+        data = self.data
+        if k not in SHIFTED[data.name]:
+            raise SystemExit(f"--only shifts-k: k is one of {SHIFTED[data.name]}.")
+        began = time.perf_counter()
+        X, y, image = with_copies(data, self.train, self.options.shifted)
+        # Equal images must be equal contributors, whatever their row: the digest says who it is.
+        names = [digest.tobytes().hex() for digest in sample_digests(data.x_train)]
+        dpa = self._unfitted(k, partitioner="group").fit(X, y, groups=np.array(names)[image])
+        # One contributor is one image here, so groups inserted or deleted are images.
+        found = certify_votes(dpa.votes(self.test), data.n_classes)
+        kind = "shifted" if data.name == "gtsrb" else "mirrored"
+        title = f"DPA, kernel ridge on {kind} copies, k = {k:,}"
+        self._finish(began, f"dpa-shifts-{k}", "dpa", title, found)
+
+    def neighbors(self) -> None:
+        """Certify neighbour votes, for all cosines."""
+        classes = range(self.data.n_classes)
+        near = NeighborVoteClassifier(None, COSINES[0], classes=classes)
+        near.fit(self.train, self.data.y_train)
+        for cosine in COSINES:
+            began = time.perf_counter()
+            found = near.set_params(threshold=cosine).certify(self.test)
+            title = f"neighbour votes, cosine {cosine:.2f}"
+            self._finish(began, f"neighbors-{cosine:.2f}", "neighbors", title, found)
+
+    def _unfitted(self, k: int, **more: Any) -> DPAClassifier:
+        return DPAClassifier(digit_member(), k, classes=range(self.data.n_classes), **more)
+
+    def _members(self, k: int) -> DPAClassifier:
+        return self._unfitted(k).fit(self.train, self.data.y_train)
+
+    def _finish(self, began: float, name: str, family: str, title: str, found: Any) -> None:
+        """Write one method down and print its numbers."""
+        data = self.data
+        only = self.options.only
+        method = Method(
+            f"{data.name}-{name}",
+            data.name,
+            TITLES[data.name],
+            family,
+            title,
+            f"orientation histograms, 8 directions, cells of {CELLS[data.name]}, blocks of 2",
+            f"{CHOSEN_ON}; k and cosine: all reported",
+            f"python experiments/signs/run.py --data PACK --features FILE --only {only}",
+            replace(found, classes=None),
+            data.y_test,
+            {
+                "n_train": len(data.y_train),
+                "train_class_sizes": np.bincount(data.y_train).tolist(),
+                "seconds": {"fit and certify": round(time.perf_counter() - began, 1)},
+                "software": {
+                    "python": platform.python_version(),
+                    "numpy": np.__version__,
+                    "scikit-learn": sklearn.__version__,
+                },
             },
-        },
-    )
-    write_method(method, make_evidence(method.certificates), out)
-    print(f"{method.id}: clean {100 * method.clean:.2f} %, median {method.median}", flush=True)
+        )
+        write_method(method, make_evidence(method.certificates), self.options.out)
+        print(f"{method.id}: clean {100 * method.clean:.2f} %, median {method.median}", flush=True)
 
 
 def main() -> None:
@@ -126,62 +186,24 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--shifted", type=Path, default=Path("shifted.npy"))
-    parser.add_argument("--only", required=True, help="dpa, runoff-150, neighbors, shifts-150")
+    parts = "dpa, dpa-80, runoff-150, shifts-150, neighbors or features"
+    parser.add_argument("--only", required=True, help=parts)
     parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
-    train, test = mapped(data, options.features)
-    if options.only == "features":
+    study = Study(data, *mapped(data, options.features), options)
+    part, _, k = options.only.partition("-")
+    if part == "features":
         shifted(data, options.shifted)
-        return
-    classes = range(data.n_classes)
-    if options.only == "dpa":
-        for k in PARTITIONS[data.name]:
-            began = time.perf_counter()
-            dpa = DPAClassifier(digit_member(), k, classes=classes).fit(train, data.y_train)
-            found = dpa.certify(test)
-            more = (data, options.only, time.perf_counter() - began, options.out)
-            title = f"DPA, kernel ridge, k = {k:,}"
-            finish(f"dpa-kernel-ridge-{k}", "dpa", title, found, more)
-        return
-    if options.only.startswith("runoff-"):
-        k = int(options.only.removeprefix("runoff-"))
-        began = time.perf_counter()
-        dpa = DPAClassifier(digit_member(), k, classes=classes).fit(train, data.y_train)
-        scores = dpa.ensemble_.scores(take_canonical(test, None), n_jobs=None, progress=Silent())
-        scores[np.isneginf(scores).all(axis=2)] = np.nan  # members without rows abstain
-        # A class that a member has no row of comes last in its order.
-        found = certify_scores(np.maximum(scores, -1e300))
-        more = (data, options.only, time.perf_counter() - began, options.out)
-        finish(
-            f"runoff-kernel-ridge-{k}", "runoff", f"run-off, kernel ridge, k = {k:,}", found, more
-        )
-        return
-    if options.only != "neighbors":
-        k = int(options.only.removeprefix("shifts-"))
-        if k not in SHIFTED[data.name]:
-            raise SystemExit(f"--only shifts-k: k is one of {SHIFTED[data.name]}.")
-        began = time.perf_counter()
-        X, y, image = with_copies(data, train, options.shifted)
-        # Equal images must be equal contributors, whatever their row: the digest says who it is.
-        names = [digest.tobytes().hex() for digest in sample_digests(data.x_train)]
-        groups = np.array(names)[image]
-        dpa = DPAClassifier(digit_member(), k, partitioner="group", classes=classes)
-        votes = dpa.fit(X, y, groups=groups).votes(test)
-        # One contributor is one image here, so groups inserted or deleted are images.
-        found = certify_votes(votes, data.n_classes)
-        more = (data, options.only, time.perf_counter() - began, options.out)
-        kind = "shifted" if data.name == "gtsrb" else "mirrored"
-        title = f"DPA, kernel ridge on {kind} copies, k = {k:,}"
-        finish(f"dpa-shifts-{k}", "dpa", title, found, more)
-        return
-    near = NeighborVoteClassifier(None, COSINES[0], classes=classes).fit(train, data.y_train)
-    for cosine in COSINES:
-        began = time.perf_counter()
-        found = near.set_params(threshold=cosine).certify(test)
-        more = (data, options.only, time.perf_counter() - began, options.out)
-        title = f"neighbour votes, cosine {cosine:.2f}"
-        finish(f"neighbors-{cosine:.2f}", "neighbors", title, found, more)
+    elif part == "neighbors":
+        study.neighbors()
+    elif part == "dpa" and not k:
+        for each in PARTITIONS[data.name]:
+            study.dpa(each)
+    elif part in ("dpa", "runoff", "shifts") and k.isdecimal():
+        getattr(study, part)(int(k))
+    else:
+        parser.error(f"--only is {parts}, got {options.only}")
 
 
 if __name__ == "__main__":
