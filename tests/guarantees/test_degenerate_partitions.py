@@ -95,7 +95,7 @@ class _ChokesOn(GaussianNB):
         return super().predict(X)
 
 
-def test_a_member_that_cannot_vote_abstains_and_says_so() -> None:
+def test_a_member_that_cannot_vote_on_a_row_abstains_there_and_says_so() -> None:
     fitted = ensemble(_ChokesOn()).fit(DIGITS.X, DIGITS.y)
     odd = DIGITS.X_test.copy()
     odd[0, 0] = 99
@@ -103,7 +103,8 @@ def test_a_member_that_cannot_vote_abstains_and_says_so() -> None:
     assert 0 < choked.sum() < 20
     with pytest.warns(MemberWarning, match="99 is not for me"):
         votes = fitted.votes(odd)
-    assert (votes[:, choked] == -1).all()
+    assert (votes[0, choked] == -1).all()
+    assert np.array_equal(votes[1:], fitted.votes(DIGITS.X_test)[1:])
     assert (votes[:, ~choked] >= 0).all()
 
 
