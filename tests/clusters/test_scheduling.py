@@ -1,0 +1,128 @@
+"""What travels to a worker, and what comes back, seen by workers that write it down."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.naive_bayes import GaussianNB
+
+from poisonproof import DPAClassifier
+from poisonproof.clusters import Cluster, scheduling
+from poisonproof.clusters.base import WorkerLostError
+from poisonproof.clusters.work import Recipe
+from poisonproof.exceptions import ClusterWarning
+from poisonproof.partition.shards import Shard
+
+X, y = load_digits(return_X_y=True)
+X = X + np.arange(len(X))[:, np.newaxis] * 1e-6  # every row can be told from every other
+K = 30
+
+
+class Diary(Cluster):
+    """Two workers in this process; a fragile second one is lost when it is sent its first block."""
+
+    def __init__(self, *, fragile: bool = False) -> None:
+        super().__init__()
+        self.alive = {"one", "two"}
+        self.fragile = fragile
+        self.blocks: list[tuple[str, dict[int, Shard]]] = []
+        self.results: list[Any] = []
+        self.recipes: list[Recipe] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def workers(self) -> set[str]:
+        return set(self.alive)
+
+    def send(self, worker: str, value: Any) -> Any:
+        value = pickle.loads(pickle.dumps(value))  # what does not travel is not there
+        if isinstance(value, Recipe):
+            self.recipes.append(value)
+            return value
+        self.blocks.append((worker, value))
+        if self.fragile and worker == "two":
+            self.alive.discard("two")
+            raise WorkerLostError
+        return value
+
+    def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.results.append(function(*arguments))
+        return len(self.results) - 1
+
+    def wait(self, tickets: Collection[Any], seconds: float) -> list[Any]:
+        return list(tickets)
+
+    def result(self, ticket: Any) -> Any:
+        return self.results[ticket]
+
+
+class Bar:
+    """A progress bar that remembers."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.steps: list[int] = []
+        self.stopped = False
+
+    def start(self, total: int, what: str) -> None:
+        self.total = total
+
+    def advance(self, amount: int = 1) -> None:
+        self.steps.append(amount)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def classifier() -> DPAClassifier:
+    return DPAClassifier(GaussianNB(), K, classes=range(10))
+
+
+def test_a_worker_receives_the_rows_of_its_partitions_and_no_others(tmp_path: Path) -> None:
+    diary = Diary()
+    there = classifier().fit_into(tmp_path / "model", X, y, cluster=diary)
+    serial = classifier().fit(X, y)
+    assert there.ensemble_.digests() == serial.ensemble_.digests()
+    assert len(diary.blocks) > 2
+    sent = [index for _, block in diary.blocks for index in block]
+    assert sorted(sent) == list(range(K))
+    for _, block in diary.blocks:
+        for index, shard in block.items():
+            assert shard.digest() == serial.partition_digests_[index]
+
+
+def test_what_all_workers_receive_holds_no_row(tmp_path: Path) -> None:
+    diary = Diary()
+    classifier().fit_into(tmp_path / "model", X, y, cluster=diary)
+    assert len(diary.recipes) == 2
+    for recipe in diary.recipes:
+        assert not any(X[row].tobytes() in pickle.dumps(recipe) for row in range(0, len(X), 50))
+
+
+def test_blocks_of_a_lost_worker_go_to_another(tmp_path: Path) -> None:
+    diary = Diary(fragile=True)
+    with pytest.warns(ClusterWarning, match="Worker two was lost"):
+        there = classifier().fit_into(tmp_path / "model", X, y, cluster=diary)
+    assert there.ensemble_.digests() == classifier().fit(X, y).ensemble_.digests()
+    lost = next(reversed([set(block) for worker, block in diary.blocks if worker == "two"]))
+    assert lost <= {i for worker, block in diary.blocks if worker == "one" for i in block}
+
+
+def test_members_come_one_block_after_the_other_with_a_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bar = Bar()
+    monkeypatch.setattr(scheduling, "make_progress", lambda verbose: bar)
+    classifier().fit_into(tmp_path / "model", X, y, cluster=Diary())
+    assert (bar.total, sum(bar.steps), bar.stopped) == (K, K, True)
+    assert len(bar.steps) > 2
