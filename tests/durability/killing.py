@@ -13,6 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from joblib.externals.loky import reusable_executor
+
+_inherited: list[Any] = []
+"""Kept alive: what a child lets go of would still wake the parent's threads."""
+
 STEPS = {"open", "os.rename", "os.remove", "os.truncate", "os.mkdir"}
 """What Python reports before it does it: everything that changes a directory."""
 
@@ -47,6 +52,9 @@ def _run(child: Callable[[], None], seconds: float | None) -> bool:
         pid = os.fork()
     if pid == 0:
         code = 1
+        # The workers of the parent are not the child's: tasks sent to them would answer the parent.
+        _inherited.append(reusable_executor._executor)
+        reusable_executor._executor = None
         try:
             child()
             code = 0

@@ -14,11 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.datasets.value_text import NoTextError, TimeOfDay, label_text
-from poisonproof.partition.cells import ATTOSECONDS, PER_SECOND, Duration, Instant
 
 __all__ = ["arrow_texts", "has_texts"]
-
-_PER_SECOND = {"s": 1, **PER_SECOND}
 
 
 def has_texts(kind: Any) -> bool:
@@ -88,6 +85,8 @@ def _plain_values(values: Any) -> list[Any]:
     import pyarrow as pa
     from pyarrow import types
 
+    from poisonproof.partition.cells import ATTOSECONDS, PER_SECOND, Duration, Instant
+
     kind = values.type
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return list(values.cast(pa.large_binary()).to_pylist())
@@ -96,7 +95,8 @@ def _plain_values(values: Any) -> list[Any]:
         return [None if day is None else Instant(day * 86_400, 0) for day in days]
     if not types.is_temporal(kind):
         return list(values.to_pylist())
-    per_second = _PER_SECOND["ms" if types.is_date64(kind) else kind.unit]
+    unit = "ms" if types.is_date64(kind) else kind.unit
+    per_second = {"s": 1, **PER_SECOND}[unit]
     whole = values.cast(pa.int32() if types.is_time32(kind) else pa.int64()).to_pylist()
     made = TimeOfDay if types.is_time(kind) else Duration if types.is_duration(kind) else Instant
     return [

@@ -6,18 +6,14 @@ import datetime
 import math
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.partition.cells import (
-    ATTOSECONDS,
-    Duration,
-    Instant,
-    NoCanonicalFormError,
-    canonical_cell,
-)
+
+if TYPE_CHECKING:
+    from poisonproof.partition.cells import Duration, Instant
 
 __all__ = ["NoTextError", "TimeOfDay", "label_text"]
 
@@ -74,6 +70,13 @@ def label_text(value: Any) -> str | None:
     >>> label_text(np.timedelta64(-1, "h")), label_text(datetime.time(10))
     ('-1 days +23:00:00', '10:00:00')
     """
+    from poisonproof.partition.cells import (
+        Duration,
+        Instant,
+        NoCanonicalFormError,
+        canonical_cell,
+    )
+
     if isinstance(value, bytes):
         value = value.decode("utf-8", errors="backslashreplace")
     if isinstance(value, str):
@@ -142,7 +145,7 @@ def _length_text(length: Duration) -> str:
 def _fraction(attoseconds: int) -> str:
     if not attoseconds:
         return ""
-    digits = f"{attoseconds:0{len(str(ATTOSECONDS)) - 1}}"
+    digits = f"{attoseconds:018}"
     while len(digits) > 6 and digits.endswith("000"):
         digits = digits[:-3]
     return f".{digits}"

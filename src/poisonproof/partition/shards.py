@@ -132,7 +132,7 @@ def gathered(shards: Mapping[int, Shard], n_partitions: int) -> PartitionedData:
 def stacked(parts: Sequence[Any]) -> Any:
     """Stack samples that come in the same kind of container; every cell keeps its value.
 
-    >>> stacked([np.array([[1]]), np.array([[0.5]])]).tolist()
+    >>> stacked([np.array([[1]]), np.array([[0.5]])]).astype(float).tolist()
     [[1.0], [0.5]]
     """
     first = parts[0]

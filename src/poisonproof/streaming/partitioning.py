@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,13 +98,16 @@ def partition_stream(
     rows: ShardedRows | None = None
     classifier.n_dropped_, classifier.rejected_ = 0, Rejected()
     try:
-        for part in _parts(classifier, source, folder, memory, jobs, progress.advance):
-            vars(classifier).update(part.fitted)
-            classifier.n_dropped_ += part.n_dropped
-            classifier.rejected_.count += part.rejected.count
-            classifier.rejected_.first = classifier.rejected_.first or part.rejected.first
-            if part.rows is not None:
-                rows = part.rows if rows is None else rows.joined(part.rows)
+        parts = _parts(classifier, source, folder, memory, jobs, progress.advance)
+        # Closed here: left to the garbage collector, it could stop workers of a later computation.
+        with closing(parts):
+            for part in parts:
+                vars(classifier).update(part.fitted)
+                classifier.n_dropped_ += part.n_dropped
+                classifier.rejected_.count += part.rejected.count
+                classifier.rejected_.first = classifier.rejected_.first or part.rejected.first
+                if part.rows is not None:
+                    rows = part.rows if rows is None else rows.joined(part.rows)
     finally:
         progress.stop()
     if rows is None:
@@ -138,7 +142,7 @@ def _parts(
     memory: int,
     jobs: int,
     advance: Callable[[int], None],
-) -> Iterator[Part]:
+) -> Generator[Part, None, None]:
     """Partition here, or parts of the source in worker processes."""
     sources = source.split(PARTS_PER_WORKER * jobs) if jobs > 1 else [source]
     # Names of this run alone: a worker whose parent was killed finishes what it was writing, and
