@@ -19,7 +19,6 @@ from poisonproof.datasets import (
     read_table,
     split_rows,
 )
-from poisonproof.estimators.loading import set_schedule
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import TableSchema, parse_schema
 
@@ -125,6 +124,8 @@ class TrainedModel:
 
 def open_model(path: Path, *, jobs: int | None, verbose: int) -> TrainedModel:
     """Load a model directory."""
+    from poisonproof.estimators.loading import set_schedule
+
     if not path.exists():
         raise InvalidInputError(f"There is no model {path}. Make one with: poisonproof train")
     classifier = set_schedule(poisonproof.load(path), jobs, verbose)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.model_selection import train_test_split
 
 from poisonproof.learners.closed_form import ScaledKernelClassifier
+from poisonproof.learners.closed_form.column_scales import LONGEST, MISSING, UNIT, learn_scales
 
 
 @pytest.fixture(scope="module", params=[load_wine, load_breast_cancer], ids=["wine", "cancer"])
@@ -142,3 +143,26 @@ def test_all_rows_as_centres_of_the_larger_system_are_the_same_fit(table) -> Non
     other, level = clf._solve_centers(support, np.arange(len(y)), targets, weight)
     kernel = clf._kernel(support, support)
     np.testing.assert_allclose(kernel @ other + level, kernel @ dual + bias, atol=0.01)
+
+
+@pytest.mark.parametrize("known", [2, 4, 20])
+def test_a_column_that_is_nearly_always_missing_hurts_nobody(known):
+    X, y = load_digits(return_X_y=True)
+    X = np.tile(X, 6)
+    gap = np.full((len(X), 1), np.nan)
+    gap[:known, 0] = np.arange(known)
+    X = np.hstack([X, gap])
+    member = ScaledKernelClassifier().fit(X[:1347], y[:1347])
+    assert np.mean(member.predict(X[1347:]) == y[1347:]) > 0.95
+
+
+def test_a_missing_cell_never_counts_as_a_value():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 30))
+    X[:38, 3] = np.nan
+    weight = np.ones(40)
+    weight[[38, 39]] = 1e-9
+    scales = learn_scales(X, np.arange(40) % 2, weight, 0.01)
+    values = scales.integers(X)
+    assert (values == MISSING).any()
+    assert np.abs(scales.support(values)).max() <= LONGEST * UNIT

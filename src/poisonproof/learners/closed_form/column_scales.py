@@ -77,7 +77,7 @@ class ColumnScales:
         return (
             np.flatnonzero(used & coarse),
             np.flatnonzero(used & ~coarse),
-            np.flatnonzero(self.absent),
+            np.flatnonzero((self.absent != 0) | (self.present != 0)),
         )
 
     def integers(self, rows: NDArray[np.float64]) -> NDArray[np.int16]:
@@ -97,11 +97,10 @@ class ColumnScales:
         used = np.concatenate([coarse, fine])
         support = np.empty((len(values), len(used) + len(told)), dtype=np.float32)
         support[:, : len(used)] = np.take(values, used, axis=1)
-        if len(told):
-            numbers, flags = support[:, : len(used)], support[:, len(used) :]
-            numbers[numbers == MISSING] = 0
-            gone = values[:, told] == MISSING
-            flags[:] = np.where(gone, self.absent[told], self.present[told])
+        numbers, flags = support[:, : len(used)], support[:, len(used) :]
+        numbers[numbers == MISSING] = 0
+        gone = values[:, told] == MISSING
+        flags[:] = np.where(gone, self.absent[told], self.present[told])
         return support
 
 

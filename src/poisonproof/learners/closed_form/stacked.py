@@ -169,7 +169,8 @@ class StackedMembers(ArrayEnsemble):
                 found = block[:, : stop - start].T * (worth * np.repeat(units, tile.counts))
                 scores[start:stop, owners, tile.classes] = found
 
-            self._score_chunk(asked, visit)
+            with np.errstate(over="ignore", invalid="ignore"):  # as in `votes`
+                self._score_chunk(asked, visit)
 
         self._stream(ask, len(samples), n_jobs, progress)
         return scores
