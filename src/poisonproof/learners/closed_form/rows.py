@@ -15,6 +15,7 @@ from poisonproof.partition.partitioned import PartitionedData
 __all__ = ["MemberRows", "blocks", "canonical_order", "n_features", "problems"]
 
 _BLOCK_ROWS = 4096
+_BLOCK_CELLS = 2**22
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,15 @@ def n_features(X: Any) -> int:
 
 
 def blocks(data: PartitionedData, which: Sequence[int]) -> Iterator[list[int]]:
-    """Group partitions so that a few thousand rows are gathered at once."""
+    """Group partitions so that a few thousand rows, fewer of wide ones, are gathered at once."""
     block: list[int] = []
     rows = 0
+    enough = min(_BLOCK_ROWS, _BLOCK_CELLS // max(1, n_features(data.X)))
     sizes = data.sizes
     for index in which:
         block.append(int(index))
         rows += int(sizes[index])
-        if rows >= _BLOCK_ROWS:
+        if rows >= enough:
             yield block
             block, rows = [], 0
     if block:
