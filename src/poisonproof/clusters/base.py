@@ -25,6 +25,10 @@ class Cluster(ABC):
 
     Parameters
     ----------
+    address : object, optional
+        Where the cluster is; workers are started on this machine by default.
+    n_workers : int, optional
+        How many workers; all cores by default.
     other_workers : {"refuse", "accept"}, default="refuse"
         What to do with workers whose software or processor differs from this machine's. Members
         that accepted ones train are recorded in the model, and certificates then assume that such
@@ -40,11 +44,19 @@ class Cluster(ABC):
     Workers are honest: whoever runs one can hand in any member. `audit` finds that out afterwards.
     """
 
-    def __init__(self, *, other_workers: str = "refuse") -> None:
+    def __init__(
+        self,
+        address: Any = None,
+        *,
+        n_workers: int | None = None,
+        other_workers: str = "refuse",
+    ) -> None:
         if other_workers not in POLICIES:
             raise InvalidInputError(
                 f"other_workers is one of {', '.join(POLICIES)}. Got {other_workers!r}."
             )
+        self.address = address
+        self.n_workers = n_workers
         self.other_workers = other_workers
 
     @property

@@ -41,17 +41,6 @@ class DaskCluster(Cluster):
     >>> # DPAClassifier(...).fit_into("model", X, y, cluster=cluster)
     """
 
-    def __init__(
-        self,
-        address: Any = None,
-        *,
-        n_workers: int | None = None,
-        other_workers: str = "refuse",
-    ) -> None:
-        super().__init__(other_workers=other_workers)
-        self.address = address
-        self.n_workers = n_workers
-
     def __enter__(self) -> Self:
         """Connect to the scheduler, or start workers here."""
         try:

@@ -34,17 +34,6 @@ class RayCluster(Cluster):
     >>> # DPAClassifier(...).fit_into("model", X, y, cluster=cluster)
     """
 
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        n_workers: int | None = None,
-        other_workers: str = "refuse",
-    ) -> None:
-        super().__init__(other_workers=other_workers)
-        self.address = address
-        self.n_workers = n_workers
-
     def __enter__(self) -> Self:
         """Connect, or start Ray here."""
         try:

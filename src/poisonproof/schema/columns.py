@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +19,7 @@ MAX_FEATURES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class Column(ABC):
     """A column of the source, by name.
 
     Attributes
@@ -34,9 +35,9 @@ class Column:
     type: ClassVar[str]
 
     @property
+    @abstractmethod
     def n_features(self) -> int:
         """How many numbers a cell becomes."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """Return the column as it stands in a schema file."""
