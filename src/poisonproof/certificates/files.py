@@ -13,11 +13,9 @@ import io
 import json
 import math
 import os
-import secrets
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +26,7 @@ from poisonproof.certificates.classes import class_indices
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
 from poisonproof.exceptions import InvalidInputError, MissingExtraError, StoreError
+from poisonproof.replacing import replacing
 
 __all__ = ["load_certificates", "save_certificates"]
 
@@ -46,7 +45,7 @@ def save_certificates(certificates: Certificates, path: str | os.PathLike[str]) 
     columns = {name: _plain(name, column) for name, column in certificates.columns().items()}
     description = json.dumps(_describe(certificates), allow_nan=False)
     try:
-        with _replacing(path) as file:
+        with replacing(path) as file:
             write(file, columns, description)
     except OSError as error:
         raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
@@ -80,20 +79,6 @@ def _format_of(path: Path) -> tuple[Callable[..., None], Callable[[IO[bytes]], A
             f"Certificates are kept in files that end in {', '.join(formats)}. Got {path.name!r}."
         )
     return formats[path.suffix.lower()]
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a file to write that takes the place of `path` when, and only when, all went well."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidInputError, MissingExtraError, StoreError
+from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.replacing import write_bytes
 
 __all__ = [
     "COLUMN_SUFFIXES",
@@ -60,21 +60,6 @@ def check_model_path(path: Path) -> None:
 
     check_target(path)
     _check_writable(_existing_ancestor(path.parent), path)
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that appears complete or not at all."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:

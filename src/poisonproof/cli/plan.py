@@ -17,7 +17,7 @@ from poisonproof.cli._options import (
     choose,
     parse_list,
 )
-from poisonproof.cli._output import check_out, write_bytes
+from poisonproof.cli._output import check_out
 from poisonproof.cli._text import console, counted, say
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import load_schema
@@ -72,8 +72,7 @@ def plan(
     ensemble of k members on the expected number of rows would give. Estimates, not certificates:
     the certificate comes from the trained model.
     """
-    from poisonproof.planning import load_curves, make_plan
-    from poisonproof.planning.curve_files import dump_curves
+    from poisonproof.planning import load_curves, make_plan, save_curves
 
     check_out(out, suffixes=(".json",), inputs=(trusted,))
     if trusted.suffix.lower() == ".json":
@@ -92,7 +91,7 @@ def plan(
         curves, expected_rows, wanted_radius=wanted_radius, accuracy_loss=accuracy_loss
     )
     if out is not None:
-        write_bytes(out, dump_curves(curves))
+        save_curves(curves, out)
     _print(found, curves, expected_rows)
     if out is not None:
         say(f"Learning curves written to {out}.")

@@ -11,28 +11,24 @@ import numpy as np
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.planning.curves import CurvePoint, LearningCurves
+from poisonproof.replacing import write_bytes
 
-__all__ = ["dump_curves", "load_curves", "save_curves"]
+__all__ = ["load_curves", "save_curves"]
 
 FORMAT = "poisonproof-curves"
 VERSION = 1
 MAX_BYTES = 2**28
 
 
-def dump_curves(curves: LearningCurves) -> bytes:
-    """Return the contents of a file of curves; margins keep four digits."""
+def save_curves(curves: LearningCurves, path: Path) -> None:
+    """Write curves to a file; margins keep four digits."""
     points = [
         asdict(point) | {"margins": [round(margin, 4) for margin in point.margins.tolist()]}
         for point in curves.points
     ]
     head = {"format": FORMAT, "version": VERSION, "unit": curves.unit}
     values = {**head, "n_rows": curves.n_rows, "n_test": curves.n_test, "points": points}
-    return json.dumps(values).encode() + b"\n"
-
-
-def save_curves(curves: LearningCurves, path: Path) -> None:
-    """Write curves to a file."""
-    path.write_bytes(dump_curves(curves))
+    write_bytes(path, json.dumps(values).encode() + b"\n")
 
 
 def load_curves(path: Path) -> LearningCurves:

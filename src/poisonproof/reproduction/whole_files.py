@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
-import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof import replacing
 from poisonproof.exceptions import InvalidInputError, StoreError
 
 __all__ = ["npz_bytes", "read_json", "read_npz", "sha256", "write_bytes", "write_json"]
@@ -31,19 +30,12 @@ def sha256(data: bytes) -> str:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write beside `path`, then move there."""
-    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    """Make or replace a file, and the folders it lies in."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
     except OSError as error:
         raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
+    replacing.write_bytes(path, data)
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from poisonproof.exceptions import StoreError
+from poisonproof.replacing import replacing
 
-__all__ = ["TEMPORARY", "sync_folder", "write_atomically", "writing"]
+__all__ = ["TEMPORARY", "write_atomically", "writing"]
 
 TEMPORARY = ".part-"
 """How the names of unfinished files begin; whoever writes next removes them."""
@@ -22,26 +22,8 @@ def write_atomically(path: Path, data: bytes, *, folder: Path | None = None) -> 
     The rename itself is durable once `sync_folder` has been called on the parent.
     """
     part = (folder or path.parent) / f"{TEMPORARY}{secrets.token_hex(8)}"
-    try:
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)  # noqa: PTH105 - tests count the calls of os
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system knows how."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with replacing(path, part) as file:
+        file.write(data)
 
 
 @contextmanager

@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from poisonproof.exceptions import StoreError
+from poisonproof.replacing import sync_folder
 from poisonproof.store.blocks import BlockEntry, Item, content_name, encode_block, packed
-from poisonproof.store.files import TEMPORARY, sync_folder, write_atomically, writing
+from poisonproof.store.files import TEMPORARY, write_atomically, writing
 from poisonproof.store.journal import JOURNAL
 from poisonproof.store.lock import LOCK, WriterLock
 from poisonproof.store.manifest import MANIFEST, Manifest

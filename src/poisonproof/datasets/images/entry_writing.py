@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.replacing import sync_folder
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "EntryWriter", "array_digest", "write_entry"]
 
@@ -123,7 +124,7 @@ def _publish(folder: Path, arrays: Path, manifest: Mapping[str, Any]) -> None:
     before = _named_by_manifest(folder)
     text = json.dumps({**manifest, "folder": arrays.name}, indent=1, sort_keys=True)
     arrays.chmod(0o755)
-    _sync_folder(arrays)
+    sync_folder(arrays)
     handle, name = tempfile.mkstemp(prefix="arrays-", suffix=".json", dir=folder)
     with os.fdopen(handle, "w") as file:
         file.write(text + "\n")
@@ -131,7 +132,7 @@ def _publish(folder: Path, arrays: Path, manifest: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
     Path(name).chmod(0o644)
     Path(name).replace(folder / MANIFEST)
-    _sync_folder(folder)
+    sync_folder(folder)
     if before is not None:
         shutil.rmtree(folder / before, ignore_errors=True)
 
@@ -166,15 +167,6 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
     except OSError:
         return  # an earlier import lies there
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # other systems cannot open a folder
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _unwritable(folder: Path, error: OSError) -> InvalidInputError:
