@@ -14,7 +14,8 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
 from torch import nn  # noqa: E402
 
-from poisonproof.engines.torch import TorchEnsemble, TorchLearner, device  # noqa: E402
+from poisonproof.engines.torch import TorchLearner, device  # noqa: E402
+from poisonproof.engines.torch.ensemble import restore_members  # noqa: E402
 from poisonproof.engines.torch.memory import needed_bytes  # noqa: E402
 from poisonproof.estimators import DPAClassifier  # noqa: E402
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError  # noqa: E402
@@ -176,7 +177,7 @@ def test_scores_give_the_votes(parts):
 
 def test_export_and_restore_keep_digests(parts):
     ensemble = members(TorchLearner("mlp", epochs=1), parts)
-    assert TorchEnsemble.restore(*ensemble.export()).digests() == ensemble.digests()
+    assert restore_members(*ensemble.export()).digests() == ensemble.digests()
 
 
 def test_a_damaged_checkpoint_is_named_and_the_others_are_kept(parts, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from poisonproof.engines.torch import TorchLearner
-from poisonproof.engines.torch.ensemble import TorchEnsemble
+from poisonproof.engines.torch.ensemble import restore_members
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.torch import TorchSpec
 from tests.engines.torch.partitions import partitioned, random_parts
@@ -56,7 +56,7 @@ def test_votes_follow_the_mean_of_both_scores_and_training_is_the_same(images):
 
 def test_it_is_part_of_the_law_and_travels_with_the_members(images):
     mirrored = members("graph", mirrored_votes=True)
-    back = TorchEnsemble.restore(*mirrored.export())
+    back = restore_members(*mirrored.export())
     assert back.spec.mirrored_votes
     assert np.array_equal(back.votes(images), mirrored.votes(images))
     assert mirrored.spec.digest() != members("graph").spec.digest()

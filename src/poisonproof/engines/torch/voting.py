@@ -21,7 +21,7 @@ from poisonproof.learners.base import ABSTAIN
 from poisonproof.learners.torch.networks import build
 from poisonproof.learners.torch.specification import TorchSpec
 
-__all__ = ["Stacks", "score_blocks", "votes_of"]
+__all__ = ["Block", "Stacks", "score_blocks", "votes_of"]
 
 Block = tuple[list[int], slice, Tensor]
 """Positions of members, rows of the samples, and scores of shape (members, rows, C)."""
