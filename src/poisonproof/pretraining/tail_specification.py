@@ -13,7 +13,6 @@ from poisonproof.learners.torch.specification import TorchSpec
 __all__ = ["NETWORK", "TailSpec"]
 
 NETWORK = "nin-tail"
-FACTORY = "poisonproof.pretraining.tail_network:third_block"
 FIRST_WEIGHTS = ("uniform", "normal")
 
 
