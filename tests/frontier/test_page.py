@@ -28,9 +28,9 @@ def test_the_best_method_of_every_attack_size_is_named(strong: Method, accurate:
 def test_the_table_marks_the_best_of_each_column(strong: Method, accurate: Method) -> None:
     table = method_table([strong, accurate], [POINT], [0, 10])
     rows = table.splitlines()
-    assert rows[2] == "| title of strong | 50.00 % | 29 | **50.00 %** |"
-    assert rows[3] == "| title of accurate | **100.00 %** | 4 | 0.00 % |"
-    assert rows[4] == "| *paper: DPA, k = 9* | 90.00 % | 2 |  |"
+    assert rows[2] == "| 1 | title of strong | 50.00 % | 29 | **50.00 %** |"
+    assert rows[3] == "| 2 | title of accurate | **100.00 %** | 4 | 0.00 % |"
+    assert rows[4] == "|  | *paper: DPA, k = 9* | 90.00 % | 2 |  |"
 
 
 def test_attack_sizes_are_round_and_end_where_little_is_left(strong: Method) -> None:

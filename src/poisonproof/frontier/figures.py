@@ -1,31 +1,35 @@
-"""All methods of one dataset and threat in one plot."""
+"""All methods of one dataset and threat in one plot, every curve with its number."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import MissingExtraError
+from poisonproof.frontier.curve_marks import mark_places
 from poisonproof.frontier.method import FAMILIES, Method
 from poisonproof.frontier.published import PublishedPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["curve", "frontier_svg"]
+__all__ = ["curve", "curve_style", "frontier_svg"]
 
 _COLORS = dict(
     zip(
         FAMILIES,
-        ("#1f6f8b", "#4aa3b8", "#8a6d3b", "#7b5ea7", "#c8553d", "#a3b18a", "#2f7d4f", "#b5838d"),
+        ("#1b6ca8", "#1f9aa5", "#b07d10", "#7b4fa3", "#cc4b24", "#6a8f2f", "#17603a", "#b0427e"),
         strict=True,
     )
 )
-_DASHES = ("-", (0, (6, 2)), (0, (3, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+"""One colour per kind of vote, told apart by people who see fewer of them, too."""
+
+_DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0, (7, 2, 1.5, 2)))
+_WIDTH, _PLOT_HEIGHT, _LINE_HEIGHT = 7.0, 4.3, 0.19  # inches
 
 
 def frontier_svg(
@@ -33,51 +37,140 @@ def frontier_svg(
 ) -> bytes:
     """Draw certified accuracy against attack size; the same results give the same bytes.
 
-    A colour for every kind of vote, a dash for every setting of it. Crosses are the paper's
-    medians.
+    A colour for every kind of vote, a shade and a dash for every setting of it, and on every curve
+    the number that it has in the legend and in the table. Crosses are the paper's medians.
     """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib", "report") from error
+    crosses = [point for point in points if point.median is not None]
+    lines = -(-(len(methods) + len(crosses)) // 2)
     # A fixed salt and no date: nothing in the file changes from one run to the next.
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update({"svg.hashsalt": "poisonproof", "svg.fonttype": "path"})
-        figure = Figure(figsize=(8.6, 4.4), layout="constrained")
+        height = _PLOT_HEIGHT + _LINE_HEIGHT * lines
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         ax = figure.subplots()
-        visible = [_draw(ax, method, methods) for method in methods]
-        for point in points:
-            if point.median is not None:
-                ax.plot(point.median, 50, "x", color="black", markersize=7, markeredgewidth=2)
-        if any(point.median is not None for point in points):
-            ax.plot([], [], "x", color="black", markeredgewidth=2, label="paper's medians")
+        last = _last_size(methods, crosses)
         ax.set(xlabel=f"Attack size ({unit})", ylabel="Certified accuracy (%)")
-        ax.set_xlim(0, 1.02 * max(visible))
+        ax.set_xlim(0, last)
         ax.set_ylim(0, 100)
         ax.grid(color="0.92")
         ax.set_title(title, loc="left")
-        figure.legend(loc="outside right upper", fontsize=8, frameon=False)
+        for number, method in enumerate(methods, start=1):
+            _draw(ax, method, methods, f"{number}  {method.title}")
+        _number(ax, methods, crosses, last)
+        for letter, point in zip("abcdefghij", crosses, strict=False):
+            _cross(ax, letter, point)
+        figure.legend(
+            loc="outside lower left", fontsize=8.5, frameon=False, ncols=2, handlelength=3.0
+        )
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
 
-def _draw(ax: Axes, method: Method, methods: Sequence[Method]) -> int:
-    """Draw a curve; return the attack size at which less than one percent is left."""
+def _last_size(methods: Sequence[Method], crosses: Sequence[PublishedPoint]) -> float:
+    """Return where the axis ends: less than one percent is left of every method."""
+    visible = [
+        int((method.certified(np.arange(method.reach + 2)) >= 0.01).sum()) for method in methods
+    ]
+    return 1.02 * max(1, *visible, *(point.median or 0 for point in crosses))
+
+
+def curve_style(method: Method, methods: Sequence[Method]) -> tuple[str, Any]:
+    """Return the colour and the dash of a curve; no two curves of a plot share both.
+
+    Shades of one kind of vote run from dark to light, dashes take turns.
+    """
     family = [other for other in methods if other.family == method.family]
+    place = family.index(method)
+    depth = place / max(1, len(family) - 1)  # 0: darkest
+    base = np.array([int(_COLORS[method.family][i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    shade = base * (0.62 + 0.38 * min(1.0, 2 * depth))
+    shade += (1 - shade) * 0.3 * max(0.0, 2 * depth - 1)
+    color = "#" + "".join(f"{round(255 * float(part)):02x}" for part in shade)
+    return color, _DASHES[place % len(_DASHES)]
+
+
+def _draw(ax: Axes, method: Method, methods: Sequence[Method], label: str) -> None:
     sizes, shares, style = curve(method)
+    color, dash = curve_style(method, methods)
     ax.plot(
         sizes,
         100 * shares,
         drawstyle=style,
-        color=_COLORS[method.family],
-        linestyle=_DASHES[family.index(method) % len(_DASHES)],
-        linewidth=1.5,
-        label=method.title,
+        color=color,
+        linestyle=dash,
+        linewidth=1.7,
+        label=label,
     )
-    return max(1, int((method.certified(np.arange(method.reach + 2)) >= 0.01).sum()))
+
+
+def _number(
+    ax: Axes, methods: Sequence[Method], crosses: Sequence[PublishedPoint], last: float
+) -> None:
+    """Write every curve's number on it, away from the crosses."""
+    taken = [np.array([(cross.median or 0) / last, 0.5]) for cross in crosses]
+    places = mark_places([_corners(method, last) for method in methods], taken)
+    for number, (method, (x, y)) in enumerate(zip(methods, places, strict=True), start=1):
+        color, _ = curve_style(method, methods)
+        ax.text(
+            last * x,
+            100 * y,
+            str(number),
+            color="0.1",
+            fontsize=8,
+            fontweight="bold",
+            ha="center",
+            va="center",
+            zorder=5,
+            bbox={
+                "boxstyle": "circle,pad=0.15",
+                "facecolor": "white",
+                "edgecolor": color,
+                "linewidth": 1.4,
+            },
+        )
+
+
+def _corners(method: Method, last: float) -> NDArray[np.float64]:
+    """Return the visible part of a curve with both axes from 0 to 1."""
+    sizes, shares, style = curve(method)
+    if style == "steps-post":
+        sizes, shares = np.repeat(sizes, 2)[1:], np.repeat(shares, 2)[:-1]
+    seen = np.column_stack([sizes / last, shares])
+    return seen[seen[:, 0] <= 1.0]
+
+
+def _cross(ax: Axes, letter: str, point: PublishedPoint) -> None:
+    """Mark a median of the paper; its letter stands above or below in turn."""
+    ax.plot(
+        [float(point.median or 0)],
+        [50],
+        "x",
+        color="black",
+        markersize=7,
+        markeredgewidth=2,
+        linestyle="none",
+        zorder=6,
+        label=f"{letter}  median, {point.title}",
+    )
+    above = letter in "acegi"
+    ax.annotate(
+        letter,
+        (float(point.median or 0), 50),
+        xytext=(0, 6 if above else -6),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if above else "top",
+        fontsize=8.5,
+        fontweight="bold",
+        zorder=6,
+    )
 
 
 def curve(

@@ -102,16 +102,16 @@ def method_table(
     """
     shares = np.stack([method.certified(list(sizes)) for method in methods])
     best = shares.max(axis=0)
-    heads = ["method", "clean", "median r\\*", *(f"{size:,}" for size in sizes[1:])]
-    lines = [_row(heads), _row(["---"] + ["---:"] * (len(heads) - 1))]
-    for method, line in zip(methods, shares, strict=True):
+    heads = ["no.", "method", "clean", "median r\\*", *(f"{size:,}" for size in sizes[1:])]
+    lines = [_row(heads), _row(["---:", "---"] + ["---:"] * (len(heads) - 2))]
+    for number, (method, line) in enumerate(zip(methods, shares, strict=True), start=1):
         median = "none" if method.median is None else f"{method.median:,}"
         cells = [_percent(share, top) for share, top in zip(line, best, strict=True)]
-        lines.append(_row([method.title, cells[0], median, *cells[1:]]))
+        lines.append(_row([f"{number}", method.title, cells[0], median, *cells[1:]]))
     for point in points:
         median = "none" if point.median is None else f"{point.median:,}"
         clean = f"{100 * point.clean:.2f} %"
-        lines.append(_row([f"*{point.title}*", clean, median, *[""] * (len(sizes) - 1)]))
+        lines.append(_row(["", f"*{point.title}*", clean, median, *[""] * (len(sizes) - 1)]))
     return "\n".join(lines)
 
 

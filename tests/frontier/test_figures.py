@@ -1,0 +1,60 @@
+"""Every curve of the picture can be told from every other one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poisonproof.frontier import FAMILIES, Method, write_frontier
+from poisonproof.frontier.curve_marks import mark_places
+from poisonproof.frontier.figures import curve_style, frontier_svg
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 20])
+def test_no_two_curves_share_colour_and_dash(strong: Method, count: int) -> None:
+    methods = [
+        replace(strong, id=f"{family}-{place}", family=family)
+        for family in FAMILIES
+        for place in range(count)
+    ]
+    styles = {curve_style(method, methods) for method in methods}
+    assert len(styles) == len(methods)
+
+
+def test_neighbours_in_the_legend_differ_in_more_than_a_shade(strong: Method) -> None:
+    methods = [replace(strong, id=str(place)) for place in range(12)]
+    dashes = [curve_style(method, methods)[1] for method in methods]
+    assert all(one != two for one, two in pairwise(dashes))
+
+
+def test_numbers_stand_on_their_own_curve_and_apart_from_others() -> None:
+    x = np.linspace(0, 1, 50)
+    curves = [np.column_stack([x, (1 - x) ** power]) for power in (0.6, 1.0, 1.6, 2.5, 4.0)]
+    places = np.array(mark_places(curves, [np.array([0.5, 0.5])]))
+    for place, own in zip(places, curves, strict=True):
+        gaps = [np.hypot(*(curve - place).T).min() for curve in curves]
+        assert np.hypot(*(own - place).T).min() == min(gaps)
+        assert min(gaps) < 0.02
+        assert np.hypot(*(place - [0.5, 0.5])) > 0.03
+    between = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+    assert between[~np.eye(5, dtype=bool)].min() > 0.05
+
+
+def test_equal_curves_have_numbers_at_different_places(strong: Method) -> None:
+    corners = np.array([[0.0, 0.9], [1.0, 0.1]])
+    one, two = mark_places([corners, corners])
+    assert np.hypot(one[0] - two[0], one[1] - two[1]) > 0.05
+    assert frontier_svg([strong, strong], [], "twice", "rows").startswith(b"<?xml")
+
+
+def test_settings_are_in_the_order_of_their_numbers(strong: Method, tmp_path: Path) -> None:
+    methods = [replace(strong, id=k, title=f"k = {k}") for k in ("1,000", "80", "250")]
+    write_frontier(methods, [], tmp_path, "poisonproof compare")
+    page = (tmp_path / "frontier.md").read_text()
+    assert (
+        page.index("| 1 | k = 80 ") < page.index("| 2 | k = 250 ") < page.index("| 3 | k = 1,000")
+    )
