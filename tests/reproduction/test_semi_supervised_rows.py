@@ -163,7 +163,7 @@ def test_features_are_trained_resumed_and_shown_from_the_command_line(tmp_path, 
     ("words", "message"),
     [
         (["features", "train", "rotnet-mnist"], "--out DIR"),
-        (["features", "grow", "rotnet-mnist", "--out", "x"], "train, show"),
+        (["features", "grow", "rotnet-mnist", "--out", "x"], "train, refine, show"),
         (["features", "show", "--out", "nowhere"], "features train"),
     ],
 )

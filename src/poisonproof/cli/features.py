@@ -11,9 +11,9 @@ import typer
 
 from poisonproof.cli._options import choose
 from poisonproof.cli._output import check_folder
-from poisonproof.cli._text import say, verbosity
+from poisonproof.cli._refine import How, is_refined, refine, show_refined
+from poisonproof.cli._text import say
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import make_progress
 
 if TYPE_CHECKING:
     from poisonproof.pretraining import FrozenNetwork, PretrainSpec, Watch
@@ -27,15 +27,27 @@ PROBE_ROWS = 2000
 
 
 def features(
-    action: Annotated[str, typer.Argument(help="train: learn a map. show: say what one is.")],
+    action: Annotated[
+        str,
+        typer.Argument(
+            help="train: learn a map. refine: learn clusters on top. show: say what one is."
+        ),
+    ],
     recipe: Annotated[
         str,
         typer.Argument(
-            help="rotnet-mnist, simclr-cifar10 or simclr-gtsrb; with --images: rotnet or simclr."
+            help="rotnet-mnist, simclr-cifar10 or simclr-gtsrb; with --images: rotnet or simclr. "
+            "To refine: clusters-cifar10 or clusters-gtsrb; with --images: clusters."
         ),
     ] = "",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder of the map.")
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="refine: the map of simclr to start from.")
+    ] = None,
+    clusters: Annotated[
+        int | None, typer.Option(min=2, metavar="K", help="refine: instead of the recipe's.")
     ] = None,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
     images: Annotated[
@@ -69,38 +81,42 @@ def features(
         ),
     ] = 0,
 ) -> None:
-    """Learn a map from images alone, to be shared by all members of an SS-DPA ensemble.
+    """Learn a map or clusters from images alone, for certificates against flipped labels.
 
     Labels cannot reach it: what trains takes images and nothing else. A run that was stopped goes
     on where it was when the command is repeated.
     """
     began = time.monotonic()
-    choose("ACTION", action, ("train", "show"))
+    choose("ACTION", action, ("train", "refine", "show"))
     if out is None:
         raise InvalidInputError("Name the folder of the map: --out DIR.")
     if action == "show":
         _show(out)
         return
     check_folder(out)
-    from poisonproof.pretraining import train_features
-    from poisonproof.pretraining.training import Limits
-
-    rows = _load(recipe, images, cache, data)
-    spec = _specification(recipe, rows, choose("--device", device, ("cuda", "cpu")), engine, images)
-    spec = _changed(spec, seed=seed, **({"epochs": epochs} if epochs else {}))
+    choose("--device", device, ("cuda", "cpu"))
     deadline = None if limit_seconds is None else began + limit_seconds
-    frozen = train_features(
-        rows.x_train,
-        spec,
-        folder=out / "run",
-        limits=Limits(every, deadline, stop_after),
-        progress=make_progress(verbosity()),
-        watch=_watch(rows, probe),
-    )
+    rows = _load(recipe, images, cache, data)
+    how = How(out, every, deadline, stop_after, _watch(rows, probe))
+    if action == "refine":
+        if start is None:
+            raise InvalidInputError("Name the map to start from: --start DIR.")
+        changes = {"n_clusters": clusters, "seed": seed}
+        refine(rows.x_train, recipe, start, device, engine, changes, epochs, how)
+        return
+    spec = _specification(recipe, rows, device, engine, images)
+    spec = _changed(spec, seed=seed, **({"epochs": epochs} if epochs else {}))
+    _train(rows, spec, how)
+
+
+def _train(rows: RowData, spec: PretrainSpec, how: How) -> None:
+    from poisonproof.pretraining import train_features
+
+    frozen = train_features(rows.x_train, spec, **how.as_arguments())
     if frozen is None:
         say(f"Stopped before epoch {spec.epochs}. Run the command again to go on.")
         return
-    path = frozen.save(out)
+    path = frozen.save(how.out)
     say(f"{path}: {len(frozen.history)} epochs, digest {frozen.digest()}.")
 
 
@@ -171,6 +187,9 @@ def _probe(frozen: FrozenNetwork, rows: RowData) -> float:
 def _show(folder: Path) -> None:
     from poisonproof.pretraining import load_features
 
+    if is_refined(folder):
+        show_refined(folder)
+        return
     frozen = load_features(folder)
     spec = frozen.spec
     loss, share = frozen.history[-1]

@@ -11,6 +11,15 @@ except ImportError as error:
 
 from poisonproof.pretraining.frozen import FrozenNetwork, load_features
 from poisonproof.pretraining.recipes import PRETRAINING, pretraining_recipe
+from poisonproof.pretraining.refinement import (
+    REFINEMENT,
+    ClusterNetwork,
+    LearnedClusters,
+    RefineSpec,
+    load_clusters,
+    refine_clusters,
+    refinement_recipe,
+)
 from poisonproof.pretraining.specification import PretrainSpec
 from poisonproof.pretraining.tail_learner import TailLearner
 from poisonproof.pretraining.training import Watch, train_features
@@ -18,12 +27,19 @@ from poisonproof.pretraining.transformer import LearnedFeatures
 
 __all__ = [
     "PRETRAINING",
+    "REFINEMENT",
+    "ClusterNetwork",
     "FrozenNetwork",
+    "LearnedClusters",
     "LearnedFeatures",
     "PretrainSpec",
+    "RefineSpec",
     "TailLearner",
     "Watch",
+    "load_clusters",
     "load_features",
     "pretraining_recipe",
+    "refine_clusters",
+    "refinement_recipe",
     "train_features",
 ]

@@ -19,9 +19,9 @@ from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.pretraining.checkpoint import Tensors, read_tensors, write_tensors
 from poisonproof.pretraining.samples import as_images
 from poisonproof.pretraining.specification import PretrainSpec
-from poisonproof.pretraining.tasks import make_task
+from poisonproof.pretraining.tasks import Task, make_task
 
-__all__ = ["FEATURES", "FrozenNetwork", "load_features"]
+__all__ = ["FEATURES", "FrozenNetwork", "load_features", "moved"]
 
 FEATURES = "features.safetensors"
 
@@ -113,9 +113,12 @@ class FrozenNetwork:
                 out.append(self.rows(part).float().flatten(1).cpu().numpy())
         return np.concatenate(out)
 
+    def _new_task(self) -> Task:
+        return make_task(self.spec)
+
     def _on(self, device: torch.device) -> Any:
         if self._task is None:
-            task = make_task(self.spec)
+            task = self._new_task()
             module = task.module
             if device.type == "cuda":
                 module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -151,9 +154,12 @@ def load_features(folder: str | os.PathLike[str], *, device: str | None = None) 
         spec = PretrainSpec.from_json(law["specification"])
     except (KeyError, ValueError) as error:
         raise StoreError(f"{path} does not say how it was made: {error}.") from error
-    if device is not None and device != spec.device:
-        values = {**spec.to_json(), "device": device}
-        if device == "cpu":
-            values |= {"dtype": "float32", "engine": "eager"}
-        spec = PretrainSpec.from_json(values)
-    return FrozenNetwork(spec, tensors, law, history)
+    return FrozenNetwork(moved(spec, device), tensors, law, history)
+
+
+def moved(spec: PretrainSpec, device: str | None) -> PretrainSpec:
+    """Return the specification for another device; None keeps the one it has."""
+    if device is None or device == spec.device:
+        return spec
+    on_cpu = {"dtype": "float32", "engine": "eager"} if device == "cpu" else {}
+    return PretrainSpec.from_json({**spec.to_json(), "device": device, **on_cpu})

@@ -9,6 +9,7 @@ from poisonproof.learners.torch.augmentation import augment
 from poisonproof.learners.torch.networks import build
 from poisonproof.learners.torch.specification import Augmentation, TorchSpec
 from poisonproof.learners.torch.streams import Purpose
+from poisonproof.pretraining.flat import FlatWeights
 from poisonproof.pretraining.layers import Pixels, run_layers
 from poisonproof.pretraining.specification import PretrainSpec
 
@@ -29,6 +30,7 @@ class RotNet:
 
     purposes: tuple[int, ...] = (Purpose.CROP,)
     metric = "rotations told"
+    flatten = FlatWeights
 
     def __init__(self, spec: PretrainSpec) -> None:
         self.spec = spec
@@ -38,6 +40,10 @@ class RotNet:
         self.module: nn.Module = built
         self.layers = list(built)
         self.pixels = Pixels(spec.mean, spec.std)
+
+    def batch(self, images: Tensor, rows: Tensor, draw: dict[int, Tensor]) -> Tensor:
+        """Return the images of these rows."""
+        return images[rows]
 
     def views(self, images: Tensor, draw: dict[int, Tensor]) -> Tensor:
         """Return cropped images in all four rotations, normalised, shape (4 n, C, H, W).

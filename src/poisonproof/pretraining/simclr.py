@@ -8,11 +8,12 @@ from torch.nn import functional
 
 from poisonproof.learners.torch.networks import build
 from poisonproof.learners.torch.specification import TorchSpec
+from poisonproof.pretraining.flat import FlatWeights
 from poisonproof.pretraining.layers import Pixels
 from poisonproof.pretraining.specification import PretrainSpec
 from poisonproof.pretraining.views import PURPOSES, make_views
 
-__all__ = ["SimCLR", "contrast"]
+__all__ = ["SimCLR", "channels_last", "contrast"]
 
 
 class SimCLR:
@@ -26,6 +27,7 @@ class SimCLR:
 
     purposes: tuple[int, ...] = (*PURPOSES[0], *PURPOSES[1])
     metric = "views paired"
+    flatten = FlatWeights
 
     def __init__(self, spec: PretrainSpec) -> None:
         self.spec = spec
@@ -39,6 +41,10 @@ class SimCLR:
         self.module: nn.Module = nn.ModuleDict({"encoder": self.encoder, "head": self.head})
         self.pixels = Pixels(spec.mean, spec.std)
 
+    def batch(self, images: Tensor, rows: Tensor, draw: dict[int, Tensor]) -> Tensor:
+        """Return the images of these rows."""
+        return images[rows]
+
     def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the contrastive loss of two views of every image, and the share paired."""
         views = torch.cat([make_views(images, self.spec, draw, number) for number in (0, 1)])
@@ -49,14 +55,14 @@ class SimCLR:
         """Return the loss of views that are there already, the first of all images first."""
         self.module.train()
         with self._products():
-            z = self.head(self.encoder(_ordered(x)))
+            z = self.head(self.encoder(channels_last(x)))
         return contrast(z.float(), self.spec.temperature, self.spec.loss_scale)
 
     def features(self, x: Tensor) -> Tensor:
         """Return the encoder's output for normalised images, shape (n, 8 * width)."""
         self.module.eval()
         with self._products():
-            out: Tensor = self.encoder(_ordered(x))
+            out: Tensor = self.encoder(channels_last(x))
         return out
 
     def _products(self) -> torch.autocast:
@@ -65,7 +71,8 @@ class SimCLR:
         return torch.autocast(self.spec.device, torch.bfloat16, enabled=half, cache_enabled=False)
 
 
-def _ordered(x: Tensor) -> Tensor:
+def channels_last(x: Tensor) -> Tensor:
+    """Return the same images, the channels of a pixel side by side in memory."""
     return x.contiguous(memory_format=torch.channels_last)
 
 

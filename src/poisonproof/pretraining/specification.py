@@ -150,7 +150,9 @@ class PretrainSpec:
 
     def machine(self) -> TorchSpec:
         """Return what decides threads, kernels and fingerprint, as the deep engine takes it."""
-        return TorchSpec("linear", (1,), 2, device=self.device, threads=self.threads)
+        return TorchSpec(
+            "linear", (1,), 2, execution="single", device=self.device, threads=self.threads
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as JSON values."""

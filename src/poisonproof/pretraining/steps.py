@@ -61,9 +61,10 @@ class Stepper:
 
     def _step(self) -> None:
         spec = self.task.spec
-        loss, share = self._loss(self.images[self.rows], self.draw)
+        batch = self.task.batch(self.images, self.rows, self.draw)
+        loss, share = self._loss(batch, self.draw)
         self.weights.differentiate(loss)
-        self.weights.update(self.rate, spec.momentum, spec.nesterov, spec.weight_decay)
+        self.weights.update(self.rate, spec)
         self.totals.add_(torch.stack([loss.detach(), share.detach()]))
 
     def _recorded(self) -> Callable[[], None]:
@@ -83,7 +84,7 @@ class Stepper:
 
     def _state(self) -> list[Tensor]:
         weights = self.weights
-        return [weights.values, weights.velocity, self.totals, *self.task.module.buffers()]
+        return [weights.values, weights.moments, self.totals, *self.task.module.buffers()]
 
 
 def _repeatable_compiler() -> None:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from poisonproof.pretraining.flat import FlatWeights
 from poisonproof.pretraining.layers import Pixels
 from poisonproof.pretraining.rotnet import RotNet
 from poisonproof.pretraining.simclr import SimCLR
@@ -22,6 +23,10 @@ class Task(Protocol):
     pixels: Pixels
     purposes: tuple[int, ...]
     metric: str
+    flatten: type[FlatWeights]
+
+    def batch(self, images: Tensor, rows: Tensor, draw: dict[int, Tensor]) -> Tensor:
+        """Return what `loss` takes for these rows of all images."""
 
     def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the loss of a batch, and a share that tells how well the task is done."""

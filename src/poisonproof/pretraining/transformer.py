@@ -14,7 +14,7 @@ from poisonproof.exceptions import InvalidRowsError
 from poisonproof.pretraining.frozen import load_features
 from poisonproof.pretraining.samples import as_images
 
-__all__ = ["LearnedFeatures"]
+__all__ = ["LearnedFeatures", "as_pixels"]
 
 
 class LearnedFeatures(TransformerMixin, BaseEstimator):
@@ -51,15 +51,19 @@ class LearnedFeatures(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return features, shape (n, d), of images or flat rows of whole pixels from 0 to 255."""
         check_is_fitted(self)
-        pixels = np.asarray(X)
-        with np.errstate(invalid="ignore"):  # what does not fit differs, and is refused below
-            whole = pixels.astype(np.uint8) if pixels.dtype.kind in "iuf" else None
-        if whole is None or not np.array_equal(whole, pixels):
-            raise InvalidRowsError(
-                "Learned features take whole pixels from 0 to 255; got"
-                f" {'other values' if whole is not None else pixels.dtype}."
-            )
-        shape = self.frozen_.spec.input_shape
-        if whole.ndim == 2 and whole.shape[1] == self.n_features_in_:
-            whole = whole.reshape(len(whole), *shape)
-        return self.frozen_.transform(as_images(whole, shape))
+        return self.frozen_.transform(as_pixels(X, self.frozen_.spec.input_shape))
+
+
+def as_pixels(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """Return images, or flat rows of them, as whole pixels of shape (n, C, H, W)."""
+    pixels = np.asarray(X)
+    with np.errstate(invalid="ignore"):  # what does not fit differs, and is refused below
+        whole = pixels.astype(np.uint8) if pixels.dtype.kind in "iuf" else None
+    if whole is None or not np.array_equal(whole, pixels):
+        raise InvalidRowsError(
+            "Learned features take whole pixels from 0 to 255; got"
+            f" {'other values' if whole is not None else pixels.dtype}."
+        )
+    if whole.ndim == 2 and whole.shape[1] == int(np.prod(shape)):
+        whole = whole.reshape(len(whole), *shape)
+    return as_images(whole, shape)

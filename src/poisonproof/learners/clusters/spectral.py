@@ -76,7 +76,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         self.rows_ = exact_rows(np.asarray(X), self.precision)
         found, _ = nearest_rows(self.rows_, self.rows_, self.n_neighbors + 1, self.device)
         with threadpool_limits(limits=1):
-            vectors = leading_vectors(_graph(found), self.n_clusters)
+            vectors = leading_vectors(neighbor_graph(found), self.n_clusters)
             self.labels_ = read_clusters(vectors)
         return self
 
@@ -100,7 +100,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
             )
 
 
-def _graph(found: NDArray[np.int64]) -> sparse.csr_array:
+def neighbor_graph(found: NDArray[np.int64]) -> sparse.csr_array:
     """Return the symmetric graph of neighbours; a sample that is its own neighbour has no arc."""
     n, width = found.shape
     sources = np.repeat(np.arange(n), width)
