@@ -116,7 +116,7 @@ def discriminant(
     inner = X - means[clusters]
     covariance = inner.T @ inner / len(X)
     covariance += (_RIDGE * np.trace(covariance) / len(covariance) + 1e-12) * np.eye(X.shape[1])
-    weight: NDArray[np.float64] = np.linalg.solve(covariance, means.T).T
+    weight = np.linalg.solve(covariance, means.T).T.astype(np.float64)
     shares = (sizes + 1.0) / (len(X) + n_clusters)
     return weight, np.log(shares) - 0.5 * (weight * means).sum(axis=1)
 
