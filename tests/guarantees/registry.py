@@ -23,7 +23,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.engines.torch import TorchLearner
-from poisonproof.features import ClusterIndex
+from poisonproof.features import ClusterIndex, NetworkFeatures
 from poisonproof.learners.averaging import SeedAverage
 from poisonproof.learners.closed_form import (
     BernoulliNaiveBayes,
@@ -37,6 +37,7 @@ from poisonproof.learners.closed_form import (
 )
 from poisonproof.learners.one_label import OneLabelClassifier
 from poisonproof.pretraining import FrozenNetwork, PretrainSpec, TailLearner, train_features
+from tests.features.small_network import network_file
 
 from .data import Data, data
 from .learners import GlobalStreamClassifier
@@ -84,6 +85,7 @@ def _rotnet() -> FrozenNetwork:
     return found
 
 
+_OUTSIDE = NetworkFeatures(network_file(channels=1), image_shape=(8, 8))
 _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
 _ONE_LABEL = OneLabelClassifier(12, "abstain")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
@@ -113,6 +115,7 @@ CASES = [
     Case("closed-bernoulli-nb", DPAClassifier(BernoulliNaiveBayes(), 20)),
     Case("closed-neighbours", DPAClassifier(NeighborsClassifier(1), 20), "integers"),
     Case("ss-closed-ridge", SSDPAClassifier(RidgeClassifier(), PCA(20), 20), "images"),
+    Case("network", DPAClassifier(RidgeClassifier(), 8, features=_OUTSIDE), "small-images"),
     Case("deep-mlp", DPAClassifier(_MLP, 20)),
     Case("deep-graph", DPAClassifier(_ON_TRACKS, 6)),
     Case("ss-tail", SSDPAClassifier(_TAIL, None, 8), "small-images"),

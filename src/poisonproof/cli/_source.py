@@ -136,6 +136,10 @@ def _libraries(table: TableSchema) -> dict[str, str]:
             isinstance(column, TextColumn) and column.encoder == "sentences"
             for column in table.columns
         ),
+        "torch": any(
+            isinstance(column, ImageColumn) and column.encoder == "network"
+            for column in table.columns
+        ),
     }
     return {name: metadata.version(name) for name, used in names.items() if used}
 

@@ -15,7 +15,14 @@ from poisonproof.cli._text import console, counted, say, shown
 from poisonproof.datasets.proposing import Proposal, ProposalOptions, propose_table
 from poisonproof.datasets.proposing_samples import propose_arrays, propose_images
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.schema import Column, TableSchema, TextColumn, freeze_schema, load_schema
+from poisonproof.schema import (
+    Column,
+    ImageColumn,
+    TableSchema,
+    TextColumn,
+    freeze_schema,
+    load_schema,
+)
 from poisonproof.schema.files import dump_schema
 
 __all__ = ["schema"]
@@ -71,6 +78,13 @@ def schema(
     encoder: Annotated[
         str, typer.Option(help="Images: pixels, or orientations (directions of edges).")
     ] = "orientations",
+    network: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.pt2",
+            help="Images: a network of yours that was trained on other data, instead of edges.",
+        ),
+    ] = None,
     x_key: Annotated[str, typer.Option(metavar="ARRAY", help="npz: the array of samples.")] = "X",
     freeze: Annotated[
         bool, typer.Option("--freeze", help="Confirm: I have read this schema file.")
@@ -100,6 +114,7 @@ def schema(
         classes=parse_list(classes, "--classes"),
         test_share=test_share,
         embedding=None if embedding is None else _embedding(embedding),
+        network=None if network is None else _network(network, data, size),
     )
     proposal = _propose(data, options, size=size, encoder=encoder, samples=x_key)
     if out is not None:
@@ -137,6 +152,31 @@ def _embedding(folder: Path) -> TextColumn:
     size = SentenceEmbedding.measure(str(folder))
     return TextColumn(
         name="any", encoder="sentences", size=size, model=str(folder.absolute()), digest=digest
+    )
+
+
+def _network(file: Path, data: Path, size: str | None) -> ImageColumn:
+    from poisonproof.features import NetworkFeatures
+    from poisonproof.features.network_files import file_digest
+
+    if not data.is_dir():
+        raise InvalidInputError("--network is for folders of images.")
+    if size is not None:
+        raise InvalidInputError("--network says itself which size its images have: leave --size.")
+    (channels, height, width), n_features = NetworkFeatures.measure(file)
+    if channels not in (1, 3):
+        raise InvalidInputError(
+            f"{file} takes images of {channels} channels; images of files have 1 or 3."
+        )
+    return ImageColumn(
+        name="image",
+        height=height,
+        width=width,
+        gray=channels == 1,
+        encoder="network",
+        model=str(file.absolute()),
+        digest=file_digest(file),
+        size=n_features,
     )
 
 
@@ -221,7 +261,10 @@ def _kind(column: Column) -> str:
     if column.type == "array":
         return f"{values['values']} of shape {'x'.join(map(str, values['shape']))}"
     colour = "gray" if values["gray"] else "colour"
-    return f"{colour} image, {values['height']} x {values['width']}, as {values['encoder']}"
+    image = f"{colour} image, {values['height']} x {values['width']}"
+    if values["encoder"] == "network":
+        return f"{image}, {values['size']:,} numbers by {Path(values['model']).name}"
+    return f"{image}, as {values['encoder']}"
 
 
 def _missing(column: Column) -> str:

@@ -21,6 +21,7 @@ from poisonproof.schema import (
     CategoryColumn,
     Column,
     DateColumn,
+    ImageColumn,
     NumberColumn,
     TableSchema,
     TextColumn,
@@ -61,6 +62,8 @@ class ProposalOptions:
         Share of rows to hold out.
     embedding : TextColumn, optional
         How texts are encoded, if not as hashed n-grams.
+    network : ImageColumn, optional
+        How images are encoded, if by a network.
     """
 
     label: str
@@ -71,6 +74,7 @@ class ProposalOptions:
     classes: tuple[str, ...] = ()
     test_share: float = 0.2
     embedding: TextColumn | None = None
+    network: ImageColumn | None = None
 
 
 @dataclass(frozen=True)

@@ -77,17 +77,16 @@ def propose_images(
     if not shapes:
         raise InvalidInputError(f"None of the files looked at in {path} is an image.")
     height, width = size or _side(shapes)
+    column = options.network or ImageColumn(
+        name="image",
+        height=height,
+        width=width,
+        gray=all(len(shape) == 2 for shape in shapes),
+        encoder=encoder,
+    )
     schema = TableSchema(
         kind="images",
-        columns=(
-            ImageColumn(
-                name="image",
-                height=height,
-                width=width,
-                gray=all(len(shape) == 2 for shape in shapes),
-                encoder=encoder,
-            ),
-        ),
+        columns=(column,),
         label=options.label,
         classes=options.classes or _classes(path, counts),
         test_share=options.test_share,

@@ -5,6 +5,8 @@ from poisonproof.features.clusters import ClusterIndex
 from poisonproof.features.deskew import Deskew
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
 from poisonproof.features.fourier import RandomFourier
+from poisonproof.features.network_files import save_network
+from poisonproof.features.networks import NetworkFeatures
 from poisonproof.features.ngrams import HashedNGrams
 from poisonproof.features.orientation import OrientationHistogram
 from poisonproof.features.pipeline import FrozenPipeline, make_frozen_pipeline
@@ -20,6 +22,7 @@ __all__ = [
     "FrozenPipeline",
     "FrozenTransformer",
     "HashedNGrams",
+    "NetworkFeatures",
     "OrientationHistogram",
     "RandomFourier",
     "Scattering",
@@ -30,4 +33,5 @@ __all__ = [
     "learns_nothing",
     "make_frozen_pipeline",
     "require_frozen",
+    "save_network",
 ]

@@ -18,7 +18,7 @@ from poisonproof.exceptions import GuaranteeError
 from poisonproof.partition import take_canonical
 from poisonproof.partition.encoding import normal_floats
 
-__all__ = ["FrozenTransformer", "as_numbers", "learns_nothing", "require_frozen"]
+__all__ = ["FrozenTransformer", "as_numbers", "canonical_chunk", "learns_nothing", "require_frozen"]
 
 _CHUNK = 256
 
@@ -87,7 +87,7 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
     def _mapped_chunk(self, rows: NDArray[Any], start: int) -> NDArray[np.float32]:
         # NaN and infinity stay within their row; the member that trains on it says so.
         with np.errstate(all="ignore"):
-            return self._map_chunk(_canonical(_filled_up(rows, start)))
+            return self._map_chunk(canonical_chunk(_filled_up(rows, start)))
 
     def _check_parameters(self) -> None:
         """Raise InvalidInputError for parameters that make no sense."""
@@ -124,7 +124,7 @@ def as_numbers(X: Any) -> NDArray[Any]:
     return take_canonical(rows) if rows.dtype.kind == "O" else rows
 
 
-def _canonical(chunk: NDArray[Any]) -> NDArray[Any]:
+def canonical_chunk(chunk: NDArray[Any]) -> NDArray[Any]:
     """Return equal bits for equal numbers; short integers may stay, all maps convert them exactly.
 
     Long integers are rounded to float64 first, as they are where a fraction in another row has made

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from poisonproof.schema.columns import Column
+from poisonproof.caches import cache_folder
+from poisonproof.schema.columns import MAX_FEATURES, Column
 
 if TYPE_CHECKING:
-    from poisonproof.features import OrientationHistogram
+    from poisonproof.features.images import ImageMap
 
 __all__ = ["ArrayColumn", "ImageColumn"]
 
@@ -67,11 +69,17 @@ class ImageColumn(Column):
         Every image is resized to this, bilinear.
     gray : bool
         One gray channel instead of three colours.
-    encoder : {"pixels", "orientations"}
+    encoder : {"pixels", "orientations", "network"}
         The pixels from 0 to 255, colours first, or histograms of the directions of edges, a fixed
-        map that suits closed-form members.
+        map that suits closed-form members, or the network in the file `model`.
     cell : int
         Side of the squares in which directions are counted.
+    model : str
+        A ``.pt2`` file with a network that was trained on other data; empty without one.
+    digest : str
+        SHA-256 of that file, filled in when the schema is proposed.
+    size : int
+        Features that the network returns; 0 without one.
     """
 
     type: ClassVar[str] = "image"
@@ -81,14 +89,31 @@ class ImageColumn(Column):
     gray: bool = False
     encoder: str = "pixels"
     cell: int = 4
+    model: str = ""
+    digest: str = ""
+    size: int = 0
 
     def __post_init__(self) -> None:
         self._check_count("height", self.height, LARGEST_SIDE)
         self._check_count("width", self.width, LARGEST_SIDE)
-        self._check_choice("encoder", self.encoder, ("pixels", "orientations"))
+        self._check_choice("encoder", self.encoder, ("pixels", "orientations", "network"))
         self._check_count("cell", self.cell, LARGEST_SIDE)
         if not isinstance(self.gray, bool):
             raise self._refuse(f"gray is true or false. Got {self.gray!r}.")
+        if not isinstance(self.model, str) or not isinstance(self.digest, str):
+            raise self._refuse("model is a file and digest its SHA-256, both texts.")
+        if (self.encoder == "network") != bool(self.model and self.digest and self.size):
+            raise self._refuse("model, digest and size belong to the encoder 'network' alone.")
+        if self.encoder == "network":
+            self._check_count("size", self.size, MAX_FEATURES)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the column; without a network as it was written before there were any."""
+        values = super().to_json()
+        if self.encoder != "network":
+            for key in ("model", "digest", "size"):
+                del values[key]
+        return values
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -97,17 +122,27 @@ class ImageColumn(Column):
 
     @property
     def n_features(self) -> int:
-        """The number of pixels; for orientations, of what the map makes of them."""
+        """The number of pixels, or of what the map makes of them."""
         if self.encoder == "pixels":
             return math.prod(self.shape)
+        if self.encoder == "network":
+            return self.size
         channels = 1 if self.gray else 3
         blank = np.zeros((1, self.height, self.width, channels))
         return int(self.feature_map().transform(blank).shape[1])
 
-    def feature_map(self) -> OrientationHistogram:
-        """Return the fixed map of ``encoder="orientations"``, for images with colours last."""
-        from poisonproof.features import OrientationHistogram
+    def feature_map(self) -> ImageMap:
+        """Return the fixed map of images with colours last."""
+        from poisonproof.features import NetworkFeatures, OrientationHistogram
 
-        return OrientationHistogram(
-            cell=self.cell, image_shape=(self.height, self.width, 1 if self.gray else 3)
-        )
+        shape = (self.height, self.width, 1 if self.gray else 3)
+        if self.encoder == "network":
+            return NetworkFeatures(
+                self.model,
+                digest=self.digest,
+                image_shape=shape,
+                cache=cache_folder() / "features",
+                n_jobs=-1,
+                verbose=int(find_spec("rich") is not None),
+            )
+        return OrientationHistogram(cell=self.cell, image_shape=shape)

@@ -1,0 +1,308 @@
+"""Features of images by a network that was trained elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.features.base import canonical_chunk
+from poisonproof.features.images import ImageMap
+from poisonproof.features.kept_vectors import KeptVectors
+from poisonproof.features.network_files import NetworkFile, file_digest, open_network, pinned
+from poisonproof.progress import make_progress
+
+__all__ = ["NetworkFeatures"]
+
+_AT_ONCE = 256
+"""Images between two looks at what was kept."""
+
+
+class NetworkFeatures(ImageMap):
+    """Map images to what a network trained on other data makes of them, each image by itself.
+
+    The network is a fixed map, so certificates against inserted and deleted rows stand on it as
+    they do on histograms. They do not say where the network comes from: see *Assumes*.
+
+    Parameters
+    ----------
+    network : path
+        A ``.pt2`` file that `save_network` wrote. Nothing is ever downloaded, and no code in the
+        file is run.
+    digest : str, optional
+        SHA-256 the file must have. Without it `fit` notes the one it finds, and a saved classifier
+        refuses any other.
+    mirrored : bool, default=False
+        Take the mean over the image and its mirror image.
+    unit : bool, default=True
+        Scale every row to length one.
+    image_shape : tuple of int or None, default=None
+        (height, width) or (height, width, channels) of flat rows; None takes square gray images.
+        Images of another size than the network's are resized, bicubic; gray ones get channels.
+    device : {"cpu", "cuda"}, default="cpu"
+        Where the network runs. Another device rounds differently: it is another map.
+    cache : path, optional
+        Folder where features are kept, by the digests of map and image.
+    n_jobs : int or None, default=None
+        Threads, one image each. Has no influence on the result.
+    verbose : int, default=0
+        Whether to draw a bar.
+
+    Guarantee
+    ---------
+    The features of an image are a function of that image and the file, bit for bit: every image
+    runs alone, in one thread. A file made for larger batches runs in batches of exactly that size,
+    filled up with empty images.
+
+    Assumes
+    -------
+    The network was not trained on data that the attacker could write. With batches larger than one,
+    also that torch treats all places of a batch alike; some are tried each time, and a difference
+    raises `GuaranteeError`.
+
+    Examples
+    --------
+    >>> NetworkFeatures("resnet18.pt2", mirrored=True).get_params()["mirrored"]
+    True
+    """
+
+    def __init__(
+        self,
+        network: str | os.PathLike[str],
+        *,
+        digest: str | None = None,
+        mirrored: bool = False,
+        unit: bool = True,
+        image_shape: tuple[int, ...] | None = None,
+        device: str = "cpu",
+        cache: str | os.PathLike[str] | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.network = network
+        self.digest = digest
+        self.mirrored = mirrored
+        self.unit = unit
+        self.image_shape = image_shape
+        self.device = device
+        self.cache = cache
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:
+        """Look at the file and note its digest; `X` and `y` are not looked at."""
+        super().fit()
+        self.digest_ = self._opened()[1]
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is stored: paths as texts, which any machine can read."""
+        state: dict[str, Any] = super().__getstate__()
+        return {
+            key: os.fspath(value) if isinstance(value, os.PathLike) else value
+            for key, value in state.items()
+        }
+
+    @staticmethod
+    def measure(network: str | os.PathLike[str]) -> tuple[tuple[int, int, int], int]:
+        """Return the image shape (channels, height, width) and the number of features of a file."""
+        found = open_network(network)
+        return found.shape[1:], found.n_features
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Return the features of every image, shape (n, d)."""
+        self._check_parameters()
+        rows = self._check_rows(X)
+        program, digest = self._opened()
+        mapped = np.empty((len(rows), program.n_features), dtype=np.float32)
+        kept = None if self.cache is None else KeptVectors(Path(self.cache), self._digest(digest))
+        bar = make_progress(self.verbose)
+        bar.start(len(rows), "Features")
+        try:
+            with pinned():
+                self._try_places(program)
+                for start in range(0, len(rows), _AT_ONCE):
+                    some = slice(start, start + _AT_ONCE)
+                    mapped[some] = self._some(program, _pixels(rows[some]), kept)
+                    bar.advance(len(mapped[some]))
+        finally:
+            bar.stop()
+        return mapped
+
+    def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        program, _ = self._opened()
+        with pinned():
+            return self._some(program, _pixels(rows), None)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.device not in ("cpu", "cuda"):
+            raise InvalidInputError(f"device must be 'cpu' or 'cuda', but is {self.device!r}.")
+
+    def _opened(self) -> tuple[NetworkFile, str]:
+        """Return the network and its digest, if it is the declared one."""
+        if not isinstance(self.network, (str, os.PathLike)):
+            raise InvalidInputError(
+                f"network is a .pt2 file, got {type(self.network).__name__}. Write yours with "
+                "poisonproof.features.save_network(network, FILE, image_shape=...)."
+            )
+        found = file_digest(self.network)
+        wanted = self.digest or getattr(self, "digest_", None)
+        if wanted is not None and found != wanted:
+            raise GuaranteeError(
+                f"The network {os.fspath(self.network)} is not the one that was declared: its "
+                f"SHA-256 is {found[:16]}..., not {wanted[:16]}... Another network is another map; "
+                "put the declared file back, or train again."
+            )
+        return _network(os.fspath(self.network), found, self.device), found
+
+    def _digest(self, network: str) -> str:
+        """Return a SHA-256 of everything that decides features, apart from the image."""
+        import torch
+
+        parts: dict[str, Any] = {
+            "network": network,
+            "mirrored": bool(self.mirrored),
+            "unit": bool(self.unit),
+            "device": self.device,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        }
+        if self.device == "cuda":
+            cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+            parts |= {"processor": torch.cuda.get_device_name(), "cudnn": str(cudnn)}
+        else:
+            parts |= {
+                "processor": platform.machine(),
+                "instructions": torch.backends.cpu.get_cpu_capability(),
+                "onednn": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
+            }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def _some(
+        self, program: NetworkFile, rows: NDArray[np.float32], kept: KeptVectors | None
+    ) -> NDArray[np.float32]:
+        """Map some images, (n, height, width, channels), or find what was made of them before."""
+        if kept is None:
+            return self._computed(program, rows)
+        keys = [kept.key(row) for row in rows]
+        known = {
+            key: vector
+            for key, vector in kept.find(keys).items()
+            if vector.shape == (program.n_features,)
+        }
+        new = {key: place for place, key in enumerate(keys) if key not in known}
+        if new:
+            made = self._computed(program, rows[list(new.values())])
+            fresh = dict(zip(new, made, strict=True))
+            kept.keep(fresh)
+            known |= fresh
+        return np.stack([known[key] for key in keys])
+
+    def _computed(self, program: NetworkFile, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        batches = list(_batches(rows, program.shape))
+        workers = min(effective_n_jobs(self.n_jobs), len(batches)) if self.device == "cpu" else 1
+
+        def run(batch: tuple[Any, int]) -> NDArray[np.float32]:
+            return self._batch(program, batch[0])[: batch[1]]
+
+        if workers == 1:
+            made = [run(batch) for batch in batches]
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                made = list(pool.map(run, batches))
+        return np.concatenate(made)
+
+    def _batch(self, program: NetworkFile, images: Any) -> NDArray[np.float32]:
+        """Run one batch, float32 of the network's shape, and finish every row by itself."""
+        import torch
+
+        torch.set_num_threads(1)  # a thread of a pool has a number of its own
+        views = [images, images.flip(3)] if self.mirrored else [images]
+        with torch.inference_mode():
+            made = [program.run(view.to(self.device)).float().cpu().numpy() for view in views]
+        vectors = (made[0] + made[1]) * np.float32(0.5) if self.mirrored else made[0]
+        if self.unit:
+            with np.errstate(all="ignore"):
+                for place, row in enumerate(vectors):
+                    length = np.sqrt(np.add.reduce(row * row))
+                    vectors[place] = row / max(length, np.float32(1e-12))
+        return np.asarray(vectors, dtype=np.float32)
+
+    def _try_places(self, program: NetworkFile) -> None:
+        """Raise unless an image has the same features in all tried places of a batch."""
+        import torch
+
+        size = program.shape[0]
+        if size == 1:
+            return
+        stream = np.random.Generator(np.random.Philox(key=0))
+        image, *others = stream.integers(0, 256, (4, *program.shape[1:])).astype(np.float32)
+        first = None
+        for place, other in zip((0, size // 2, size - 1), others, strict=True):
+            batch = np.broadcast_to(other, program.shape).copy()
+            batch[place] = image
+            found = self._batch(program, torch.from_numpy(batch))[place]
+            if first is not None and not np.array_equal(found, first):
+                raise GuaranteeError(
+                    f"The network {os.fspath(self.network)} gives an image other features in "
+                    f"another place of a batch of {size}, so rows would touch each other. Write it "
+                    "for single images: save_network(..., batch_size=1)."
+                )
+            first = found
+
+
+def _pixels(rows: NDArray[Any]) -> NDArray[np.float32]:
+    # What is too large becomes infinite, and NaN in the features of its own row.
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(canonical_chunk(rows), dtype=np.float32)
+
+
+def _batches(
+    rows: NDArray[np.float32], shape: tuple[int, int, int, int]
+) -> Iterator[tuple[Any, int]]:
+    """Yield batches of exactly `shape` and how many of their images count."""
+    import torch
+
+    size = shape[0]
+    for start in range(0, len(rows), size):
+        some = [_fitted(row, shape[1:]) for row in rows[start : start + size]]
+        count = len(some)
+        some += [torch.zeros(1, *shape[1:])] * (size - count)
+        yield torch.cat(some).contiguous(memory_format=torch.channels_last), count
+
+
+def _fitted(row: NDArray[np.float32], shape: tuple[int, int, int]) -> Any:
+    """Return one image (height, width, channels) in the shape of the network."""
+    import torch
+
+    channels, height, width = shape
+    image = torch.from_numpy(row).permute(2, 0, 1)[None]
+    if image.shape[1] == 1 and channels > 1:
+        image = image.expand(1, channels, -1, -1)
+    if image.shape[1] != channels:
+        raise InvalidRowsError(
+            f"The network takes images of {channels} channels, but X has {image.shape[1]}."
+        )
+    if image.shape[2:] != (height, width):
+        image = torch.nn.functional.interpolate(
+            image, size=(height, width), mode="bicubic", antialias=True
+        ).clamp(0, 255)
+    return image.contiguous()
+
+
+@lru_cache(maxsize=4)
+def _network(file: str, digest: str, device: str) -> NetworkFile:
+    """Return an opened network; the digest is there so that another file is opened again."""
+    return open_network(file, device)
