@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -143,7 +144,7 @@ def _labels(rows: Any) -> Any:
 
 
 def _page_of_results(folders: list[Path], out: Path) -> None:
-    from poisonproof.frontier import published_points, read_folder
+    from poisonproof.frontier import published_points, read_folder, read_goals
 
     methods = [method for folder in folders for method in read_folder(folder)]
     if not methods:
@@ -151,13 +152,15 @@ def _page_of_results(folders: list[Path], out: Path) -> None:
         raise InvalidInputError(f"There are no results in {names}: one folder each, result.json.")
     words = " ".join(f"--results {folder.as_posix()}" for folder in folders)
     command = f"poisonproof compare {words} --out {out.as_posix()}"
-    _write(methods, published_points(), out, command)
+    _write(methods, published_points(), out, command, read_goals(folders))
 
 
-def _write(methods: list[Any], points: list[Any], out: Path, command: str) -> None:
+def _write(
+    methods: list[Any], points: list[Any], out: Path, command: str, goals: Sequence[Any] = ()
+) -> None:
     from poisonproof.frontier import write_frontier
 
-    for path in write_frontier(methods, points, out, command):
+    for path in write_frontier(methods, points, out, command, goals):
         say(f"Written to {path}.")
 
 

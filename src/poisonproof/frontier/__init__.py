@@ -8,6 +8,7 @@ from poisonproof.frontier.evidence import (
     radius_evidence,
 )
 from poisonproof.frontier.files import read_method, read_methods, write_method
+from poisonproof.frontier.goals import Change, Goal, read_goals
 from poisonproof.frontier.method import FAMILIES, Method
 from poisonproof.frontier.page import write_frontier
 from poisonproof.frontier.published import PublishedPoint, published_points
@@ -15,6 +16,8 @@ from poisonproof.frontier.reproduced import read_folder
 
 __all__ = [
     "FAMILIES",
+    "Change",
+    "Goal",
     "Method",
     "PublishedPoint",
     "certify_evidence",
@@ -24,6 +27,7 @@ __all__ = [
     "published_points",
     "radius_evidence",
     "read_folder",
+    "read_goals",
     "read_method",
     "read_methods",
     "write_frontier",

@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from poisonproof.frontier.aims import aims_section
 from poisonproof.frontier.figures import frontier_svg
+from poisonproof.frontier.goals import Goal
 from poisonproof.frontier.limits import limit_table
 from poisonproof.frontier.method import FAMILIES, Method
 from poisonproof.frontier.published import PublishedPoint
@@ -20,7 +22,11 @@ _THREATS = ("insert_delete", "label_flip", "replace")
 
 
 def write_frontier(
-    methods: Sequence[Method], points: Sequence[PublishedPoint], out: Path, command: str
+    methods: Sequence[Method],
+    points: Sequence[PublishedPoint],
+    out: Path,
+    command: str,
+    goals: Sequence[Goal] = (),
 ) -> list[Path]:
     """Write the page and its figures.
 
@@ -34,6 +40,8 @@ def write_frontier(
         Folder of the page.
     command : str
         What makes the page again.
+    goals : sequence of Goal
+        What is to be reached; the page says whether it is, and else what holds it back.
 
     Returns
     -------
@@ -50,7 +58,8 @@ def write_frontier(
         write_bytes(path, frontier_svg(own, theirs, title, unit))
         written.append(path)
         sections.append(_section(own, theirs, title, unit, path.name))
-    text = "\n\n".join([_introduction(methods, command), *sections, _sources(methods)])
+    aims = [aims_section(goals, methods)] if goals else []
+    text = "\n\n".join([_introduction(methods, command), *aims, *sections, _sources(methods)])
     write_bytes(out / PAGE, f"{text}\n".encode())
     return [*written, out / PAGE]
 
