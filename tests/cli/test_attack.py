@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from poisonproof import load
 from poisonproof.schema import ImageColumn, TableSchema, freeze_schema
 from poisonproof.schema.files import dump_schema
 from tests.cli.conftest import Cli, mails, write_csv
@@ -126,3 +127,45 @@ def test_bad_options_are_one_line(
     assert result.code == 2
     assert words in " ".join(result.err.split())
     assert result.err.count("\n") == 1
+
+
+def test_a_trained_model_is_attacked_as_it_is(cli: Cli, tmp_path: Path) -> None:
+    data = write_mails(tmp_path / "mails.csv", mail_rows(300))
+    (tmp_path / "s.json").write_bytes(dump_schema(SCHEMA))
+    model = tmp_path / "model"
+    train = ("train", data, "--schema", tmp_path / "s.json", "-k", 9, "--model", "naive-bayes")
+    assert cli(*train, "--out", model).code == 0
+    shared = ("--targets", 2, "--limit", 12, "--kinds", "targeted-flips,near-insertions")
+    alone = cli(
+        *("attack", data, "--schema", tmp_path / "s.json", "-k", 9, "--model", "naive-bayes"),
+        *(*shared, "--out", tmp_path / "alone.json"),
+    )
+    assert alone.code == 0, alone.err
+    result = cli("attack", data, "--trained", model, *shared, "--out", tmp_path / "trained.json")
+    assert result.code == 0, result.err
+    mine, other = (
+        json.loads((tmp_path / name).read_text()) for name in ("trained.json", "alone.json")
+    )
+    assert mine["kinds"] == other["kinds"]
+    assert mine["fingerprint"] == load(model).ensemble_.reader.manifest.fingerprint
+    rows = mail_rows(300)
+    rows[0][-1] = "spam" if rows[0][-1] == "ham" else "ham"
+    others = write_mails(tmp_path / "others.csv", rows[:-5])
+    refused = cli("attack", others, "--trained", model)
+    assert refused.code == 2
+    assert "data is not what the model was trained on" in " ".join(refused.err.split())
+    again = cli("attack", data, "--trained", model, "-k", 9)
+    assert "-k: the model" in " ".join(again.err.split())
+
+
+def test_a_trained_model_without_a_schema_is_attacked(
+    cli: Cli, train_csv: Path, test_rows: Path, model: Path, tmp_path: Path
+) -> None:
+    result = cli(
+        *("attack", train_csv, test_rows, "--trained", model, "--label", "kind"),
+        *("--targets", 1, "--limit", 10, "--kinds", "random-flips"),
+    )
+    assert result.code == 0, result.err
+    assert "changed 0 predictions" in " ".join(result.out.split())
+    assert "Name the test rows" in cli("attack", train_csv, "--trained", model).err
+    assert "Name the rows that" in cli("attack", "--trained", model).err

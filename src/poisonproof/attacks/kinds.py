@@ -40,6 +40,15 @@ class AttackKind(Protocol):
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Return up to `size` units of attack in the order of their use."""
 
+    def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
+        """Return what the poison depends on, as numbers: targets with the same aim share it."""
+
+
+class _AimsAtOneRow:
+    def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
+        """Return the row that is asked, what is answered and what is wanted."""
+        return (target.row, _place(victim, target.label), _place(victim, target.goal))
+
 
 class _AsksPlainly:
     def asked(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
@@ -55,6 +64,10 @@ class RandomFlips(_AsksPlainly):
     title: ClassVar = "Random labels flipped"
     threat: ClassVar = "label_flip"
 
+    def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
+        """Return nothing: these flips are aimed at nobody."""
+        return ()
+
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Draw rows, and for each a label that is not its own."""
         rows, units = victim.units_of(rng.permutation(len(victim.y)), size)
@@ -65,7 +78,7 @@ class RandomFlips(_AsksPlainly):
 
 
 @dataclass(frozen=True)
-class TargetedFlips(_AsksPlainly):
+class TargetedFlips(_AsksPlainly, _AimsAtOneRow):
     """Relabel the rows that look most like the target."""
 
     name: ClassVar = "targeted-flips"
@@ -80,7 +93,7 @@ class TargetedFlips(_AsksPlainly):
 
 
 @dataclass(frozen=True)
-class NearInsertions(_AsksPlainly):
+class NearInsertions(_AsksPlainly, _AimsAtOneRow):
     """Insert look-alikes of the target with the wrong label."""
 
     name: ClassVar = "near-insertions"
@@ -110,6 +123,10 @@ class Backdoor:
         """Return the test rows with the mark."""
         return victim.material.marked(rows)
 
+    def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
+        """Return the wanted label: one backdoor opens for every row with the mark."""
+        return (_place(victim, target.goal),)
+
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Mark clean rows of other classes, drawn again where there are too few."""
         units, groups = victim.forged_units(size)
@@ -120,7 +137,7 @@ class Backdoor:
 
 
 @dataclass(frozen=True)
-class PartitionAware(_AsksPlainly):
+class PartitionAware(_AsksPlainly, _AimsAtOneRow):
     """Insert look-alikes, one into every partition whose member votes for the target's label.
 
     The worst case: no row is wasted. Members are attacked in turn, those that vote for the label
@@ -140,7 +157,7 @@ class PartitionAware(_AsksPlainly):
         needed = np.bincount(wanted, minlength=len(target.votes))
         found: list[list[Any]] = [[] for _ in needed]
         for _ in range(_BATCHES):
-            rows = victim.material.near(target.sample, max(64, 4 * size), rng)
+            rows = victim.material.near(target.sample, max(64, size), rng)
             for row, partition in zip(rows, victim.partitions(rows, None), strict=True):
                 if len(found[partition]) < needed[partition]:
                     found[partition].append(row)
@@ -178,6 +195,10 @@ ATTACK_KINDS: dict[str, AttackKind] = {
 """Every kind by its name, from the least to the most informed."""
 
 
+def _place(victim: Victim, label: Any) -> int:
+    return int(np.searchsorted(victim.classes, label))
+
+
 def _labels(victim: Victim, target: Target, count: int) -> NDArray[Any]:
     return np.full(count, target.goal, dtype=victim.y.dtype)
 
@@ -191,7 +212,6 @@ def _flips(
 
 def _voters_first(victim: Victim, target: Target) -> NDArray[np.intp]:
     sizes = victim.partition_sizes(len(target.votes))
-    label = int(np.searchsorted(victim.classes, target.label))
-    goal = int(np.searchsorted(victim.classes, target.goal))
+    label, goal = _place(victim, target.label), _place(victim, target.goal)
     others = (target.votes != label).astype(int) + (target.votes == goal)
     return np.lexsort((sizes, others))

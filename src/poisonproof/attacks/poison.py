@@ -46,11 +46,16 @@ class Victim:
         return self.material.encode(self.material.rows)
 
     @property
+    def n_units(self) -> int:
+        """Clean rows, or contributors."""
+        return len(self.y) if self.groups is None else len(set(self.groups.tolist()))
+
+    @property
     def rows_each(self) -> int:
         """Rows that one forged unit brings: one, or what an average contributor hands in."""
         if self.groups is None:
             return 1
-        return max(1, round(len(self.groups) / len(set(self.groups.tolist()))))
+        return max(1, round(len(self.groups) / self.n_units))
 
     def order_by_distance(self, row: Any) -> NDArray[np.intp]:
         """Return the clean rows from the nearest to the farthest."""
@@ -64,9 +69,11 @@ class Victim:
 
     def partition_sizes(self, k: int) -> NDArray[np.intp]:
         """Return the number of clean rows in each of k partitions."""
-        if self.groups is None:
-            return np.bincount(self.partitioner.assign(self.samples), minlength=k)
-        return np.bincount(self.partitioner.assign(self.samples, groups=self.groups), minlength=k)
+        return np.bincount(self._assignment, minlength=k)
+
+    @cached_property
+    def _assignment(self) -> NDArray[np.int64]:
+        return np.asarray(self.partitioner.assign(self.samples, groups=self.groups))
 
     def units_of(self, order: NDArray[np.intp], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the rows of the first `size` units in `order`, and the unit of each row."""
@@ -167,8 +174,12 @@ class Poison:
             raise InvalidInputError("This poison says nothing about who contributes it.")
         return self._changed(groups, self.groups, size)
 
+    def n_rows(self, size: int) -> int:
+        """Return how many rows the first `size` units of the attack bring."""
+        return size if self.units is None else int(np.searchsorted(self.units, size))
+
     def _changed(self, clean: NDArray[Any], poison: NDArray[Any], size: int) -> NDArray[Any]:
-        count = size if self.units is None else int(np.searchsorted(self.units, size))
+        count = self.n_rows(size)
         if self.leaves is not None:
             clean = np.delete(clean, self.leaves[:count], axis=0)
         return np.concatenate([clean, poison[:count]])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from sklearn.base import clone
 from poisonproof.attacks.kinds import ATTACK_KINDS, AttackKind
 from poisonproof.attacks.materials import Material, make_material
 from poisonproof.attacks.outcomes import AttackedRow, AttackStudy, KindOutcome
-from poisonproof.attacks.poison import Poison, Target, Victim
+from poisonproof.attacks.poison import Target, Victim
+from poisonproof.attacks.retraining import CleanModel, PoisonedModel, WrittenAttack
 from poisonproof.attacks.search import Trace, first_change, votes_to_turn
 from poisonproof.attacks.texts import TextRows
+from poisonproof.estimators.changes import training_set
+from poisonproof.estimators.updating import require_same_law
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition import make_partitioner
 from poisonproof.progress import Progress, Silent
@@ -42,7 +46,7 @@ def attack_study(
     Parameters
     ----------
     classifier : DPAClassifier or SSDPAClassifier
-        Unfitted or fitted; it is cloned and trained anew for every attack.
+        Unfitted, or fitted on these very rows: then this model is attacked, bit for bit.
     X : array of shape (m, d), or m texts
         Clean training rows.
     y : array of shape (m,)
@@ -63,7 +67,13 @@ def attack_study(
     seed : int, default=0
         Decides the attackers' random choices.
     progress : Progress, optional
-        Told about every finished target.
+        Told about every prediction that was attacked, on the protected and the unprotected model.
+
+    Notes
+    -----
+    An attack trains again the members whose partitions it changes; the others are kept, as the law
+    says they may be. For every kind, one attack of the certified size is trained from scratch as
+    well, and every member's vote compared.
 
     Examples
     --------
@@ -87,91 +97,151 @@ def attack_study(
         )
     material = make_material(X) if material is None else material
     owners = np.asarray(groups, dtype=object) if by_group else None
-    clean = clone(classifier).fit(material.encode(material.rows), y, groups=owners)
-    chosen = list(kinds) if kinds is not None else _certified_kinds(clean)
-    victim = Victim(material, np.asarray(y), clean.classes_, clean.partitioner_, owners)
-    n_units = len(victim.y) if owners is None else len(set(owners.tolist()))
-    most = n_units // 2 if limit is None else min(limit, n_units)
-    rows = make_material(X_test).rows if isinstance(material, TextRows) else np.asarray(X_test)
-    listener = progress if progress is not None else Silent()
-    listener.start(len(chosen) * n_targets, "Attacking")
+    samples = material.encode(material.rows)
+    clean = _fitted(classifier, samples, y, owners)
+    victim = Victim(
+        material, np.asarray(y), clean.classifier.classes_, clean.classifier.partitioner_, owners
+    )
+    bare = clone(classifier).set_params(n_partitions=1, partitioner="content")
+    room = _Room(
+        clean,
+        CleanModel.of(bare.fit(samples, y), len(victim.y)),
+        victim,
+        make_material(X_test).rows if isinstance(material, TextRows) else np.asarray(X_test),
+        victim.n_units // 2 if limit is None else min(limit, victim.n_units),
+        seed,
+    )
+    chosen = list(kinds) if kinds is not None else _certified_kinds(clean.classifier)
+    attacks = [_Attacks(room, kind, n_targets) for kind in chosen]
+    _run(attacks, progress if progress is not None else Silent())
+    return AttackStudy(
+        clean.classifier.n_partitions,
+        len(victim.y),
+        room.limit,
+        tuple(attack.outcome() for attack in attacks),
+    )
+
+
+def _fitted(classifier: Any, samples: Any, y: Any, owners: Any) -> CleanModel:
+    """Return the classifier on the clean rows: as it was fitted on them, or fitted now."""
+    if not hasattr(classifier, "ensemble_"):
+        return CleanModel.of(clone(classifier).fit(samples, y, groups=owners), len(samples))
+    require_same_law(classifier)
+    known = copy(classifier)
+    known.rows_ = training_set(classifier, {"X": samples, "y": y, "groups": owners})
+    return CleanModel.of(known, len(samples))
+
+
+def _run(attacks: Sequence[_Attacks], progress: Progress) -> None:
+    """Attack one target of every kind after the other, so that the pace tells what remains."""
+    progress.start(2 * sum(len(attack.targets) for attack in attacks), "Attacking")
     try:
-        outcomes = tuple(
-            _attack_with(kind, clean, victim, rows, n_targets, most, seed, listener)
-            for kind in chosen
-        )
+        for turn in range(max((len(attack.targets) for attack in attacks), default=0)):
+            for attack in attacks:
+                if turn < len(attack.targets):
+                    attack.carry_out(turn, progress)
     finally:
-        listener.stop()
-    return AttackStudy(clean.n_partitions, len(victim.y), most, outcomes)
+        progress.stop()
 
 
-def _attack_with(
-    kind: AttackKind,
-    clean: Any,
-    victim: Victim,
-    test_rows: NDArray[Any],
-    n_targets: int,
-    limit: int,
-    seed: int,
-    progress: Progress,
-) -> KindOutcome:
-    asked = kind.asked(victim, test_rows)
-    samples = victim.material.encode(asked)
-    certificates = clean.certify(samples, kind.threat)
-    bare = clone(clean).set_params(n_partitions=1, partitioner="content")
-    votes, bare_labels = clean.votes(samples), bare.fit(victim.samples, victim.y).predict(samples)
-    rows = []
-    for row in _spread_targets(certificates.radius, n_targets):
-        target = Target(
-            row=row,
-            sample=asked[row],
-            label=certificates.labels[row],
-            goal=certificates.runner_up[row],
-            radius=int(certificates.radius[row]),
-            votes=votes[row],
-        )
-        # Where the single model errs it may say the goal already; then it is to be put right.
-        own, label = bare_labels[row], target.label
-        aim = replace(
-            target, label=own, goal=label if own == target.goal else target.goal, radius=0
-        )
-        goal = int(np.searchsorted(victim.classes, target.goal))
-        question = samples[row : row + 1]
-        rows.append(
-            AttackedRow(
+@dataclass(frozen=True, eq=False)
+class _Room:
+    """What all kinds of attack share."""
+
+    clean: CleanModel
+    bare: CleanModel
+    victim: Victim
+    test_rows: NDArray[Any]
+    limit: int
+    seed: int
+
+
+class _Attacks:
+    """One kind of attack on all its targets."""
+
+    def __init__(self, room: _Room, kind: AttackKind, n_targets: int) -> None:
+        self.room, self.kind = room, kind
+        asked = kind.asked(room.victim, room.test_rows)
+        samples = room.victim.material.encode(asked)
+        certificates = room.clean.classifier.certify(samples, kind.threat)
+        chosen = _spread_targets(certificates.radius, n_targets)
+        self._questions = samples[chosen]
+        votes = room.clean.classifier.votes(self._questions)
+        self.threat = certificates.threat
+        self.targets = [
+            Target(
                 row=row,
-                radius=target.radius,
-                on_votes=votes_to_turn(target.votes, len(victim.classes), goal),
-                protected=_trace(kind, clean, victim, target, question, limit, seed),
-                unprotected=_trace(kind, bare, victim, aim, question, limit, seed),
+                sample=asked[row],
+                label=certificates.labels[row],
+                goal=certificates.runner_up[row],
+                radius=int(certificates.radius[row]),
+                votes=votes[place],
             )
-        )
+            for place, row in enumerate(chosen)
+        ]
+        self._own_labels = room.bare.classifier.predict(self._questions)
+        self._attacks: dict[tuple[int, ...], WrittenAttack] = {}
+        self._poisoned: dict[tuple[int, tuple[int, ...]], PoisonedModel] = {}
+        self._rows: list[AttackedRow] = []
+
+    def outcome(self) -> KindOutcome:
+        """Return what was done so far."""
+        title = self.kind.title
+        if self.threat.unit == "group":
+            title = title.replace("row", "contributor")
+        return KindOutcome(self.kind.name, title, self.threat, tuple(self._rows))
+
+    def carry_out(self, turn: int, progress: Progress) -> None:
+        """Attack one prediction of both models."""
+        room, target = self.room, self.targets[turn]
+        protected = self._trace(room.clean, target, turn)
+        if turn == len(self.targets) - 1:
+            self._check(target)
         progress.advance()
-    threat = certificates.threat
-    title = kind.title.replace("row", "contributor") if threat.unit == "group" else kind.title
-    return KindOutcome(kind.name, title, threat, tuple(rows))
+        own = self._own_labels[turn]
+        # Where the single model errs it may say the goal already; then it is to be put right.
+        goal = target.label if own == target.goal else target.goal
+        unprotected = self._trace(room.bare, replace(target, label=own, goal=goal, radius=0), turn)
+        progress.advance()
+        place = int(np.searchsorted(room.victim.classes, target.goal))
+        on_votes = votes_to_turn(target.votes, len(room.victim.classes), place)
+        self._rows.append(AttackedRow(target.row, target.radius, on_votes, protected, unprotected))
+        self._forget(self.targets[turn + 1 :])
 
+    def _forget(self, targets: Sequence[Target]) -> None:
+        """Let go of attacks that none of the targets left will need."""
+        needed = {self.kind.aim(self.room.victim, target) for target in targets}
+        self._attacks = {key: some for key, some in self._attacks.items() if key in needed}
+        self._poisoned = {key: some for key, some in self._poisoned.items() if key[1] in needed}
 
-def _trace(
-    kind: AttackKind,
-    model: Any,
-    victim: Victim,
-    target: Target,
-    question: NDArray[Any],
-    limit: int,
-    seed: int,
-) -> Trace:
-    """Retrain `model` on growing attacks and watch its answer to the question."""
-    written = kind.poison(victim, target, limit, np.random.default_rng([seed, target.row]))
-    poison: Poison = replace(written, X=victim.material.encode(written.X))
-    by_group = victim.groups is not None and model.partitioner == "group"
+    def _trace(self, model: CleanModel, target: Target, turn: int) -> Trace:
+        """Retrain `model` on growing attacks and watch its answer to one question."""
+        attack, poisoned = self._under(model, target)
+        return first_change(
+            lambda size: bool(poisoned.labels(size)[turn] != target.label),
+            target.radius,
+            len(attack.poison),
+        )
 
-    def changes(size: int) -> bool:
-        X, y = poison.apply(victim.samples, victim.y, size)
-        owners = poison.apply_groups(victim.groups, size) if by_group else None  # type: ignore[arg-type]
-        return bool(clone(model).fit(X, y, groups=owners).predict(question)[0] != target.label)
+    def _under(self, model: CleanModel, target: Target) -> tuple[WrittenAttack, PoisonedModel]:
+        """Return the attack for a target, and the model under it; both kept for other targets."""
+        victim = self.room.victim
+        key = self.kind.aim(victim, target)
+        if key not in self._attacks:
+            rng = np.random.default_rng([self.room.seed, *key])
+            poison = self.kind.poison(victim, target, self.room.limit, rng)
+            self._attacks[key] = WrittenAttack(poison, victim.material.encode)
+        if (id(model), key) not in self._poisoned:
+            self._poisoned[id(model), key] = model.under(self._attacks[key], self._questions)
+        return self._attacks[key], self._poisoned[id(model), key]
 
-    return first_change(changes, target.radius, len(poison))
+    def _check(self, target: Target) -> None:
+        """Hold the attack of the certified size against training from scratch."""
+        groups = self.room.victim.groups
+        attack, poisoned = self._under(self.room.clean, target)
+        size = max(1, min(target.radius, len(attack.poison)))
+        owners = None if groups is None else attack.poison.apply_groups(groups, size)
+        poisoned.check_from_scratch(size, owners)
 
 
 def _certified_kinds(classifier: Any) -> list[AttackKind]:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.cli._data import AskedRows as DataColumns
+from poisonproof.cli._data import open_model
+from poisonproof.cli._labelled import LabelledColumns, read_labelled
 from poisonproof.cli._options import declared_classes, parse_list
 from poisonproof.cli._text import counted, note
 from poisonproof.datasets import CheckedRows, Schema, read_rows, read_written, split_rows
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.schema import ArrayColumn, ImageColumn, TableSchema, load_schema
+from poisonproof.schema import ArrayColumn, ImageColumn, TableSchema
 from poisonproof.schema.encoding import encode_rows
 
 if TYPE_CHECKING:
     from poisonproof.attacks import Material
 
-__all__ = ["AttackedData", "PlainColumns", "digits", "numbers", "with_schema"]
+__all__ = [
+    "AttackedData",
+    "PlainColumns",
+    "digits",
+    "member_name",
+    "numbers",
+    "with_model",
+    "with_schema",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +66,16 @@ class PlainColumns:
     classes: str | None
     ignore: str | None
     samples: str
+    groups: str | None = None
+
+    def given(self) -> dict[str, str | None]:
+        """Return the options by name; None where one was left out."""
+        return {
+            "--label": self.label,
+            "--classes": self.classes,
+            "--ignore": self.ignore,
+            "--groups": self.groups,
+        }
 
 
 def digits() -> AttackedData:
@@ -79,6 +100,11 @@ def numbers(data: Path, test: Path | None, columns: PlainColumns) -> AttackedDat
         )
     if columns.label is None and data.suffix.lower() != ".npz":
         raise InvalidInputError("Name the column with the labels: --label COLUMN.")
+    if columns.groups is not None:
+        raise InvalidInputError(
+            "--groups is for a model that exists (--trained). To train one on contributors, name "
+            "them in a schema: poisonproof schema DATA --groups COLUMN."
+        )
     names = declared_classes(columns.classes, None)
     schema = Schema(
         classes=names,
@@ -98,9 +124,58 @@ def numbers(data: Path, test: Path | None, columns: PlainColumns) -> AttackedDat
     )
 
 
-def with_schema(file: Path, data: Path, test: Path | None, *, allow_missing: bool) -> AttackedData:
+def with_model(
+    path: Path, data: Path | None, test: Path | None, columns: PlainColumns
+) -> tuple[Any, AttackedData]:
+    """Load a trained model and the rows that it was trained on."""
+    from sklearn.utils import get_tags
+
+    from poisonproof.attacks import NumberRows
+    from poisonproof.estimators.aggregation import PartitionAggregation
+
+    model = open_model(path, jobs=None, verbose=0)
+    classifier = model.classifier
+    if not isinstance(classifier, PartitionAggregation):
+        raise InvalidInputError(
+            f"{path} is a {type(classifier).__name__}; models of DPAClassifier and "
+            "SSDPAClassifier can be attacked."
+        )
+    if data is None:
+        raise InvalidInputError(
+            f"Name the rows that {path} was trained on: attack DATA --trained {path}."
+        )
+    if model.table is not None:
+        if given := [name for name, value in columns.given().items() if value is not None]:
+            raise InvalidInputError(
+                f"{', '.join(given)}: the schema of {path} says that already. Leave it out."
+            )
+        missing = bool(get_tags(classifier).input_tags.allow_nan)
+        attacked = with_schema(model.table, data, test, allow_missing=missing)
+        by_group = classifier.partitioner_.unit == "group"
+        return classifier, attacked if by_group else replace(attacked, groups=None)
+    if test is None:
+        raise InvalidInputError(
+            f"Name the test rows, too: poisonproof attack TRAIN TEST --trained {path}. Only models "
+            "with a schema know which rows they hold out."
+        )
+    named = LabelledColumns(columns.label, columns.groups, None, columns.ignore, columns.samples)
+    X, y, groups, _ = read_labelled(model, data, named)
+    asked = model.read(
+        DataColumns(test, columns.label, parse_list(columns.ignore, "--ignore"), columns.samples)
+    )
+    attacked = AttackedData(NumberRows(X), y, groups, asked.X, classifier.classes_, data.name)
+    return classifier, attacked
+
+
+def member_name(classifier: Any) -> str:
+    """Return what figures call the members of a trained model."""
+    return type(classifier._template()).__name__
+
+
+def with_schema(
+    schema: TableSchema, data: Path, test: Path | None, *, allow_missing: bool
+) -> AttackedData:
     """Read what a frozen schema describes; without `test`, attack the rows that it holds out."""
-    schema = load_schema(file)
     rows, written = read_written(data, schema, allow_missing=allow_missing)
     _tell_problems(rows)
     held_out = split_rows(rows, schema)
@@ -111,8 +186,8 @@ def with_schema(file: Path, data: Path, test: Path | None, *, allow_missing: boo
         asked = written[held_out]
     else:
         raise InvalidInputError(
-            f"The schema {file} holds no rows of {data} out of training. Name the test rows: "
-            "poisonproof attack TRAIN TEST --schema FILE."
+            f"The schema holds no rows of {data} out of training. Name the test rows: "
+            "poisonproof attack TRAIN TEST."
         )
     train = ~held_out if test is None else np.ones(len(rows), dtype=np.bool_)
     labels = np.array(schema.classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +16,12 @@ from poisonproof.cli._attacked import (
     AttackedData,
     PlainColumns,
     digits,
+    member_name,
     numbers,
+    with_model,
     with_schema,
 )
+from poisonproof.cli._labelled import GroupsOption
 from poisonproof.cli._members import MEMBER_KINDS, make_member
 from poisonproof.cli._options import (
     ClassesOption,
@@ -32,6 +36,7 @@ from poisonproof.cli._output import check_out, write_bytes
 from poisonproof.cli._text import console, say, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress
+from poisonproof.schema import load_schema
 
 if TYPE_CHECKING:
     from poisonproof.attacks import AttackStudy
@@ -39,10 +44,13 @@ if TYPE_CHECKING:
 __all__ = ["attack"]
 
 POSITION = 50
+DEFAULT_ATTACKED = "neighbors"
+"""What is attacked by default: quick to train again, and as gullible as members can be."""
 EPILOG = (
     "Examples: poisonproof attack --figure attacks.svg  |  poisonproof attack mails.csv --schema "
-    "mails.schema.json -k 50 --model ridge --out attacks.json  |  poisonproof attack numbers.csv "
-    "test.csv --label kind --classes ham,spam -k 50 --model tree"
+    "mails.schema.json -k 50 --model ridge --out attacks.json  |  poisonproof attack mails.csv "
+    "--trained model  |  poisonproof attack numbers.csv test.csv --label kind --classes ham,spam "
+    "-k 50 --model tree"
 )
 
 
@@ -86,15 +94,33 @@ def attack(
             min=1, help="Largest attack.", show_default="half of the training rows (contributors)"
         ),
     ] = None,
+    trained: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Attack this model of poisonproof train, which was trained on DATA.",
+            show_default="one is trained here",
+        ),
+    ] = None,
     label: LabelOption = None,
     classes: ClassesOption = None,
-    k: Annotated[int, typer.Option("--partitions", "-k", min=2, help="Number of members.")] = 50,
+    k: Annotated[
+        int | None,
+        typer.Option("--partitions", "-k", min=2, help="Number of members.", show_default="50"),
+    ] = None,
     method: Annotated[
-        str, typer.Option(help="dpa, or ss-dpa, which certifies flipped labels only.")
-    ] = "dpa",
+        str | None,
+        typer.Option(
+            help="dpa, or ss-dpa, which certifies flipped labels only.", show_default="dpa"
+        ),
+    ] = None,
     model: Annotated[
-        str, typer.Option(help=f"What a member is: {', '.join(MEMBER_KINDS)}.")
-    ] = "neighbors",
+        str | None,
+        typer.Option(
+            help=f"What a member is: {', '.join(MEMBER_KINDS)}.", show_default=DEFAULT_ATTACKED
+        ),
+    ] = None,
+    groups: GroupsOption = None,
     ignore: IgnoreOption = None,
     x_key: SamplesOption = "X",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the members and the attacker.")] = 0,
@@ -104,22 +130,28 @@ def attack(
 
     Within the certified size nothing may change. Beyond it, this command finds the first attack
     that does change a prediction, and how early a single model trained on all rows falls to it.
+    With --trained the model that you use is attacked, member by member as it is.
     """
     from poisonproof.attacks import ATTACK_KINDS, attack_study
 
     check_out(out, suffixes=(".json",), inputs=(data, test))
     check_out(figure, suffixes=(".png", ".svg"), inputs=(data, test))
-    choose("--method", method, ("dpa", "ss-dpa"))
+    choose("--method", method or "dpa", ("dpa", "ss-dpa"))
     names = parse_list(kinds, "--kinds")
     chosen = [ATTACK_KINDS[choose("--kinds", name, list(ATTACK_KINDS))] for name in names]
-    member = make_member(model)
-    attacked = _attacked(data, test, schema, PlainColumns(label, classes, ignore, x_key), member)
-    kind = poisonproof.DPAClassifier if method == "dpa" else poisonproof.SSDPAClassifier
-    classifier = kind(
-        member, n_partitions=k, classes=attacked.classes, random_state=seed, n_jobs=jobs
-    )
-    if attacked.groups is not None:
-        classifier.set_params(partitioner="group")
+    columns = PlainColumns(label, classes, ignore, x_key, groups)
+    if trained is None:
+        member = make_member(model or DEFAULT_ATTACKED)
+        attacked = _attacked(data, test, schema, columns, member)
+        classifier = _classifier(method or "dpa", member, k or 50, attacked, seed)
+        called = model or DEFAULT_ATTACKED
+    else:
+        told = {"--schema": schema, "--classes": classes, "-k": k, "--method": method}
+        _refuse(told | {"--model": model}, f"the model {trained}")
+        classifier, attacked = with_model(trained, data, test, columns)
+        method = "ss-dpa" if isinstance(classifier, poisonproof.SSDPAClassifier) else "dpa"
+        called = member_name(classifier)
+    classifier.set_params(n_jobs=jobs)
     started = time.perf_counter()
     with spoken_warnings():
         study = attack_study(
@@ -128,7 +160,9 @@ def attack(
             n_targets=targets, limit=limit, seed=seed,
             progress=make_progress(verbosity()),
         )  # fmt: skip
-    facts = {"data": attacked.name, "method": method, "model": model, "seed": seed}
+    facts = {"data": attacked.name, "method": method or "dpa", "model": called, "seed": seed}
+    if trained is not None:
+        facts["fingerprint"] = classifier.ensemble_.reader.manifest.fingerprint
     _write(study, out, figure, facts)
     _show(study)
     say(f"{time.perf_counter() - started:.0f} s.")
@@ -146,23 +180,26 @@ def _attacked(
         return digits()
     if schema is None:
         return numbers(data, test, columns)
-    if given := [
-        option
-        for option, value in (
-            ("--label", columns.label),
-            ("--classes", columns.classes),
-            ("--ignore", columns.ignore),
-        )
-        if value is not None
-    ]:
-        raise InvalidInputError(
-            f"{', '.join(given)}: the schema {schema} says that already. Leave it out."
-        )
+    _refuse(columns.given(), f"the schema {schema}")
     from sklearn.utils import get_tags
 
     return with_schema(
-        schema, data, test, allow_missing=bool(get_tags(member).input_tags.allow_nan)
+        load_schema(schema), data, test, allow_missing=bool(get_tags(member).input_tags.allow_nan)
     )
+
+
+def _refuse(options: Mapping[str, Any], who: str) -> None:
+    """Refuse options that were given although something else says the same."""
+    if given := [option for option, value in options.items() if value is not None]:
+        raise InvalidInputError(f"{', '.join(given)}: {who} says that already. Leave it out.")
+
+
+def _classifier(method: str, member: Any, k: int, attacked: AttackedData, seed: int) -> Any:
+    kind = poisonproof.DPAClassifier if method == "dpa" else poisonproof.SSDPAClassifier
+    classifier = kind(member, n_partitions=k, classes=attacked.classes, random_state=seed)
+    if attacked.groups is not None:
+        classifier.set_params(partitioner="group")
+    return classifier
 
 
 def _write(

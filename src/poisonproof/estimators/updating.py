@@ -12,7 +12,7 @@ from poisonproof.exceptions import GuaranteeError
 from poisonproof.learners.base import Ensemble
 from poisonproof.store import FolderWriter, StoredEnsemble, TrainingRun, differences, json_digest
 
-__all__ = ["apply_change", "asked_digest", "request_digest"]
+__all__ = ["apply_change", "asked_digest", "request_digest", "require_same_law"]
 
 
 def request_digest(added: Sequence[str], removed: Sequence[str]) -> str:
@@ -38,7 +38,8 @@ def apply_change(classifier: Any, change: Change, writer: FolderWriter | None = 
         if change.features:
             classifier.features_ = classifier._fit_features(change.data)
         classifier._remember(change.rows, change.partition_digests)
-        _require_same_law(classifier, change)
+        if not change.features:
+            require_same_law(classifier)
         classifier.ensemble_ = _trained(classifier, change, writer)
         classifier._report_failures()
     except BaseException:
@@ -71,10 +72,10 @@ def _trained(classifier: Any, change: Change, writer: FolderWriter | None) -> En
         run.close()
 
 
-def _require_same_law(classifier: Any, change: Change) -> None:
+def require_same_law(classifier: Any) -> None:
     """Refuse to put members of one law beside stored members of another."""
     ensemble = classifier.ensemble_
-    if not isinstance(ensemble, StoredEnsemble) or change.features:
+    if not isinstance(ensemble, StoredEnsemble):
         return
     manifest = ensemble.reader.manifest
     if manifest.law != member_law(classifier):
