@@ -182,6 +182,16 @@ def test_a_membership_that_names_no_members_is_refused(membership):
         certify_finite_aggregation([[0, 1, 1, 0, 1]], 2, membership)
 
 
+@pytest.mark.parametrize("n_members", [7, 9, 16])
+def test_a_spread_of_another_number_of_members_is_refused(n_members):
+    """Unserved members would count as beyond reach, and radii would be too large."""
+    spread = make_spread(4, 2)
+    with pytest.raises(InvalidInputError, match="8 members"):
+        certify_finite_aggregation(np.zeros((1, n_members), int), 2, spread)
+    with pytest.raises(InvalidInputError, match="8 members"):
+        certify_scores(np.zeros((1, n_members, 3)), membership=spread)
+
+
 def test_buckets_that_share_all_members_are_bounded_but_not_exact():
     votes, membership = np.array([[0, 0, 0, 0]]), np.array([[0, 1], [0, 1]])
     claimed = int(certify_finite_aggregation(votes, 2, membership).radius[0])

@@ -16,6 +16,7 @@ from poisonproof.certificates.label_flips import (
     cheapest_election,
     flips_to_overtake,
 )
+from poisonproof.exceptions import InvalidInputError
 
 CASES = 10_000
 FLIPS = make_threat("label_flip")
@@ -97,6 +98,15 @@ def test_no_smaller_attack_on_all_labels_exists() -> None:
         assert (attack > certificates.radius)[attack < NEVER].all()
         exact.append((certificates.radius + 1 == attack)[attack < NEVER])
     assert np.concatenate(exact).mean() > 0.99
+
+
+def test_millions_of_flips_are_counted_like_a_few() -> None:
+    """Three members for label 0, each turned by 600,000 flips: two of them must turn."""
+    prices = np.array([[[0, 600_000]] * 3], dtype=np.int32)
+    found = certify_label_flips(np.zeros((1, 3), int), prices, 3_000_000, FLIPS)
+    assert found.radius.tolist() == [1_199_999]
+    with pytest.raises(InvalidInputError, match="fewer than 2"):
+        certify_label_flips(np.zeros((1, 3), int), prices, 2**30, FLIPS)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 10])

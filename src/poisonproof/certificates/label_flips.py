@@ -17,11 +17,12 @@ from poisonproof.certificates.counting import ABSTAIN, count_votes
 from poisonproof.certificates.plurality import plurality
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
+from poisonproof.exceptions import InvalidInputError
 
 __all__ = ["NEVER", "certify_label_flips", "cheapest_election", "flips_to_overtake"]
 
-NEVER = 2**20
-"""The price of a change that no number of flipped labels brings about."""
+NEVER = 2**30
+"""The price of a change that no number of flipped labels brings about: more than there are rows."""
 
 Ints = NDArray[np.int64]
 
@@ -100,7 +101,7 @@ def certify_label_flips(
     prices : ndarray of int, shape (n, k, C)
         What `flips_to_overtake` says of each member.
     n_rows : int
-        Number of training rows; the radius where no flips change the label.
+        Number of training rows, below 2^30; the radius where no flips change the label.
     threat : Threat
         Label flips.
     target : int, optional
@@ -115,6 +116,8 @@ def certify_label_flips(
     -------
     Every training row belongs to at most one member.
     """
+    if n_rows >= NEVER:
+        raise InvalidInputError(f"Flips are counted among fewer than 2^30 rows. Got {n_rows:,}.")
     n, k, n_classes = prices.shape
     counts = count_votes(votes, n_classes).astype(np.int64)
     labels, runner_up = plurality(counts)

@@ -109,6 +109,12 @@ def check_membership(membership: Spread | ArrayLike, n_members: int) -> NDArray[
     n_members : int
         Number of members.
     """
+    if isinstance(membership, Spread) and membership.n_buckets != n_members:
+        raise InvalidInputError(
+            f"The spread of {membership.n_partitions} partitions, degree {membership.degree}, has "
+            f"{membership.n_buckets} members, but there are votes of {n_members}. Members that no "
+            "bucket serves would count as beyond the attacker's reach."
+        )
     array: NDArray[Any] = (
         membership.members_of_bucket if isinstance(membership, Spread) else np.asarray(membership)
     )
