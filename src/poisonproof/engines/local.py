@@ -12,13 +12,13 @@ from itertools import chain
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
 from poisonproof.learners.base import BatchedLearner, Ensemble, Learner, Member
 from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
 from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress
+from poisonproof.threads import one_thread
 
 __all__ = ["fit_one", "fit_stream", "train"]
 
@@ -101,7 +101,7 @@ def fit_stream(
     """Yield the members of the partitions `which`, in this order, as they are finished."""
     workers = effective_n_jobs(n_jobs)
     if workers == 1:
-        with threadpool_limits(limits=1), restored_streams():
+        with one_thread(), restored_streams():
             yield from (fit_one(learner, data, index, n_classes, seed) for index in which)
         return
     # Processes, never threads: members may draw from global random streams. scikit-learn's own
@@ -117,5 +117,5 @@ def fit_stream(
 def _fit_block(
     learner: Learner, data: PartitionedData, block: Sequence[int], n_classes: int, seed: int
 ) -> list[Member]:
-    with threadpool_limits(limits=1), restored_streams():
+    with one_thread(), restored_streams():
         return [fit_one(learner, data, index, n_classes, seed) for index in block]

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from threadpoolctl import threadpool_limits
 
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.estimators.row_saving import require_shape, whole_numbers
@@ -24,6 +23,7 @@ from poisonproof.learners.clusters import (
 )
 from poisonproof.learners.streams import isolated_streams, seed_nested
 from poisonproof.partition import take_canonical
+from poisonproof.threads import one_thread
 
 __all__ = ["ClusterVoteClassifier"]
 
@@ -134,7 +134,7 @@ class ClusterVoteClassifier(RowVoting):
 
     def _find_clusters(self, samples: Any) -> NDArray[np.int64]:
         n_clusters = len(self.classes_) if self.n_clusters is None else self.n_clusters
-        with isolated_streams(self.random_state, 0), threadpool_limits(limits=1):
+        with isolated_streams(self.random_state, 0), one_thread():
             self.features_ = None if self.features is None else clone(self.features)
             if self.features_ is not None:
                 seed_nested(self.features_, self.random_state, 0)
@@ -161,7 +161,7 @@ class ClusterVoteClassifier(RowVoting):
         return int(self.clusters_.max()) + 1 if known is None else int(known)
 
     def _certify(self, X: Any, threat: Threat, target: int | None) -> Certificates:
-        with threadpool_limits(limits=1):
+        with one_thread():
             clusters = self._clusters_of(self._mapped(X))
         return certify_clusters(self.table_, clusters, self.assignment, threat, target)
 

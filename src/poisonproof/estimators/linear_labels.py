@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from threadpoolctl import threadpool_limits
 
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
@@ -25,6 +24,7 @@ from poisonproof.learners.label_weights import (
 )
 from poisonproof.learners.streams import isolated_streams, seed_nested
 from poisonproof.partition import make_partitioner, partition_data, take_canonical
+from poisonproof.threads import one_thread
 
 __all__ = ["LinearLabelClassifier"]
 
@@ -116,7 +116,7 @@ class LinearLabelClassifier(RowVoting):
         order = np.lexsort(data.digests.view(">u8").T[::-1])
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        with isolated_streams(self.random_state, 0), threadpool_limits(limits=1):
+        with isolated_streams(self.random_state, 0), one_thread():
             mapped = self._fit_features(take_canonical(rows.X, order))
             members = []
             for index in range(len(data)):
@@ -179,7 +179,7 @@ class LinearLabelClassifier(RowVoting):
     def _asked(self, X: Any) -> Any:
         """Yield votes (b, k) and prices (b, k, C) of some rows after the other."""
         n_classes = len(self.classes_)
-        with threadpool_limits(limits=1):
+        with one_thread():
             asked = exact_rows(self._mapped(X), self.precision_)
             height = max(1, _BLOCK // (len(self.members_) * n_classes))
             for start in range(0, len(asked), height):

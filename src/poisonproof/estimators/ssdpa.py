@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
-from threadpoolctl import threadpool_limits
 
 from poisonproof.certificates.threats import TRUSTED_SAMPLES
 from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.training_sets import TrainingSet
 from poisonproof.learners.streams import isolated_streams, seed_nested
 from poisonproof.partition import PartitionedData, take_canonical
+from poisonproof.threads import one_thread
 
 __all__ = ["SSDPAClassifier"]
 
@@ -83,7 +83,7 @@ class SSDPAClassifier(PartitionAggregation):
             return None
         features = clone(self.features)
         seed_nested(features, self.random_state, len(data))
-        with isolated_streams(self.random_state, len(data)), threadpool_limits(limits=1):
+        with isolated_streams(self.random_state, len(data)), one_thread():
             return features.fit(take_canonical(data.X, _by_sample(data)))
 
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
@@ -92,7 +92,7 @@ class SSDPAClassifier(PartitionAggregation):
         # All samples, even if few partitions train again: the map of some rows alone may round
         # differently, and an update must equal a fit.
         order = _by_sample(data)
-        with threadpool_limits(limits=1):
+        with one_thread():
             mapped = self.features_.transform(take_canonical(data.X, order))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))

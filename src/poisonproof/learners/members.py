@@ -12,13 +12,13 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidRowsError, MemberWarning
 from poisonproof.learners.base import ABSTAIN, Ensemble, Member
 from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.containers import is_sparse, n_rows, take_rows
 from poisonproof.progress import Progress
+from poisonproof.threads import one_thread
 
 __all__ = ["AbstainingMember", "ConstantMember", "MemberList"]
 
@@ -218,7 +218,7 @@ def _ask_in_worker(members: Sequence[Member], X: Any) -> _Answers:
 @contextmanager
 def _fixed_settings() -> Iterator[None]:
     """Ask on one thread, for BLAS may round differently with another number of them."""
-    with threadpool_limits(limits=1), restored_streams():
+    with one_thread(), restored_streams():
         yield
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import BatchedLearner
@@ -32,6 +31,7 @@ from poisonproof.learners.closed_form.stacked import StackedMembers
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.values import take_canonical
 from poisonproof.progress import Progress, Silent
+from poisonproof.threads import one_thread
 
 __all__ = ["MAX_BYTES", "ClosedFormClassifier"]
 
@@ -116,7 +116,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         progress.start(len(which), "Training")
         try:
             with (
-                threadpool_limits(1, user_api="blas"),
+                one_thread("blas"),
                 ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool,
             ):
                 fit = partial(self._fit_block, data, settings)
@@ -259,7 +259,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
             )
         self.classes_, index = np.unique(y, return_inverse=True)
         settings = self._settings(X.shape[1], len(self.classes_))
-        with threadpool_limits(1, user_api="blas"):
+        with one_thread("blas"):
             nobody = np.zeros(len(index), dtype=np.intp)
             (parts,) = self._fit_partitions(X, index, sample_weight, nobody, 1, settings)
         if isinstance(parts, Exception):

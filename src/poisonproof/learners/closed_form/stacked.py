@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.features.exact import exact_rows
@@ -27,6 +26,7 @@ from poisonproof.learners.closed_form.lifts import lift, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
 from poisonproof.learners.closed_form.tiles import Tile, VotingRoom, cut_tiles
 from poisonproof.progress import Progress
+from poisonproof.threads import one_thread
 
 __all__ = ["StackedMembers", "padded", "restore_members"]
 
@@ -214,7 +214,7 @@ class StackedMembers(ArrayEnsemble):
         spans = [(start, min(start + width, n)) for start in range(0, n, width)]
         progress.start(n, "Voting")
         try:
-            with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+            with one_thread("blas"), ThreadPoolExecutor(workers) as pool:
                 for (start, stop), _ in zip(
                     spans, pool.map(lambda span: ask(*span), spans), strict=True
                 ):

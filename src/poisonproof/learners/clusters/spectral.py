@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.linalg import eigsh
 from sklearn.base import BaseEstimator, ClusterMixin
-from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
 from poisonproof.learners.similarity import nearest_rows
+from poisonproof.threads import one_thread
 
 __all__ = ["SpectralClusters"]
 
@@ -75,7 +75,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         self._check_parameters(len(X))
         self.rows_ = exact_rows(np.asarray(X), self.precision)
         found, _ = nearest_rows(self.rows_, self.rows_, self.n_neighbors + 1, self.device)
-        with threadpool_limits(limits=1):
+        with one_thread():
             vectors = leading_vectors(neighbor_graph(found), self.n_clusters)
             self.labels_ = read_clusters(vectors)
         return self

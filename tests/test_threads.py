@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from poisonproof.threads import one_thread
+
+
+def threads() -> dict[str, int]:
+    return {library["filepath"]: library["num_threads"] for library in threadpool_info()}
+
+
+@pytest.mark.parametrize("kind", ["blas", "openmp"])
+def test_the_block_has_one_thread_and_gives_the_others_back(kind: str) -> None:
+    import sklearn.ensemble  # noqa: F401 - brings OpenMP
+
+    with threadpool_limits(3):
+        before = threads()
+        for _ in range(2):
+            with one_thread(kind):
+                inside = {
+                    lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == kind
+                }
+            assert inside == {1}
+            assert threads() == before
+    assert 3 in before.values()
+
+
+def test_a_library_that_was_loaded_later_has_one_thread_too() -> None:
+    code = """
+import numpy
+from threadpoolctl import threadpool_info
+from poisonproof.threads import one_thread
+with one_thread():
+    few = threadpool_info()
+import sklearn.ensemble, scipy.linalg
+assert max(library["num_threads"] for library in threadpool_info()) == 3
+with one_thread():
+    many = threadpool_info()
+assert len(many) > len(few)
+assert {library["num_threads"] for library in many} == {1}, many
+"""
+    variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(variables, "3")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
