@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,21 @@ def test_the_same_results_give_the_same_bytes(
     page = (folders[0] / "frontier.md").read_text()
     for text in ("neighbour votes", "floor(k / 2)", "40 to 60", "title of strong", "*paper: DPA"):
         assert text in page
+
+
+def test_a_note_stands_over_the_results_it_belongs_to(
+    strong: Method, accurate: Method, tmp_path: Path
+) -> None:
+    note = "With outside data."
+    elsewhere = [
+        replace(method, dataset="toy-outside", dataset_title="Elsewhere", facts={"note": note})
+        for method in (strong, accurate)
+    ]
+    write_frontier([strong, accurate, *elsewhere], [POINT], tmp_path, "poisonproof compare")
+    page = (tmp_path / "frontier.md").read_text()
+    assert page.count(note) == 1
+    assert f"\n## Elsewhere: rows inserted or deleted\n\n{note}\n\n[![Certified" in page
+    assert page.count(POINT.title) == 1
 
 
 def test_the_papers_points_are_those_of_table_1() -> None:

@@ -49,7 +49,8 @@ class Method:
     y_true : ndarray of int, shape (n,)
         The true class indices.
     facts : dict
-        What else the result file says: seconds, software, sizes of the training classes.
+        What else the result file says: seconds, software, sizes of the training classes, and a
+        ``note`` that must stand over the results.
     """
 
     id: str

@@ -118,7 +118,9 @@ def _section(
         if points
         else ""
     )
-    return f"""## {title}
+    notes = dict.fromkeys(method.facts["note"] for method in methods if "note" in method.facts)
+    head = "\n\n".join([f"## {title}", *notes])
+    return f"""{head}
 
 [![Certified accuracy of {len(methods)} methods against attack size; the numbers on the curves are
 those of the table below]({figure})]({figure})
