@@ -36,7 +36,7 @@ def read(folder: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArra
         return np.concatenate([np.load(folder / name) for name in names])
 
     labels = np.load(folder / "labels.npz")
-    return joined("train"), joined("test"), labels["y_train"], labels["y_test"]
+    return joined("train"), joined("test"), labels["train"], labels["test"]
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
             path = options.out / f"{what}-{number}.npy"
             np.save(path, vectors[start : start + PART])
             files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    np.savez_compressed(options.out / "labels.npz", y_train=rows.y_train, y_test=rows.y_test)
+    np.savez_compressed(options.out / "labels.npz", train=rows.y_train, test=rows.y_test)
     about = {
         "features_sha256": network.digest(),
         "epochs": len(network.history),

@@ -16,8 +16,10 @@ from poisonproof.partition import PartitionedData, sample_digests  # noqa: E402
 from poisonproof.pretraining import (  # noqa: E402
     FrozenNetwork,
     PretrainSpec,
+    RefineSpec,
     TailLearner,
     pretraining_recipe,
+    refine_clusters,
     train_features,
 )
 from poisonproof.pretraining.simclr import SimCLR  # noqa: E402
@@ -74,6 +76,29 @@ def test_features_of_an_image_do_not_depend_on_its_company(name):
     together = frozen.transform(X)
     for row in (0, 130, 199):
         assert np.array_equal(frozen.transform(X[row : row + 1])[0], together[row])
+
+
+@pytest.mark.parametrize("engine", ["eager", "compiled"])
+def test_refined_clusters_have_the_same_bits_after_a_stop(engine, tmp_path):
+    spec = specification("simclr-cifar10", engine)
+    X = samples(spec, 256)
+    features = train_features(X, spec)
+    law = RefineSpec(
+        4,
+        random_starts=2,
+        head_epochs=2,
+        agreement_epochs=2,
+        agreement_batch=64,
+        label_epochs=2,
+        label_batch=64,
+        smallest_share=0.0,
+    )
+    whole = refine_clusters(X, features, law)
+    for done in (1, 3):
+        limits = Limits(stop_after=done)
+        assert refine_clusters(X[::-1], features, law, folder=tmp_path, limits=limits) is None
+    assert refine_clusters(X, features, law, folder=tmp_path).digest() == whole.digest()
+    assert np.isfinite(whole.history).all()
 
 
 def test_views_agree_on_cpu_and_cuda():
