@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from poisonproof.exceptions import StoreError
-from poisonproof.replacing import replacing, write_bytes
+from poisonproof.replacing import replacing, write_bytes, write_together
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -21,3 +21,17 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"Cannot write .*page\.md: No such file or directory\."):
         write_bytes(tmp_path / "missing" / "page.md", b"new")
+
+
+def test_files_that_belong_together_are_all_written_or_none(tmp_path: Path) -> None:
+    old, new, taken = tmp_path / "old.csv", tmp_path / "new.csv", tmp_path / "taken.csv"
+    old.write_bytes(b"before")
+    write_together({old: b"a", new: b"b"})
+    assert (old.read_bytes(), new.read_bytes()) == (b"a", b"b")
+    new.unlink()
+    taken.mkdir()  # in any order: the one that fails may take its place first or last
+    for order in ([old, new, taken], [taken, old, new], [old, taken, new]):
+        with pytest.raises(StoreError, match=r"Cannot write .*taken\.csv"):
+            write_together(dict.fromkeys(order, b"half"))
+        assert old.read_bytes() == b"a"
+        assert sorted(tmp_path.iterdir()) == [old, taken]

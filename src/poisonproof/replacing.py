@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
 from poisonproof.exceptions import StoreError
 
-__all__ = ["replacing", "sync_folder", "write_bytes"]
+__all__ = ["replacing", "sync_folder", "write_bytes", "write_together"]
 
 
 @contextmanager
@@ -56,6 +56,60 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Make or replace several files, all or none; what the system refuses is a StoreError.
+
+    Everything is on the disk before the first file takes its place. If a later one cannot, the
+    earlier ones are as they were.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "taken").mkdir()
+    >>> try:
+    ...     write_together({folder / "first": b"1", folder / "taken": b"2"})
+    ... except StoreError:
+    ...     sorted(path.name for path in folder.iterdir())
+    ['taken']
+    """
+    before: dict[Path, bytes | None] = {}
+    path = Path()
+    try:
+        with ExitStack() as waiting:
+            for path, data in files.items():
+                before[path] = path.read_bytes() if path.is_file() else None
+                waiting.enter_context(_told(path)).write(data)
+    except BaseException as error:
+        for changed, held in before.items():
+            _restore(changed, held)
+        if isinstance(error, OSError):
+            where = getattr(error, "written", path)
+            raise StoreError(f"Cannot write {where}: {error.strerror or error}.") from error
+        raise
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[IO[bytes]]:
+    """Do as `replacing`; an error of the system knows which file it was about."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        if not hasattr(error, "written"):
+            error.written = path  # type: ignore[attr-defined]
+        raise
+
+
+def _restore(path: Path, data: bytes | None) -> None:
+    """Give a file back what it held, if that is not what it holds."""
+    if data is None:
+        if path.is_file():
+            path.unlink()
+    elif path.read_bytes() != data:
+        write_bytes(path, data)
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import poisonproof
 from poisonproof.evaluation import summarize
-from tests.cli.conftest import Cli, mails
+from poisonproof.exceptions import StoreError
+from tests.cli.conftest import Cli, mails, write_csv
 
 
 def test_certificates_are_those_of_the_library(
@@ -132,3 +134,49 @@ def test_a_model_of_the_library_certifies_only_with_declared_classes(
         result = cli("certify", tmp_path / "m", tmp_path / "t.npz", "--label", "y")
         assert result.code == code
         assert ("Declare it: classes=" in result.err) == (code == 2)
+
+
+def test_nothing_is_written_if_one_of_the_files_fails(
+    cli: Cli, model: Path, test_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: poisonproof.Certificates, path: Path) -> None:
+        raise StoreError("Cannot write: No space left on device.")
+
+    names = ("certificates.csv", "rows.csv", "summary.json")
+    out, rows, summary = (tmp_path / name for name in names)
+    rows.write_text("before")
+    monkeypatch.setattr(poisonproof.Certificates, "save", fails)
+    result = cli(
+        *("certify", model, test_csv, "--label", "kind", "--out", out, "--rows-out", rows),
+        *("--summary-out", summary),
+    )
+    assert result.code != 0
+    assert rows.read_text() == "before"
+    assert not out.exists()
+    assert not summary.exists()
+
+
+@pytest.mark.parametrize("write", [str, lambda v: str(v).lower(), lambda v: str(int(v))])
+def test_labels_of_a_boolean_model_are_read_however_truth_is_written(
+    cli: Cli, tmp_path: Path, write: Callable[[bool], str]
+) -> None:
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    y = X[:, 0] > 0
+    model = poisonproof.DPAClassifier(n_partitions=5, classes=[False, True]).fit(X, y)
+    model.save(tmp_path / "model")
+    rows = [[*row, write(value)] for row, value in zip(X.tolist(), y.tolist(), strict=True)]
+    data = write_csv(tmp_path / "rows.csv", ["a", "b", "hot"], rows)
+    summary, labels = tmp_path / "summary.json", tmp_path / "labels.csv"
+    found = cli(
+        *("certify", tmp_path / "model", data, "--label", "hot", "--summary-out", summary),
+        *("--rows-out", tmp_path / "certified.csv"),
+    )
+    assert found.code == 0, found.err
+    expected = summarize(model.certify(X), y)
+    assert json.loads(summary.read_text()) == json.loads(json.dumps(expected.to_dict()))
+    said = cli("predict", tmp_path / "model", data, "--label", "hot", "--out", labels)
+    assert said.code == 0, said.err
+    predicted = [line.split(",")[0] for line in labels.read_text().splitlines()[1:]]
+    certified = (tmp_path / "certified.csv").read_text().splitlines()[1:]
+    assert predicted == [line.split(",")[1] for line in certified]
+    assert set(predicted) == {"False", "True"}

@@ -13,9 +13,10 @@ from poisonproof.cli._data import AskedRows as DataColumns
 from poisonproof.cli._data import open_model
 from poisonproof.cli._labelled import LabelledColumns, read_labelled
 from poisonproof.cli._options import declared_classes, parse_list
-from poisonproof.cli._text import counted, note
+from poisonproof.cli._text import counted, note, verbosity
 from poisonproof.datasets import CheckedRows, Schema, read_rows, read_written, split_rows
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.progress import make_progress
 from poisonproof.schema import ArrayColumn, ImageColumn, TableSchema
 from poisonproof.schema.encoding import encode_rows
 
@@ -176,11 +177,12 @@ def with_schema(
     schema: TableSchema, data: Path, test: Path | None, *, allow_missing: bool
 ) -> AttackedData:
     """Read what a frozen schema describes; without `test`, attack the rows that it holds out."""
-    rows, written = read_written(data, schema, allow_missing=allow_missing)
+    bar = make_progress(verbosity())
+    rows, written = read_written(data, schema, allow_missing=allow_missing, progress=bar)
     _tell_problems(rows)
     held_out = split_rows(rows, schema)
     if test is not None:
-        asked_rows, asked = read_written(test, schema, allow_missing=allow_missing)
+        asked_rows, asked = read_written(test, schema, allow_missing=allow_missing, progress=bar)
         _tell_problems(asked_rows)
     elif held_out.any():
         asked = written[held_out]

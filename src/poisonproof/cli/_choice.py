@@ -73,7 +73,7 @@ def measure_trusted(
     holes = _has_missing(schema)
     if holes:
         models = tuple(name for name in models if _takes_missing(name)) or models
-    rows = read_table(trusted, schema, allow_missing=holes)
+    rows = read_table(trusted, schema, allow_missing=holes, progress=make_progress(verbosity()))
     rows.refuse_problems("Trusted rows must all fit the schema.")
     names = np.array(schema.classes)
     curves = measure_curves(

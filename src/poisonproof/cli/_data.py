@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import poisonproof
-from poisonproof.cli._text import counted, note
+from poisonproof.cli._text import counted, note, verbosity
 from poisonproof.datasets import (
     CheckedRows,
     Schema,
@@ -20,9 +20,16 @@ from poisonproof.datasets import (
     split_rows,
 )
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.progress import make_progress
 from poisonproof.schema import TableSchema, parse_schema
 
 __all__ = ["AskedRows", "TrainedModel", "open_model"]
+
+TRUTH_VALUES = (
+    *(("0", "False"), ("false", "False"), ("FALSE", "False")),
+    *(("1", "True"), ("true", "True"), ("TRUE", "True")),
+)
+"""How spreadsheets and binary files write the labels of a model that was trained on booleans."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ class TrainedModel:
         has_names = asked.path.suffix.lower() not in {".npz", ".npy"}
         schema = Schema(
             classes=self.classes,
+            also=self.also,
             label=asked.label,
             features=self.feature_names if has_names else None,
             ignore=asked.ignore,
@@ -82,6 +90,11 @@ class TrainedModel:
         rows = read_rows(asked.path, schema)
         rows.refuse_problems()
         return rows
+
+    @property
+    def also(self) -> tuple[tuple[str, str], ...]:
+        """Other texts for its labels: truth values are written in more than one way."""
+        return TRUTH_VALUES if self.classifier.classes_.dtype == np.bool_ else ()
 
     def truth(self, rows: CheckedRows) -> NDArray[Any] | None:
         """Return the true labels of rows that were read with them."""
@@ -99,6 +112,7 @@ class TrainedModel:
             labelled=asked.held_out or asked.label is not None,
             grouped=asked.held_out,
             allow_missing=allow_missing,
+            progress=make_progress(verbosity()),
         )
         if table.invalid_rows == "raise":
             rows.refuse_problems()
@@ -122,6 +136,12 @@ class TrainedModel:
         return self.classifier.classes_[self.classes.index(text)]
 
 
+def _class_texts(classes: NDArray[Any]) -> tuple[str, ...]:
+    if classes.dtype == np.bool_:
+        return tuple(str(value) for value in classes)
+    return tuple(str(label_text(value)) for value in classes)
+
+
 def open_model(path: Path, *, jobs: int | None, verbose: int) -> TrainedModel:
     """Load a model directory."""
     from poisonproof.estimators.loading import set_schedule
@@ -138,6 +158,6 @@ def open_model(path: Path, *, jobs: int | None, verbose: int) -> TrainedModel:
     return TrainedModel(
         classifier,
         None if names is None else tuple(str(name) for name in names),
-        tuple(str(label_text(value)) for value in classifier.classes_),
+        _class_texts(classifier.classes_),
         table,
     )

@@ -10,9 +10,11 @@ import typer
 
 from poisonproof.cli._data import TrainedModel
 from poisonproof.cli._options import parse_list
-from poisonproof.cli._text import counted, note
+from poisonproof.cli._source import refuse_labels
+from poisonproof.cli._text import counted, note, verbosity
 from poisonproof.datasets import CheckedRows, Schema, read_rows, read_table, split_rows
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.progress import make_progress
 
 __all__ = ["GroupsOption", "LabelledColumns", "WeightsOption", "read_labelled"]
 
@@ -45,13 +47,20 @@ def read_labelled(model: TrainedModel, path: Path, columns: LabelledColumns) -> 
     classifier = model.classifier
     allow_missing = bool(get_tags(classifier).input_tags.allow_nan)
     if model.table is not None:
-        rows = read_table(path, model.table, labelled=True, allow_missing=allow_missing)
+        rows = read_table(
+            path,
+            model.table,
+            labelled=True,
+            allow_missing=allow_missing,
+            progress=make_progress(verbosity()),
+        )
     else:
         if columns.label is None and path.suffix.lower() != ".npz":
             raise InvalidInputError("Name the column with the labels: --label COLUMN.")
         has_names = path.suffix.lower() not in {".npz", ".npy"}
         schema = Schema(
             classes=model.classes,
+            also=model.also,
             label=columns.label or "y",
             groups=columns.groups,
             weights=columns.weights,
@@ -65,6 +74,8 @@ def read_labelled(model: TrainedModel, path: Path, columns: LabelledColumns) -> 
         rows = read_rows(path, schema)
     if classifier.invalid_rows == "raise":
         rows.refuse_problems()
+    if "insert_delete" not in getattr(classifier, "threats", ("insert_delete",)):
+        refuse_labels(rows)
     return _training_rows(model, _trained_on(model, rows))
 
 

@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, MissingExtraError
-from poisonproof.replacing import write_bytes
+from poisonproof.replacing import write_bytes, write_together
 
 __all__ = [
     "COLUMN_SUFFIXES",
     "check_folder",
     "check_model_path",
     "check_out",
+    "column_bytes",
     "write_bytes",
     "write_columns",
+    "write_together",
 ]
 
 COLUMN_SUFFIXES = (".csv", ".parquet", ".npz")
@@ -64,8 +66,13 @@ def check_model_path(path: Path) -> None:
 
 def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
     """Write columns of equal length as CSV, Parquet or npz, by the suffix of `path`."""
+    write_bytes(path, column_bytes(path, columns))
+
+
+def column_bytes(path: Path, columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return what `write_columns` writes."""
     formats = {".csv": _csv_bytes, ".parquet": _parquet_bytes, ".npz": _npz_bytes}
-    write_bytes(path, formats[path.suffix.lower()](columns))
+    return formats[path.suffix.lower()](columns)
 
 
 def _csv_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:

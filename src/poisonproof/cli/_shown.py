@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.cli._data import TrainedModel
+from poisonproof.cli._text import verbosity
 from poisonproof.datasets import CheckedRows, Schema
 from poisonproof.datasets.image_rows import read_image_rows
 from poisonproof.datasets.reading import read_raw
 from poisonproof.datasets.rows import RawRows
+from poisonproof.progress import make_progress
 from poisonproof.schema import ArrayColumn, ImageColumn, NumberColumn, TableSchema, TextColumn
 
 if TYPE_CHECKING:
@@ -46,7 +48,12 @@ def _declared(table: TableSchema, rows: CheckedRows) -> Samples:
 
     first = table.columns[0]
     if isinstance(first, ImageColumn):
-        raw = read_image_rows(rows.path, first, labelled=rows.labels is not None)
+        raw = read_image_rows(
+            rows.path,
+            first,
+            labelled=rows.labels is not None,
+            progress=make_progress(verbosity()),
+        )
         return make_samples(raw.X[_positions(raw, rows)])
     if isinstance(first, ArrayColumn):
         raw = read_raw(rows.path, Schema(samples=first.name))

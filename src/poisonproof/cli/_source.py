@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.cli._options import declared_classes, parse_list
+from poisonproof.cli._text import verbosity
 from poisonproof.datasets import CheckedRows, Schema, read_rows, read_table, split_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.progress import make_progress
 from poisonproof.schema import (
     ArrayColumn,
     ImageColumn,
@@ -23,7 +25,18 @@ from poisonproof.schema import (
 )
 from poisonproof.schema.files import schema_values
 
-__all__ = ["ColumnOptions", "TrainingSource", "open_source"]
+__all__ = ["ColumnOptions", "TrainingSource", "open_source", "refuse_labels"]
+
+
+def refuse_labels(rows: CheckedRows) -> None:
+    """Raise `GuaranteeError` if a row was left out because of its label, or may have been."""
+    labels = [problem for problem in rows.problems if problem.label]
+    if labels:
+        raise GuaranteeError(
+            f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. With ss-dpa such "
+            "a row cannot be left out: one flipped label would move samples to other members. "
+            "Correct it, or use --method dpa."
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,9 @@ class TrainingSource:
         takes part in the partitions, and a flipped label must not decide that.
         """
         if self.table is not None:
-            rows = read_table(data, self.table, allow_missing=allow_missing)
+            rows = read_table(
+                data, self.table, allow_missing=allow_missing, progress=make_progress(verbosity())
+            )
         elif self.plain is not None:
             rows = read_rows(data, replace(self.plain, allow_missing=allow_missing))
         else:
@@ -91,13 +106,8 @@ class TrainingSource:
             rows.refuse_problems(
                 "Correct the row, or leave such rows out with --invalid-rows drop."
             )
-        labels = [problem for problem in rows.problems if problem.label]
-        if labels and not droppable:
-            raise GuaranteeError(
-                f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. With ss-dpa such "
-                "a row cannot be left out: one flipped label would move samples to other members. "
-                "Correct it, or use --method dpa."
-            )
+        if not droppable:
+            refuse_labels(rows)
         return rows
 
     def held_out(self, rows: CheckedRows) -> NDArray[np.bool_]:

@@ -32,7 +32,7 @@ from poisonproof.cli._options import (
     choose,
     parse_list,
 )
-from poisonproof.cli._output import check_out, write_bytes
+from poisonproof.cli._output import check_out, write_together
 from poisonproof.cli._text import console, say, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress
@@ -205,14 +205,16 @@ def _classifier(method: str, member: Any, k: int, attacked: AttackedData, seed: 
 def _write(
     study: AttackStudy, out: Path | None, figure: Path | None, facts: dict[str, Any]
 ) -> None:
+    files: dict[Path, bytes] = {}
     if out is not None:
         origin = {"command": "poisonproof attack", "version": poisonproof.__version__, **facts}
-        write_bytes(out, json.dumps({**origin, **study.to_dict()}, indent=1).encode() + b"\n")
+        files[out] = json.dumps({**origin, **study.to_dict()}, indent=1).encode() + b"\n"
     if figure is not None:
         from poisonproof.report.attack_figure import render_attack_figure
 
         title = f"{facts['data']}: {study.n_members} members ({facts['model']}) against one"
-        write_bytes(figure, render_attack_figure(study, figure.suffix.lower()[1:], title))
+        files[figure] = render_attack_figure(study, figure.suffix.lower()[1:], title)
+    write_together(files)
 
 
 def _show(study: AttackStudy) -> None:

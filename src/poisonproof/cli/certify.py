@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +21,7 @@ from poisonproof.cli._options import (
     declared_classes,
     parse_list,
 )
-from poisonproof.cli._output import check_out, write_bytes, write_columns
+from poisonproof.cli._output import check_out, column_bytes, write_together
 from poisonproof.cli._text import (
     print_closing,
     print_protected,
@@ -137,7 +139,7 @@ def certify(
             threat=threat or "insert_delete",
             target=target,
         )
-        _finish(certificates, None, out, None)
+        _finish(certificates, None, out, None, {})
         return
     if model is None or data is None:
         raise InvalidInputError(
@@ -162,24 +164,24 @@ def certify(
             rows.X, threat=threat, target=goal, require_declared=True
         )
     truth = trained.truth(rows)
-    if rows_out is not None:
-        write_columns(rows_out, _row_columns(rows, certificates, truth))
-    _finish(certificates, truth, out, summary_out)
-    if rows_out is not None:
-        say(f"Written to {rows_out}.")
+    by_row = {} if rows_out is None else _row_file(rows_out, rows, certificates, truth)
+    _finish(certificates, truth, out, summary_out, by_row)
     if trained.table is not None:
         print_closing(certificates, trained.classifier)
     if held_out:
         say(SAME_SOURCE)
 
 
-def _row_columns(rows: CheckedRows, certificates: Certificates, truth: Any) -> dict[str, Any]:
+def _row_file(
+    path: Path, rows: CheckedRows, certificates: Certificates, truth: Any
+) -> dict[Path, bytes]:
     columns = {
         rows.unit: rows.places,
         "label": certificates.labels.astype(str),
         "radius": certificates.radius,
     }
-    return columns if truth is None else {**columns, "true_label": truth}
+    known = {} if truth is None else {"true_label": truth}
+    return {path: column_bytes(path, {**columns, **known})}
 
 
 def _refuse_with_votes(**given: Any) -> None:
@@ -227,19 +229,30 @@ def _from_votes(
 
 
 def _finish(
-    certificates: Certificates, truth: Any, out: Path | None, summary_out: Path | None
+    certificates: Certificates,
+    truth: Any,
+    out: Path | None,
+    summary_out: Path | None,
+    others: Mapping[Path, bytes],
 ) -> None:
+    """Write all files or none, then print."""
     from poisonproof.evaluation import default_sizes, summarize
 
     summary = None if truth is None else summarize(certificates, truth)
-    if out is not None:
-        certificates.save(out)
+    files = {} if out is None else {out: _certificate_bytes(certificates, out)}
+    if summary_out is not None and summary is not None:
+        files[summary_out] = json.dumps(summary.to_dict(), indent=1).encode() + b"\n"
+    files |= others
+    write_together(files)
     if summary is None:
         print_protected(certificates, default_sizes(certificates).tolist())
     else:
-        if summary_out is not None:
-            write_bytes(summary_out, json.dumps(summary.to_dict(), indent=1).encode() + b"\n")
         print_summary(summary)
-    for path in (out, summary_out):
-        if path is not None:
-            say(f"Written to {path}.")
+    say(*(f"Written to {path}." for path in files))
+
+
+def _certificate_bytes(certificates: Certificates, path: Path) -> bytes:
+    with TemporaryDirectory() as folder:
+        written = Path(folder) / f"certificates{path.suffix}"
+        certificates.save(written)
+        return written.read_bytes()

@@ -20,7 +20,7 @@ from poisonproof.cli._options import (
     SamplesOption,
     parse_list,
 )
-from poisonproof.cli._output import check_out, write_columns
+from poisonproof.cli._output import check_out, column_bytes, write_together
 from poisonproof.cli._text import console, counted, say, shown, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
 
@@ -75,11 +75,13 @@ def predict(
             result = replace(trained.classifier.certify(rows.X), classes=None)
     labels = classes[result.labels]
     given = result.counts[np.arange(len(rows)), result.labels]
+    files: dict[Path, bytes] = {}
     if out is not None:
         place = {} if trained.table is None else {rows.unit: rows.places}
-        write_columns(out, {**place, "label": labels, "votes": given})
+        files[out] = column_bytes(out, {**place, "label": labels, "votes": given})
     if votes_out is not None:
-        write_columns(votes_out, {"votes": votes, "classes": classes})
+        files[votes_out] = column_bytes(votes_out, {"votes": votes, "classes": classes})
+    write_together(files)
     table = Table("Predicted label", Column("Rows", justify="right"))
     for name in trained.classes:
         table.add_row(Text(shown(name)), f"{int((labels == name).sum()):,}")
@@ -87,6 +89,4 @@ def predict(
     voters = "member" if hasattr(trained.classifier, "votes") else "training row"
     members = counted(result.n_members, voters)
     say(f"{counted(len(rows), 'row')} of {data} labelled by a vote of {members}.")
-    for path in (out, votes_out):
-        if path is not None:
-            say(f"Written to {path}.")
+    say(*(f"Written to {path}." for path in files))

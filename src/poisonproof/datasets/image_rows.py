@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from poisonproof.datasets.images.pixels import channels_first, decode_image, res
 from poisonproof.datasets.images.trees import FolderTree, open_tree
 from poisonproof.datasets.rows import RawRows, RowProblem
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.progress import Progress, Silent
 from poisonproof.schema import ImageColumn
 
 __all__ = ["count_images", "hidden", "image_parts", "printable", "read_image_rows"]
@@ -22,15 +23,30 @@ LIMIT = 64 * MEBIBYTE
 """The largest image file that is read."""
 
 
-def read_image_rows(path: Path, column: ImageColumn, *, labelled: bool) -> RawRows:
+def read_image_rows(
+    path: Path, column: ImageColumn, *, labelled: bool, progress: Progress | None = None
+) -> RawRows:
     """Read every image below a folder, resized as declared.
 
     A file that is no image, is too large or is a link is rejected alone; hidden files, which file
     managers leave behind, are passed over. With `labelled` an image
-    belongs in ``CLASS/`` below the folder, at any depth.
+    belongs in ``CLASS/`` below the folder, at any depth. `progress` is told of every file.
     """
+    listener = progress or Silent()
     with _opened(path) as tree:
-        return _read_files(tree, _images(tree), _links(tree), column, labelled=labelled)
+        files = _images(tree)
+        listener.start(len(files), "Reading images")
+        try:
+            read = _each(files, listener)
+            return _read_files(tree, read, _links(tree), column, labelled=labelled)
+        finally:
+            listener.stop()
+
+
+def _each(files: Sequence[str], progress: Progress) -> Iterator[str]:
+    for file in files:
+        yield file
+        progress.advance()
 
 
 def image_parts(
@@ -75,7 +91,7 @@ def _links(tree: FolderTree) -> list[RowProblem]:
 
 def _read_files(
     tree: FolderTree,
-    files: Sequence[str],
+    files: Iterable[str],
     problems: list[RowProblem],
     column: ImageColumn,
     *,
@@ -86,9 +102,11 @@ def _read_files(
     images: list[NDArray[np.uint8]] = []
     for file in files:
         folder, _, below = file.partition("/")
+        if labelled and not below:
+            reason = "lies in no class: images belong in CLASS/"
+            problems.append(RowProblem(printable(file), reason, label=True))
+            continue
         try:
-            if labelled and not below:
-                raise InvalidInputError("lies in no class: images belong in CLASS/")
             pixels = _pixels(tree, file, column)
         except InvalidInputError as error:
             problems.append(RowProblem(printable(file), _reason(error, tree, file)))

@@ -28,7 +28,7 @@ class RowProblem:
     reason : str
         What is wrong, naming the column.
     label : bool
-        Whether the label is all that is wrong.
+        Whether the label is all that is wrong, or may be.
     """
 
     place: int | str
@@ -201,6 +201,7 @@ def _check_labels(
     if raw.labels is None:
         return None
     index = {text: code for code, text in enumerate(schema.classes)}
+    index |= {text: index[name] for text, name in schema.also}
     found = map(index.get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
     codes = np.fromiter(found, dtype=np.int64, count=len(raw.labels))
     for row in np.flatnonzero(codes < 0).tolist():

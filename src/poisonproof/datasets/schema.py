@@ -22,6 +22,8 @@ class Schema:
     ----------
     classes : sequence of str
         The label set as text, see `label_text`; needed where `label` is named.
+    also : sequence of pairs of str
+        Other texts that stand for a class, each with the class.
     label, groups, weights : str, optional
         Columns (arrays of an npz file) with the label, the contributor and the weight of a row.
     features : sequence of str, optional
@@ -58,6 +60,7 @@ class Schema:
     n_features: int | None = None
     allow_missing: bool = True
     samples: str = "X"
+    also: Sequence[tuple[str, str]] = ()
 
     def locate(self, header: Sequence[str], file: object) -> Columns:
         """Find the declared columns in the header of a file.

@@ -15,6 +15,7 @@ from poisonproof.datasets.reading import check_file, read_raw
 from poisonproof.datasets.rows import CheckedRows, RawRows, check_rows
 from poisonproof.datasets.schema import Schema
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.progress import Progress
 from poisonproof.schema import (
     ArrayColumn,
     ImageColumn,
@@ -36,6 +37,7 @@ def read_table(
     labelled: bool = True,
     grouped: bool = True,
     allow_missing: bool = True,
+    progress: Progress | None = None,
 ) -> CheckedRows:
     """Read a file or folder as a frozen schema says.
 
@@ -51,6 +53,8 @@ def read_table(
         Whether groups and weights, where the schema has any, are read; likewise.
     allow_missing : bool
         Whether the members take missing values.
+    progress : Progress, optional
+        Told of every image of a folder.
 
     Returns
     -------
@@ -74,12 +78,16 @@ def read_table(
     plain = replace(
         plain_schema(schema, labelled=labelled, grouped=grouped), allow_missing=allow_missing
     )
-    raw = _read(path, schema, plain, labelled=labelled)
+    raw = _read(path, schema, plain, labelled, progress)
     return _checked(raw, schema, plain, path)
 
 
 def read_written(
-    path: str | os.PathLike[str], schema: TableSchema, *, allow_missing: bool = True
+    path: str | os.PathLike[str],
+    schema: TableSchema,
+    *,
+    allow_missing: bool = True,
+    progress: Progress | None = None,
 ) -> tuple[CheckedRows, NDArray[Any]]:
     """Read labelled rows, and what stands in the file for each of those that fit.
 
@@ -94,7 +102,7 @@ def read_written(
     schema.require_frozen()
     path = Path(path)
     plain = replace(plain_schema(schema, labelled=True, grouped=True), allow_missing=allow_missing)
-    raw = _read(path, schema, plain, labelled=True)
+    raw = _read(path, schema, plain, True, progress)
     rows = _checked(raw, schema, plain, path)
     if schema.kind == "table":
         written = np.empty((len(raw.places), len(schema.columns)), dtype=object)
@@ -149,10 +157,12 @@ def plain_schema(schema: TableSchema, *, labelled: bool, grouped: bool) -> Schem
     )
 
 
-def _read(path: Path, schema: TableSchema, plain: Schema, *, labelled: bool) -> RawRows:
+def _read(
+    path: Path, schema: TableSchema, plain: Schema, labelled: bool, progress: Progress | None
+) -> RawRows:
     first = schema.columns[0]
     if isinstance(first, ImageColumn):
-        return read_image_rows(path, first, labelled=labelled)
+        return read_image_rows(path, first, labelled=labelled, progress=progress)
     check_file(path, dict.fromkeys(SUFFIXES[schema.kind]))
     raw = read_raw(path, plain)
     if isinstance(first, ArrayColumn) and raw.X.shape[1:] != first.shape:
