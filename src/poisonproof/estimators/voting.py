@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates, certify_votes
@@ -125,11 +126,17 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
 
     def _refuse_rows(self, bad: NDArray[np.bool_]) -> None:
         if bad.any():
+            takes_missing = get_tags(self).input_tags.allow_nan
+            advice = (
+                "Remove them, or bound their values."
+                if takes_missing
+                else "Remove them, impute inside the member's pipeline, or use a learner that "
+                "takes missing values (infinity is none)."
+            )
             raise InvalidRowsError(
                 f"Input X contains {unusable(self)} in row {int(np.argmax(bad))} "
                 f"({int(bad.sum())} such rows), which {type(self._template()).__name__} members "
-                "cannot take. Remove them, impute inside the member's pipeline, or use a learner "
-                "that takes missing values."
+                f"cannot take. {advice}"
             )
 
     def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:

@@ -127,7 +127,8 @@ def _round(block: NDArray[np.float64], room: float) -> tuple[NDArray[Any], NDArr
     largest = np.abs(block).max(axis=1, initial=0.0)
     if not np.isfinite(largest).all():
         raise InvalidRowsError(
-            "X contains NaN or infinity; every value must be finite. Drop or fill those rows."
+            "X contains NaN or infinity, or values so large that products of them overflow; every "
+            "value must be finite. Drop or fill those rows, or scale the features."
         )
     first = np.frexp(largest)[1]
     block = np.ldexp(block, -first[:, np.newaxis])

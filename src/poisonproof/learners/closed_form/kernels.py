@@ -137,14 +137,18 @@ def _terms(
     return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating))
+
+
 @cache
 def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
     """Return a kernel by name, after checking its parameters."""
     if name not in KERNELS:
         raise InvalidInputError(f"kernel must be one of {KERNELS}, but is {name!r}.")
-    if not (gamma > 0 and np.isfinite(gamma)):
+    if not (_is_number(gamma) and gamma > 0 and np.isfinite(gamma)):
         raise InvalidInputError(f"gamma must be positive and finite, but is {gamma!r}.")
-    if not (coef0 >= 0 and np.isfinite(coef0)):
+    if not (_is_number(coef0) and coef0 >= 0 and np.isfinite(coef0)):
         raise InvalidInputError(f"coef0 must be zero or positive and finite, but is {coef0!r}.")
     if not (isinstance(degree, (int, np.integer)) and 1 <= degree <= 10):
         raise InvalidInputError(f"degree must be an integer from 1 to 10, but is {degree!r}.")

@@ -45,7 +45,8 @@ def lifted_columns(n_features: int, settings: Mapping[str, Any]) -> int:
 def lift(rows: NDArray[np.float64], settings: Mapping[str, Any]) -> NDArray[np.float64]:
     """Return the rows as they are, with their squares beside them, or as zeros and ones."""
     if settings["lift"] == "squares":
-        return np.concatenate([rows, rows * rows], axis=1)
+        with np.errstate(over="ignore"):  # infinite squares are refused where rows are rounded
+            return np.concatenate([rows, rows * rows], axis=1)
     if settings["lift"] == "binary":
         # NaN compares false; a row that holds one must not slip through as zeros.
         return np.where(np.isnan(rows), np.nan, rows > settings["threshold"])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from poisonproof.features.exact import ExactRows, exact_rows
 from poisonproof.learners.closed_form.parts import MemberParts
+from poisonproof.learners.closed_form.solve import OVERFLOW
 from poisonproof.learners.closed_form.stacked import StackedMembers, Visit
 
 __all__ = ["LinearMembers", "linear_parts"]
@@ -23,7 +24,7 @@ def linear_parts(
 ) -> MemberParts:
     """Return a linear member: `weights` (p, columns) and `bias` (p,) of its classes."""
     if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
-        raise FloatingPointError("the weights are not finite")
+        raise FloatingPointError(OVERFLOW)
     rows = exact_rows(weights, settings["precision"])
     return MemberParts(
         classes,

@@ -14,6 +14,7 @@ from poisonproof.partition.partitioned import PartitionedData
 
 __all__ = ["MemberRows", "blocks", "canonical_order", "n_features", "problems"]
 
+LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 _BLOCK_ROWS = 4096
 _BLOCK_CELLS = 2**22
 
@@ -59,9 +60,14 @@ def problems(
 ) -> dict[int, Exception]:
     """Return why members cannot be fitted whose rows or weights are no numbers."""
     found: dict[int, Exception] = {}
-    good = np.isfinite(weights) & (weights >= 0)
+    # Sums and products of weights far outside this range are rounded to zero or overflow.
+    good = (weights == 0) | ((weights >= LEAST_WEIGHT) & (weights <= LARGEST_WEIGHT))
     for member in np.unique(owner[~good]).tolist():
-        found[member] = InvalidInputError("sample_weight must be finite and not negative")
+        found[member] = InvalidInputError(
+            f"sample_weight must be 0 or lie between {LEAST_WEIGHT:g} and {LARGEST_WEIGHT:g}, but "
+            f"is {weights[~good & (owner == member)][0]:g} in one row. Multiply all weights by a "
+            "fixed number"
+        )
     bad = np.isinf(X) if allow_missing else ~np.isfinite(X)
     what = "infinity" if allow_missing else "NaN or infinity"
     for member in np.unique(owner[bad.any(axis=1)]).tolist():

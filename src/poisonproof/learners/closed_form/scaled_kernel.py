@@ -21,6 +21,7 @@ __all__ = ["ScaledKernelClassifier"]
 
 # Keeps the system of centres solvable where two of them are the same row.
 _JITTER = 1e-8
+LEAST_GAMMA, LARGEST_GAMMA = 1e-30, 1e30
 
 
 class ScaledKernelClassifier(WeightedClassifier):
@@ -94,6 +95,12 @@ class ScaledKernelClassifier(WeightedClassifier):
             is_number = isinstance(value, (int, float, np.integer, np.floating))
             if not (is_number and 0 < value < np.inf):
                 raise InvalidInputError(f"{name} must be positive and finite, but is {value!r}.")
+        if not LEAST_GAMMA <= self.gamma <= LARGEST_GAMMA:
+            raise InvalidInputError(
+                f"gamma must lie between {LEAST_GAMMA:g} and {LARGEST_GAMMA:g}, for members vote "
+                f"in single precision, but is {self.gamma!r}. Columns are scaled by each member, "
+                "so useful values lie around 1."
+            )
         if not (isinstance(self.n_centers, (int, np.integer)) and self.n_centers >= 1):
             raise InvalidInputError(
                 f"n_centers must be an integer of at least 1, but is {self.n_centers!r}."

@@ -8,13 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
-__all__ = ["best_alpha", "positive_solve", "ridge_weights"]
+__all__ = ["OVERFLOW", "best_alpha", "positive_solve", "ridge_weights"]
+
+OVERFLOW = (
+    "values are so large that products of them overflow. Scale the features, or bound them by a "
+    "schema"
+)
+"""What a member says that abstains because of one huge cell."""
 
 
 def positive_solve(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``matrix^-1 right`` for a symmetric positive definite matrix (Cholesky)."""
     _, solution, info = dposv(matrix, right, lower=1)
     if info != 0 or not np.isfinite(solution).all():
+        if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
+            raise FloatingPointError(OVERFLOW)
         raise np.linalg.LinAlgError("the ridge system is not positive definite")
     found: NDArray[np.float64] = solution
     return found
