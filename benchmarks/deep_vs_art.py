@@ -42,14 +42,15 @@ def seconds(action: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def our_model(threads: int) -> Any:
-    """Return `DPAClassifier(TorchLearner("mlp"))`, not fitted; all members in one stack."""
+    """Return `DPAClassifier(TorchLearner("mlp"))`, not fitted; one stack for every thread."""
     learner = TorchLearner(
         "mlp", hidden=(64,), epochs=EPOCHS, batch_size=BATCH, learning_rate=RATE,
         schedule="constant", weight_decay=0.0, nesterov=False, input_scale=1 / 16,
-        normalize="none", stack_width=K, threads=threads,
+        normalize="none", stack_width=K // threads,
     )  # fmt: skip
+    places = PixelSum(n_partitions=K)
     return DPAClassifier(
-        learner, n_partitions=K, partitioner=PixelSum(n_partitions=K), classes=range(10), n_jobs=1
+        learner, n_partitions=K, partitioner=places, classes=range(10), n_jobs=threads
     )
 
 

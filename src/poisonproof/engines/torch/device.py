@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from poisonproof.engines.torch.settings import fixed_settings
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.learners.torch.specification import TorchSpec
 
@@ -95,9 +96,9 @@ def deterministic(spec: TorchSpec) -> Iterator[None]:
     """Pin threads and kernels while members are trained or asked, then restore the caller's."""
     threads = torch.get_num_threads()
     algorithms = torch.are_deterministic_algorithms_enabled()
+    warning = torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn
     before = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
-    matmul = torch.backends.cuda.matmul.allow_tf32
     memory: Any = torch.utils.deterministic
     fill = memory.fill_uninitialized_memory
     torch.set_num_threads(spec.threads)
@@ -106,12 +107,11 @@ def deterministic(spec: TorchSpec) -> Iterator[None]:
     memory.fill_uninitialized_memory = False
     # Timing-based choices would let the load of the machine pick the kernel.
     cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = False, True, False
-    torch.backends.cuda.matmul.allow_tf32 = False
     try:
-        yield
+        with fixed_settings(spec.device):
+            yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(algorithms)
+        torch.use_deterministic_algorithms(algorithms, warn_only=warning)
         memory.fill_uninitialized_memory = fill
         cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = before
-        torch.backends.cuda.matmul.allow_tf32 = matmul

@@ -24,10 +24,17 @@ from poisonproof.engines.torch.flat import FlatModule, make_rule
 from poisonproof.engines.torch.lanes import Lanes
 from poisonproof.engines.torch.losses import lane_losses
 from poisonproof.engines.torch.modules import first_module, ordered, prepare_module
+from poisonproof.engines.torch.own_modules import (
+    blank_module,
+    changed_names,
+    draws,
+    kept_values,
+    own_streams,
+)
 from poisonproof.engines.torch.rows import MemberRows
+from poisonproof.engines.torch.settings import use_onednn
 from poisonproof.engines.torch.state import MemberState, failed, finished, host_tensors
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.learners.torch.networks import build
 from poisonproof.learners.torch.specification import TorchSpec
 
 __all__ = ["Track", "graph_scores", "train_on_tracks"]
@@ -85,7 +92,7 @@ class Track:
 
     def __init__(self, spec: TorchSpec, seed: int, device: torch.device) -> None:
         self.spec, self.seed, self.device = spec, seed, device
-        self.flat = FlatModule(prepare_module(build(spec), spec, device))
+        self.flat = FlatModule(prepare_module(blank_module(spec), spec, device))
         self.rule = make_rule(spec, self.flat.parameters)
         shape = (spec.batch_size, *spec.input_shape)
         self.x = ordered(torch.zeros(shape, device=device))
@@ -127,7 +134,7 @@ class Track:
 
     def _begin(self, lane: Lanes) -> None:
         """Copy a new member in and clear what the last one left."""
-        with torch.random.fork_rng():
+        with own_streams(0):  # seeded anew from the member's own stream
             self.flat.load(first_module(self.spec, lane.stream).state_dict())
         for tensor in self.rule.state:
             tensor.zero_()
@@ -136,6 +143,7 @@ class Track:
     @torch.no_grad()
     def _run(self, lane: Lanes, epoch: Step, steps: Sequence[Work]) -> None:
         """Queue one epoch: all its images at once, then step after step."""
+        use_onednn()
         x, targets = lane.batch(epoch, self.spec.batch_size)
         for t, (width, step) in enumerate(zip(epoch.sizes, steps, strict=True)):
             self.x[:width].copy_(x[t, :width])
@@ -177,26 +185,30 @@ class Track:
 
     def _try(self) -> None:
         """Refuse a user's module that cannot be replayed, before any member is trained."""
-        with self._recorder.here(), torch.random.fork_rng():
-            before = _random_state(self.device)
+        module, width = self.flat.module, min(2, self.spec.batch_size)
+        with self._recorder.here(), own_streams(0):
+            self.x.uniform_()  # of zeros a module may write zeros down
+            kept, before = kept_values(module), draws(self.device)
             try:
-                self._step_of(min(2, self.spec.batch_size))()
+                self._step_of(width)()
+                with torch.no_grad():
+                    module.eval()(self.x[:width].clone())
             except Exception as error:
                 raise self._refusal(f"{type(error).__name__}: {error}") from error
-            after = _random_state(self.device)
-        if not torch.equal(before, after):
+            after = draws(self.device)
+        if before != after:
             raise self._refusal("it draws random numbers, which members on their way would share")
+        if changed := changed_names(kept, kept_values(module)):
+            raise self._refusal(
+                f"it writes to {changed}, which is not in its state_dict, so one member would"
+                " leave it to the next"
+            )
 
     def _refusal(self, reason: str) -> InvalidInputError:
         return InvalidInputError(
             f"The module of {self.spec.factory} cannot be replayed from a graph: {reason}. Use"
             " execution='single'."
         )
-
-
-def _random_state(device: torch.device) -> Tensor:
-    host = torch.get_rng_state()
-    return host if device.type == "cpu" else torch.cat([host, torch.cuda.get_rng_state(device)])
 
 
 @torch.no_grad()
@@ -208,7 +220,7 @@ def graph_scores(
     device: torch.device,
 ) -> Iterator[tuple[list[int], slice, Tensor]]:
     """Yield the scores of one member on one block of rows at a time."""
-    module = prepare_module(build(spec), spec, device).eval()
+    module = prepare_module(blank_module(spec), spec, device).eval()
     samples = torch.from_numpy(X).to(device)
     block = torch.zeros(spec.vote_rows, *spec.input_shape, device=device)
     out = torch.zeros(spec.vote_rows, spec.n_classes, device=device)
@@ -238,6 +250,7 @@ def graph_scores(
                 count = rows.stop - rows.start
                 block[:count].copy_(samples[rows])
                 block[count:].zero_()
+                use_onednn()
                 forward()
                 yield [place], rows, out[None, :count]
     finally:

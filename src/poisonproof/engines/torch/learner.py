@@ -88,7 +88,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     device : {"cpu", "cuda"}
         Never chosen automatically: another device is another model.
     threads : int
-        Threads inside one CPU operation. Workers (`n_jobs`) only schedule.
+        Threads inside one CPU operation; 1 for ``"stacked"`` and ``"vmap"``, where they would
+        cut through lanes. Workers (`n_jobs`) only schedule.
     vote_rows : int
         Samples per launch when voting.
     mirrored_votes : bool

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from poisonproof.engines.torch.fused.layout import Layout
+from poisonproof.engines.torch.own_modules import own_streams
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.torch.networks import build
 from poisonproof.learners.torch.specification import TorchSpec
@@ -22,7 +23,7 @@ def _sizes(spec: TorchSpec) -> tuple[int, int]:
     """Return the parameters of a member and the activations of one sample, both in values."""
     # A user's module may look at values, and meta tensors have none.
     where = "cpu" if spec.network == "custom" else "meta"
-    with torch.device(where), torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.device(where), own_streams(0), torch.no_grad():
         module = build(spec)
         outputs = [0]
 

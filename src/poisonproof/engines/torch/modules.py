@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from poisonproof.learners.torch.networks import build, initialise
+from poisonproof.engines.torch.own_modules import seed_streams
+from poisonproof.learners.torch.networks import build, find_factory, initialise
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.learners.torch.streams import Stream
 
@@ -29,11 +30,12 @@ def ordered(x: Tensor) -> Tensor:
 def first_module(spec: TorchSpec, stream: Stream) -> nn.Module:
     """Return one member's network before its first step, on the host, from its own stream.
 
-    A user's module draws its first weights from torch's own stream, which is left seeded for the
-    module's random layers: callers fork it.
+    A user's module draws its first weights from global streams, which are left seeded for the
+    module's random layers: callers give them back.
     """
     if spec.network == "custom":
-        torch.manual_seed(int(stream.on_host().values(2**16, 1)[0, 0]))
+        find_factory(str(spec.factory))
+        seed_streams(int(stream.on_host().values(2**16, 1)[0, 0]))
         return build(spec)
     module = build(spec)
     module.load_state_dict({name: v[0] for name, v in initialise(module, stream).items()})

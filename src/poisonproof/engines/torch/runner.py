@@ -13,8 +13,10 @@ from poisonproof.engines.torch.checkpoint import Checkpoints
 from poisonproof.engines.torch.device import deterministic, require_device
 from poisonproof.engines.torch.graphs import train_on_tracks
 from poisonproof.engines.torch.memory import require_memory
+from poisonproof.engines.torch.own_modules import own_streams, refuse_shared_state
 from poisonproof.engines.torch.perceptron import perceptron_gradients
 from poisonproof.engines.torch.rows import MemberRows, partition_rows
+from poisonproof.engines.torch.settings import use_onednn
 from poisonproof.engines.torch.single import train_member
 from poisonproof.engines.torch.stacked import autograd_gradients, train_stack
 from poisonproof.engines.torch.state import MemberState, failed
@@ -47,7 +49,9 @@ def train_members(
     Workers, grouping, checkpoints and `which` itself only schedule.
     """
     device = require_device(spec)
-    require_memory(spec)
+    with deterministic(spec):
+        require_memory(spec)
+        refuse_shared_state(spec)
     done: dict[int, MemberState] = {}
     progress.start(len(which), "Training")
     try:
@@ -169,9 +173,12 @@ def _run(
 
 def _trainer(spec: TorchSpec, seed: int, device: torch.device) -> _Train:
     if spec.execution == "vmap":
-        gradients = autograd_gradients(module_forward(spec, device))
-        return lambda group: train_stack(
-            spec, group, seed, device, gradients, first_parameters(spec, group, seed, device)
+        gradients = autograd_gradients(module_forward(spec, device, training=True))
+        return _pinned(
+            spec,
+            lambda group: train_stack(
+                spec, group, seed, device, gradients, first_parameters(spec, group, seed, device)
+            ),
         )
     if spec.execution == "stacked":
         return _pinned(
@@ -183,6 +190,7 @@ def _trainer(spec: TorchSpec, seed: int, device: torch.device) -> _Train:
 def _pinned(spec: TorchSpec, train: _Train) -> _Train:
     def run(group: _Group) -> list[MemberState]:
         torch.set_num_threads(spec.threads)  # OpenMP keeps this number per calling thread
+        use_onednn()
         return train(group)
 
     return run
@@ -190,10 +198,11 @@ def _pinned(spec: TorchSpec, train: _Train) -> _Train:
 
 def _train_alone(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device) -> MemberState:
     """Train one member; what it raises becomes its abstention, not the ensemble's end."""
+    use_onednn()
     try:
         if spec.network != "custom":
             return train_member(spec, rows, seed, device)
-        with torch.random.fork_rng():
+        with own_streams(0):  # seeded anew from the member's own stream
             return train_member(spec, rows, seed, device)
     except Exception as error:
         return failed(spec, rows.index, error)

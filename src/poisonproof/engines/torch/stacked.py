@@ -173,5 +173,7 @@ def stack_scores(
     parameters = {k: v for k, v in tensors.items() if not k.startswith("normalise.")}
     mean, std = tensors["normalise.mean"][:, None], tensors["normalise.std"][:, None]
     if spec.normalize == "none":
-        return forward(parameters, X.expand(spec.stack_width, *X.shape))
+        wide = X.expand(spec.stack_width, *X.shape)
+        # A user's module may work in place, on samples that the next stack is asked about.
+        return forward(parameters, wide.clone() if spec.execution == "vmap" else wide)
     return forward(parameters, (X - mean) / std)

@@ -9,6 +9,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from poisonproof.engines.torch.batches import member_stream
+from poisonproof.engines.torch.own_modules import (
+    blank_module,
+    changed_names,
+    draws,
+    kept_values,
+    own_streams,
+    seed_streams,
+)
 from poisonproof.engines.torch.rows import MemberRows
 from poisonproof.engines.torch.stacked import Forward
 from poisonproof.exceptions import InvalidInputError
@@ -18,9 +26,9 @@ from poisonproof.learners.torch.specification import TorchSpec
 __all__ = ["first_parameters", "module_forward"]
 
 
-def module_forward(spec: TorchSpec, device: torch.device) -> Forward:
+def module_forward(spec: TorchSpec, device: torch.device, *, training: bool) -> Forward:
     """Return the stacked form of a user's module, or say why it has none."""
-    module = build(spec).to(device)
+    module = blank_module(spec).to(device).train(training)
     if list(module.buffers()):
         raise _refusal(spec, "it has buffers (batch norm?), which padding would reach")
 
@@ -37,11 +45,17 @@ def module_forward(spec: TorchSpec, device: torch.device) -> Forward:
 
 def _try(spec: TorchSpec, module: nn.Module, forward: Forward, device: torch.device) -> None:
     parameters = {name: p.detach()[None] for name, p in module.named_parameters()}
-    sample = torch.zeros(1, 2, *spec.input_shape, device=device)
-    try:
-        shape = tuple(forward(parameters, sample).shape)
-    except Exception as error:
-        raise _refusal(spec, f"{type(error).__name__}: {error}") from error
+    with own_streams(0):
+        sample = torch.rand(1, 2, *spec.input_shape, device=device)
+        kept, before = kept_values(module), draws(device)
+        try:
+            shape = tuple(forward(parameters, sample).shape)
+        except Exception as error:
+            raise _refusal(spec, f"{type(error).__name__}: {error}") from error
+        if draws(device) != before:
+            raise _refusal(spec, "it draws random numbers, which all lanes would share")
+    if changed := changed_names(kept, kept_values(module)):
+        raise _refusal(spec, f"it writes to {changed}, which all lanes would share")
     if shape != (1, 2, spec.n_classes):
         raise InvalidInputError(
             f"The module of {spec.factory} must return scores of shape (rows, {spec.n_classes}),"
@@ -63,9 +77,9 @@ def first_parameters(
     indices += [-1] * (spec.stack_width - len(members))
     stream = member_stream(spec, seed, indices, torch.device("cpu"))
     states = []
-    with torch.random.fork_rng(devices=[]):
+    with own_streams(0):
         for word in stream.values(2**16, 1)[:, 0].tolist():
-            torch.manual_seed(word)
+            seed_streams(word)
             states.append(dict(build(spec).named_parameters()))
     return {
         name: torch.stack([state[name].detach() for state in states]).to(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -12,13 +13,15 @@ from torch import Tensor
 from poisonproof.engines.torch.device import deterministic, require_device
 from poisonproof.engines.torch.graphs import graph_scores
 from poisonproof.engines.torch.modules import prepare_module
+from poisonproof.engines.torch.own_modules import blank_module, kept_values, own_streams
 from poisonproof.engines.torch.perceptron import perceptron_forward
+from poisonproof.engines.torch.settings import use_onednn
 from poisonproof.engines.torch.single import member_scores
 from poisonproof.engines.torch.stacked import stack_scores
 from poisonproof.engines.torch.state import MemberState
 from poisonproof.engines.torch.vectorised import module_forward
 from poisonproof.learners.base import ABSTAIN
-from poisonproof.learners.torch.networks import build
+from poisonproof.learners.streams import stream_seed
 from poisonproof.learners.torch.specification import TorchSpec
 
 __all__ = ["Block", "Stacks", "score_blocks", "votes_of"]
@@ -90,7 +93,8 @@ def _together(
     device: torch.device,
     stacks: Stacks,
 ) -> Iterator[Block]:
-    forward = perceptron_forward if spec.execution == "stacked" else module_forward(spec, device)
+    stacked = spec.execution == "stacked"
+    forward = perceptron_forward if stacked else module_forward(spec, device, training=False)
     blocks = _blocks(spec, X, device)
     for start in range(0, len(voters), spec.stack_width):
         group = voters[start : start + spec.stack_width]
@@ -99,6 +103,7 @@ def _together(
             tensors = stacks[start] = _stack(spec, [members[i] for i in group], device)
         for number, block in enumerate(blocks):
             rows = _rows(number, spec, len(X))
+            use_onednn()
             scores = stack_scores(spec, tensors, block, forward)
             yield group, rows, scores[: len(group), : rows.stop - rows.start]
 
@@ -120,16 +125,23 @@ def _alone(
     X: NDArray[np.float32],
     device: torch.device,
 ) -> Iterator[Block]:
-    module = prepare_module(build(spec), spec, device)
+    own = spec.network == "custom"
+    module = prepare_module(blank_module(spec), spec, device)
+    kept = kept_values(module) if own else {}
     blocks = _blocks(spec, X, device)
     for place in voters:
+        if own and kept_values(module) != kept:  # what it wrote down is no other member's
+            module = prepare_module(blank_module(spec), spec, device)
         tensors = {
             name: torch.from_numpy(np.asarray(array)).to(device)
             for name, array in members[place].tensors.items()
         }
         for number, block in enumerate(blocks):
             rows = _rows(number, spec, len(X))
-            scores = member_scores(spec, module, tensors, block)
+            use_onednn()
+            word = stream_seed(members[place].index, number)
+            with own_streams(word) if own else nullcontext():
+                scores = member_scores(spec, module, tensors, block)
             yield [place], rows, scores[None, : rows.stop - rows.start]
 
 

@@ -14,7 +14,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.learners.torch.streams import Purpose, Stream, uniform
 
-__all__ = ["NIN_BLOCKS", "build", "factory_name", "initialise"]
+__all__ = ["NIN_BLOCKS", "build", "factory_name", "find_factory", "initialise"]
 
 NIN_BLOCKS: tuple[tuple[tuple[int, int], ...], ...] = (
     ((5, 192), (1, 160), (1, 96)),
@@ -122,11 +122,21 @@ def factory_name(factory: object) -> str:
     return f"{module}:{name}"
 
 
-def _custom(name: str) -> nn.Module:
+def find_factory(name: str) -> object:
+    """Import a user's factory.
+
+    Importing a module runs it, and it may draw random numbers: a process must have done so before
+    a member's streams are seeded, or its first member would be another one.
+    """
     module, _, attribute = name.partition(":")
     found: object = importlib.import_module(module)
     for part in attribute.split("."):
         found = getattr(found, part)
+    return found
+
+
+def _custom(name: str) -> nn.Module:
+    found = find_factory(name)
     built = found() if callable(found) else None
     if not isinstance(built, nn.Module):
         raise InvalidInputError(f"The factory {name} must return a torch.nn.Module, got {built!r}.")

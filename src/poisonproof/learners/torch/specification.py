@@ -115,7 +115,7 @@ class TorchSpec:
         Rows of a stacked batch per launch: a batch is computed tile by tile, and its gradients
         are added in that order. Lanes with few rows then carry little padding.
     threads : int
-        Threads inside one CPU operation; more can mean other bits.
+        Threads inside one CPU operation; more can mean other bits. One where members share it.
     vote_rows : int
         Samples per launch when members vote.
     mirrored_votes : bool
@@ -222,6 +222,12 @@ class TorchSpec:
             wrong.append("execution='vmap' is for custom modules only.")
         if self.execution == "fused":
             wrong += self._wrong_fused()
+        if self.threads > 1 and self.shares_launches and self.device == "cpu":
+            wrong.append(
+                f"execution={self.execution!r} computes on one thread, got threads={self.threads}:"
+                " threads share a launch in the middle of lanes, so that a member would depend on"
+                " where its lane lies. Use n_jobs for more cores, or execution='single'."
+            )
         if (self.network == "custom") != (self.factory is not None):
             wrong.append("a custom network, and no other, names its factory.")
         if self.normalize == "fixed" and not self.mean:
@@ -252,6 +258,11 @@ class TorchSpec:
     def is_alone(self) -> bool:
         """Whether a launch holds one member, so that shapes may follow its own partition."""
         return self.execution in ("single", "graph")
+
+    @property
+    def shares_launches(self) -> bool:
+        """Whether a launch holds several members."""
+        return self.execution in ("stacked", "vmap", "fused") and self.stack_width > 1
 
     @property
     def is_image_network(self) -> bool:

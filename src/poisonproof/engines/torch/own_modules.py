@@ -1,0 +1,191 @@
+"""Users' modules: streams of their own, and what they must not keep or share.
+
+A module is code that nobody here has read. It may draw from any global stream, hold values that
+its ``state_dict`` does not name, or be the same object every time it is built. Each of these would
+carry something from one member to the next, so streams are seeded for every member, and the rest
+is looked for before the first step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from poisonproof.exceptions import GuaranteeError
+from poisonproof.learners.digest import state_digest
+from poisonproof.learners.streams import restored_streams
+from poisonproof.learners.torch.networks import build, find_factory
+from poisonproof.learners.torch.specification import TorchSpec
+
+__all__ = [
+    "blank_module",
+    "changed_names",
+    "draws",
+    "kept_values",
+    "own_streams",
+    "refuse_shared_state",
+    "seed_streams",
+]
+
+_PROBE_ROWS = 4
+
+
+@contextmanager
+def own_streams(word: int) -> Iterator[None]:
+    """Seed every global stream (torch, NumPy, `random`) with one word, and give all back after.
+
+    Examples
+    --------
+    >>> with own_streams(5):
+    ...     first = torch.rand(1), np.random.rand(), random.random()
+    >>> with own_streams(5):
+    ...     again = torch.rand(1), np.random.rand(), random.random()
+    >>> first == again
+    True
+    """
+    with restored_streams(), torch.random.fork_rng():
+        seed_streams(word)
+        yield
+
+
+def seed_streams(word: int) -> None:
+    """Seed every global stream with a word of 32 bits; callers give them back."""
+    torch.manual_seed(word)
+    np.random.seed(word)  # noqa: NPY002 - users' modules may draw from it
+    random.seed(word)
+
+
+def blank_module(spec: TorchSpec) -> nn.Module:
+    """Return the network of a specification with weights that mean nothing, always the same."""
+    if spec.factory is not None:
+        find_factory(spec.factory)
+    with own_streams(0):
+        return build(spec)
+
+
+def draws(device: torch.device) -> tuple[Any, ...]:
+    """Return where every global stream stands; equal before and after if nothing was drawn."""
+    state: Any = np.random.get_state(legacy=False)  # noqa: NPY002
+    cuda = torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else b""
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        cuda,
+        state["state"]["key"].tobytes(),
+        state["state"]["pos"],
+        random.getstate(),
+    )
+
+
+def refuse_shared_state(spec: TorchSpec) -> None:
+    """Raise `GuaranteeError` for a user's module through which members would reach each other.
+
+    The module is built twice, from two streams. The two must share no tensor, and with the same
+    ``state_dict`` they must return the same scores: what else a module is made of at random is
+    in no stored member, and would be another one whenever members are asked.
+    """
+    if spec.network != "custom":
+        return
+    find_factory(str(spec.factory))
+    with own_streams(1):
+        first = build(spec)
+    with own_streams(2):
+        second = build(spec)
+    if _addresses(first) & _addresses(second):
+        raise _refusal(
+            spec,
+            "it returns tensors that it returned before, so a member would go on from the weights "
+            "of another. Build new layers in every call; copy pretrained ones with copy.deepcopy",
+        )
+    with own_streams(0):
+        rows = torch.rand(_PROBE_ROWS, *spec.input_shape)
+    mine = _scores(first, rows)
+    with torch.no_grad():
+        second.load_state_dict(first.state_dict())
+    yours = _scores(second, rows)
+    if mine is not None and yours is not None and not _equal(mine, yours):
+        raise _refusal(
+            spec,
+            "with the same state_dict it returns other scores when it is built again, so it holds "
+            "random values that no stored member would have. Register them as parameters or with "
+            "register_buffer",
+        )
+
+
+def kept_values(module: nn.Module) -> dict[str, str]:
+    """Return digests of what a module holds besides its ``state_dict``, by name.
+
+    Layers that are shared by many members must not change any of it.
+    """
+    known = set(module.state_dict())
+    found: dict[str, str] = {}
+    for prefix, layer in module.named_modules():
+        values = {**vars(layer), **dict(layer.named_buffers(recurse=False))}
+        for name, value in values.items():
+            path = f"{prefix}.{name}" if prefix else name
+            if name not in _BOOKKEEPING and path not in known:
+                found[path] = _digest(value)
+    return found
+
+
+def changed_names(before: dict[str, str], after: dict[str, str]) -> str:
+    """Name what is not as it was, "" if all of it is."""
+    names = sorted({*before, *after})
+    return ", ".join(name for name in names if before.get(name) != after.get(name))
+
+
+_BOOKKEEPING = {"_parameters", "_buffers", "_modules", "training"}
+
+
+def _digest(value: Any) -> str:
+    try:
+        return state_digest(_plain(value))
+    except Exception:  # nobody knows how to read it; that it is another object can be seen
+        return f"{type(value).__qualname__} at {id(value)}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return str(value.dtype), tuple(value.shape), value.detach().cpu().double().numpy()
+    if isinstance(value, nn.Module):
+        return {name: _plain(tensor) for name, tensor in value.state_dict().items()}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple, set)) else value
+
+
+def _addresses(module: nn.Module) -> set[int]:
+    """Return where tensors lie that training changes; frozen weights may be shared."""
+    trained = (p for p in module.parameters() if p.requires_grad)
+    tensors: Iterable[Tensor] = (*trained, *module.buffers())
+    return {
+        tensor.data_ptr()
+        for tensor in tensors
+        if not nn.parameter.is_lazy(tensor) and tensor.numel()
+    }
+
+
+@torch.no_grad()
+def _scores(module: nn.Module, rows: Tensor) -> Tensor | None:
+    """Return what a module answers, None if it does not take these rows: that is no one's fault."""
+    try:
+        with own_streams(0):
+            answer = module.eval()(rows.clone())
+    except Exception:
+        return None
+    return answer if isinstance(answer, Tensor) else None
+
+
+def _equal(mine: Tensor, yours: Tensor) -> bool:
+    return mine.shape == yours.shape and bool(
+        ((mine == yours) | (mine.isnan() & yours.isnan())).all()
+    )
+
+
+def _refusal(spec: TorchSpec, reason: str) -> GuaranteeError:
+    return GuaranteeError(f"The module of {spec.factory} cannot be a member: {reason}.")
