@@ -45,8 +45,13 @@ def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
         try:
             reader.take(number, line)
         except ValueError as error:
-            reader.problems.append(RowProblem(number, str(error)))
+            whole = isinstance(error, _BrokenLineError)
+            reader.problems.append(RowProblem(number, str(error), label=whole))
     return reader.rows()
+
+
+class _BrokenLineError(ValueError):
+    """A line that does not fall into cells; any of them may be to blame, the label too."""
 
 
 def is_blank(line: bytes, delimiter: str) -> bool:
@@ -67,14 +72,14 @@ def split_line(line: bytes, delimiter: str) -> list[str]:
     try:
         text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start + 1} of the line is not UTF-8") from error
+        raise _BrokenLineError(f"byte {error.start + 1} of the line is not UTF-8") from error
     if '"' not in text:
         return text.split(delimiter)
     line_of_cells, cell = _quoting(delimiter)
     if not line_of_cells.fullmatch(text):
         # A quote inside a cell that does not begin with one is the end of a cell that began lines
         # above: taken as it stands, half a text would become a row.
-        raise ValueError("its quotes do not match within the line; a cell cannot span lines")
+        raise _BrokenLineError("its quotes do not match within the line; a cell cannot span lines")
     cells = cell.findall(delimiter + text)
     return [quoted[1:-1].replace('""', '"') if quoted else plain for quoted, plain in cells]
 
@@ -127,7 +132,8 @@ class _LineReader:
         """Take over one line, or raise ValueError and leave everything as it was."""
         cells = split_line(line, self._layout.delimiter)
         if len(cells) != len(self._layout.header):
-            raise ValueError(f"{len(cells)} cells where the header has {len(self._layout.header)}")
+            n_header = len(self._layout.header)
+            raise _BrokenLineError(f"{len(cells)} cells where the header has {n_header}")
         numbers = self._numbers(line, cells)
         columns = self._layout.columns
         if columns.weights is not None:
