@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,11 +14,13 @@ from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
 
 from poisonproof import DPAClassifier
+from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
 from poisonproof.clusters import Cluster, scheduling
 from poisonproof.clusters.base import WorkerLostError
-from poisonproof.clusters.work import Recipe
+from poisonproof.clusters.work import Recipe, Trained
 from poisonproof.exceptions import ClusterWarning
 from poisonproof.partition.shards import Shard
+from poisonproof.store import ELSEWHERE, ModelReader
 
 X, y = load_digits(return_X_y=True)
 X = X + np.arange(len(X))[:, np.newaxis] * 1e-6  # every row can be told from every other
@@ -116,6 +119,34 @@ def test_blocks_of_a_lost_worker_go_to_another(tmp_path: Path) -> None:
     assert there.ensemble_.digests() == classifier().fit(X, y).ensemble_.digests()
     lost = next(reversed([set(block) for worker, block in diary.blocks if worker == "two"]))
     assert lost <= {i for worker, block in diary.blocks if worker == "one" for i in block}
+
+
+class OtherLibraries(Diary):
+    """The second worker has another version of a package that only the member's learner needs."""
+
+    def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        ticket = super().submit(worker, function, *arguments)
+        if worker == "two" and isinstance(self.results[ticket], Trained):
+            others = {"packages": {"a learner's own": "0.1"}}
+            self.results[ticket] = replace(self.results[ticket], surroundings=others)
+        return ticket
+
+
+def test_a_worker_whose_learner_has_other_libraries_is_refused(tmp_path: Path) -> None:
+    with pytest.warns(ClusterWarning, match="Worker two is refused: its learner names"):
+        there = classifier().fit_into(tmp_path / "model", X, y, cluster=OtherLibraries())
+    assert there.ensemble_.digests() == classifier().fit(X, y).ensemble_.digests()
+    assert ELSEWHERE not in ModelReader.open(tmp_path / "model").manifest.environment
+
+
+def test_members_of_other_libraries_are_recorded_where_they_are_accepted(tmp_path: Path) -> None:
+    cluster = OtherLibraries()
+    cluster.other_workers = "accept"
+    there = classifier().fit_into(tmp_path / "model", X, y, cluster=cluster)
+    (group,) = ModelReader.open(tmp_path / "model").manifest.environment[ELSEWHERE]
+    assert group["environment"]["learner"] == {"packages": {"a learner's own": "0.1"}}
+    assert 0 < len(group["members"]) < K
+    assert SAME_BITS_ELSEWHERE in there.certify(X[:5]).threat.assumptions
 
 
 def test_members_come_one_block_after_the_other_with_a_bar(

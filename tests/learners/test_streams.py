@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 
 import numpy as np
@@ -125,3 +126,36 @@ def test_torchs_global_stream_is_isolated_when_torch_is_loaded() -> None:
     assert torch.equal(torch.rand(2), expected)
     with isolated_streams(0, 1):
         assert torch.equal(torch.rand(2), first)
+
+
+LATE = """
+import sys
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from poisonproof import DPAClassifier
+from poisonproof.partition import make_partitioner
+
+class Late(ClassifierMixin, BaseEstimator):
+    def fit(self, X, y):
+        import torch
+        self.classes_, self.noise_ = np.unique(y), torch.rand(3).numpy()
+        return self
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+X, y = np.arange(60.0).reshape(30, 2), np.arange(30) % 2
+model = DPAClassifier(Late(), 3, classes=range(2))
+keep = make_partitioner("content", 3).assign(X) != int(sys.argv[1])
+print(*model.fit(X[keep], y[keep]).ensemble_.digests())
+"""
+
+
+def _digests(emptied: int) -> list[str]:
+    command = [sys.executable, "-W", "ignore", "-c", LATE, str(emptied)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_the_member_that_loads_torch_is_the_one_it_is_anywhere_else() -> None:
+    """An attack that empties partition 0 makes member 1 the first that draws."""
+    pytest.importorskip("torch")
+    assert _digests(-1)[1:] == _digests(0)[1:]

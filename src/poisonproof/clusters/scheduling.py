@@ -194,6 +194,12 @@ class _Driver:
             self.lose(call.worker, call.block)
             return
         trained: Trained = result
+        if trained.surroundings != self.recipe.surroundings:
+            if not self.cluster.accepts_others:
+                self.refuse(call, trained.surroundings)
+                return
+            known = self.environments.get(call.worker) or fingerprint()
+            self.environments[call.worker] = {**known, "learner": trained.surroundings}
         self.run.add_items(trained.shared, trained.items, self.environments.get(call.worker))
         self.progress.advance(len(trained.items))
         pace = len(trained.items) * SECONDS / max(trained.seconds, 1e-3)
@@ -213,6 +219,19 @@ class _Driver:
             return
         self.environments[worker] = environment if environment != fingerprint() else None
         self.admitted[worker] = self.cluster.send(worker, self.recipe)
+
+    def refuse(self, call: _Call, surroundings: dict[str, Any]) -> None:
+        """Throw away what a worker trained whose learner has other libraries, and ask it no more."""
+        self.admitted.pop(call.worker, None)
+        if call.worker not in self.refused:
+            self.refused.add(call.worker)
+            warnings.warn(
+                f"Worker {call.worker} is refused: its learner names {surroundings}, here it names "
+                f"{self.recipe.surroundings}. Members trained there could have other bits.",
+                ClusterWarning,
+                stacklevel=2,
+            )
+        self.waiting.extendleft((index,) for index in reversed(call.block or ()))
 
     def lose(self, worker: str, block: tuple[int, ...] | None) -> None:
         """Put what a lost worker was to do back, to be done by others."""

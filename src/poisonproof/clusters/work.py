@@ -41,6 +41,8 @@ class Recipe:
         The number of partitions, k.
     mapped : bool
         Whether the rows that are sent are features already.
+    surroundings : dict
+        What else the learner says decides bits, besides what `describe_worker` returns.
     config, filters
         scikit-learn's configuration and the warning filters of this process: both can decide
         whether a member's fit raises.
@@ -49,6 +51,7 @@ class Recipe:
     classifier: Any
     n_partitions: int
     mapped: bool
+    surroundings: dict[str, Any]
     config: dict[str, Any]
     filters: list[Any]
 
@@ -61,16 +64,24 @@ class Recipe:
         light.n_jobs, light.verbose = None, 0
         if mapped:
             light.features_ = None
-        return cls(light, n_partitions, mapped, sklearn.get_config(), list(warnings.filters))
+        return cls(
+            light,
+            n_partitions,
+            mapped,
+            _surroundings(light),
+            sklearn.get_config(),
+            list(warnings.filters),
+        )
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Members as a store keeps them, what they share, and how long they took."""
+    """Members as a store keeps them, what they share, how long they took, and where."""
 
     items: Sequence[Item]
     shared: tuple[str, dict[str, Any], dict[str, NDArray[Any]]]
     seconds: float
+    surroundings: dict[str, Any]
 
 
 def describe_worker() -> dict[str, Any]:
@@ -110,7 +121,14 @@ def train_block(recipe: Recipe, shards: Mapping[int, Shard], digests: Mapping[in
         for members in parts:
             which = indices[len(items) : len(items) + len(members)]
             items += encode_members(members, which, digests)
-        return Trained(items, shared_of(parts[0]), time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return Trained(items, shared_of(parts[0]), seconds, _surroundings(recipe.classifier))
+
+
+def _surroundings(classifier: Any) -> dict[str, Any]:
+    """Return what of this process a learner names: versions of its own packages, its processor."""
+    named = classifier._learner().specification()
+    return {key: named[key] for key in ("machine", "packages") if key in named}
 
 
 def _check(shards: Mapping[int, Shard], digests: Mapping[int, str]) -> None:

@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, clone
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import ABSTAIN, Learner, Member
 from poisonproof.learners.digest import state_digest
-from poisonproof.learners.streams import isolated_streams, nested_random_states, seed_nested
+from poisonproof.learners.providers import provider_versions
+from poisonproof.learners.streams import in_own_streams, nested_random_states, seed_nested
 from poisonproof.partition.partitioned import Partition
 
 __all__ = ["ScikitLearner", "ScikitMember"]
@@ -44,9 +45,10 @@ class ScikitMember(Member):
 
     def votes(self, X: Any) -> NDArray[np.int16]:
         """Predict, and turn class values into indices; a value outside the label set abstains."""
-        with isolated_streams(self.seed, self.index), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            predicted = np.asarray(self.estimator.predict(X))
+            answer = in_own_streams(self.seed, self.index, lambda: self.estimator.predict(X))
+        predicted = np.asarray(answer)
         position = np.searchsorted(self.classes, predicted)
         position = np.minimum(position, len(self.classes) - 1)
         known = self.classes[position] == predicted
@@ -85,7 +87,9 @@ class ScikitLearner(Learner):
     def specification(self) -> Mapping[str, Any]:
         """Name the template and digest its parameters."""
         kind = type(self.estimator)
+        versions = provider_versions(self.estimator)
         return {
+            **({"packages": versions} if versions else {}),
             "learner": "scikit-learn",
             "estimator": f"{kind.__module__}.{kind.__qualname__}",
             "parameters": repr(self.estimator),
@@ -94,20 +98,20 @@ class ScikitLearner(Learner):
 
     def fit_member(self, partition: Partition, n_classes: int, seed: int) -> Member:
         """Fit a fresh clone on one partition."""
+        # Warnings are not part of f: a filter that turns them into errors would change members.
+        with warnings.catch_warnings(), config_context(skip_parameter_validation=self._plain):
+            warnings.simplefilter("ignore")
+            estimator = in_own_streams(seed, partition.index, lambda: self._fitted(partition, seed))
+        return ScikitMember(estimator, self.classes, seed, partition.index)
+
+    def _fitted(self, partition: Partition, seed: int) -> Any:
         estimator = self._fresh()
         seed_nested(estimator, seed, partition.index, self._random_states)
         weights = (
             {} if partition.sample_weight is None else {"sample_weight": partition.sample_weight}
         )
-        # Warnings are not part of f: a filter that turns them into errors would change members.
-        with (
-            isolated_streams(seed, partition.index),
-            warnings.catch_warnings(),
-            config_context(skip_parameter_validation=self._plain),
-        ):
-            warnings.simplefilter("ignore")
-            estimator.fit(partition.X, self.classes[partition.y], **weights)
-        return ScikitMember(estimator, self.classes, seed, partition.index)
+        estimator.fit(partition.X, self.classes[partition.y], **weights)
+        return estimator
 
     def _fresh(self) -> Any:
         """Return an unfitted copy; a plain template is copied by hand, which is much faster."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 
 __all__ = [
+    "in_own_streams",
     "isolated_streams",
     "nested_random_states",
     "restored_streams",
@@ -96,4 +98,40 @@ def isolated_streams(seed: int, index: int) -> Iterator[None]:
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.random.default_generator.manual_seed(own)
+            if _has_cuda():
+                torch.cuda.manual_seed_all(own)
         yield
+
+
+@cache
+def _has_cuda() -> bool:
+    """Say whether torch, which is loaded, has streams on other devices."""
+    return bool(sys.modules["torch"].cuda.is_available())
+
+
+Result = TypeVar("Result")
+
+
+def in_own_streams(seed: int, index: int, work: Callable[[], Result]) -> Result:
+    """Call `work` within `isolated_streams`, and once more if it was the first to load torch.
+
+    torch's stream cannot be seeded before it is there. Without the second call the first member of
+    a process would draw from another stream than in its own right, and an attack that silences it
+    would make another member the first.
+    """
+
+    def call() -> Result:
+        with isolated_streams(seed, index):
+            return work()
+
+    if "torch" in sys.modules:
+        return call()
+    try:
+        result = call()
+    except Exception:
+        if "torch" not in sys.modules:
+            raise
+    else:
+        if "torch" not in sys.modules:
+            return result
+    return call()
