@@ -20,6 +20,7 @@ __all__ = [
     "TRUSTED_SAMPLES",
     "UNFORGEABLE_GROUPS",
     "UNITS",
+    "UNTOUCHED_MAP",
     "CertifyingPartitioner",
     "Threat",
     "make_threat",
@@ -36,6 +37,9 @@ TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
 
 SAME_BITS_ELSEWHERE = "workers with other software or processors train the same members"
 """Holds back a certificate of members that unlike machines have trained, by the user's choice."""
+
+UNTOUCHED_MAP = "the features of the members were learned from samples out of the attacker's reach"
+"""Holds back a certificate against inserted rows whose members begin with a learned map."""
 
 UNFORGEABLE_GROUPS = "nobody can contribute under an identity that is not theirs"
 """What makes the group, and not the row, the unit of an attack."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from sklearn.base import clone
 
+from poisonproof.certificates.threats import UNTOUCHED_MAP
 from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.mapped import map_partitions
 from poisonproof.exceptions import GuaranteeError
@@ -15,7 +16,7 @@ from poisonproof.features.base import FrozenTransformer, learns_nothing
 from poisonproof.features.pipeline import FrozenPipeline
 from poisonproof.partition import PartitionedData, take_canonical
 
-__all__ = ["DPAClassifier", "maps_any_container"]
+__all__ = ["DPAClassifier", "learned_map", "maps_any_container"]
 
 
 class DPAClassifier(PartitionAggregation):
@@ -113,7 +114,17 @@ class DPAClassifier(PartitionAggregation):
             return data
         if maps_any_container(self.features_):
             return replace(data, X=self.features_.transform(data.X))
-        return map_partitions(self.features_, data)
+        return map_partitions(self.features_, data, self.random_state)
+
+    def _assumptions(self) -> tuple[str, ...]:
+        return (*learned_map(self._template()), *super()._assumptions())
+
+
+def learned_map(template: Any) -> tuple[str, ...]:
+    """Return what to assume of a member that begins with a map learned from samples."""
+    parts = [template, *template.get_params(deep=True).values()]
+    learned = any(type(part).__module__.startswith("poisonproof.pretraining.") for part in parts)
+    return (UNTOUCHED_MAP,) if learned else ()
 
 
 def maps_any_container(features: Any) -> bool:

@@ -20,7 +20,7 @@ from poisonproof.certificates import (
 )
 from poisonproof.engines.local import train
 from poisonproof.estimators.changes import plan_update
-from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.dpa import DPAClassifier, learned_map
 from poisonproof.estimators.rows import Rows
 from poisonproof.estimators.saving import save
 from poisonproof.estimators.spreading import spread_rows
@@ -207,6 +207,9 @@ class FiniteAggregationClassifier(VotingMembers):
         tags = super().__sklearn_tags__()
         tags.input_tags = self._bucket_classifier().__sklearn_tags__().input_tags
         return tags
+
+    def _assumptions(self) -> tuple[str, ...]:
+        return (*learned_map(self._template()), *super()._assumptions())
 
     def _template(self) -> Any:
         return self._bucket_classifier()._template()

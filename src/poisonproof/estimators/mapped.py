@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
+from poisonproof.learners.streams import isolated_streams
 from poisonproof.partition import Partition, PartitionedData, take_canonical
 from poisonproof.partition.containers import is_sparse, n_rows
+from poisonproof.threads import one_thread
 
 __all__ = ["MappedData", "map_partitions"]
 
@@ -43,12 +45,12 @@ class MappedData(PartitionedData):
         return Partition(index, part, self.y[rows], self._weights_of(rows))
 
 
-def map_partitions(features: Any, data: PartitionedData) -> PartitionedData:
+def map_partitions(features: Any, data: PartitionedData, seed: int) -> PartitionedData:
     """Apply a map about which nothing is known.
 
     How it treats rows that it sees together, or the type they share, nobody knows, so it sees the
     rows of one partition at a time, in canonical values and order. What it raises is the matter of
-    that partition's member.
+    that partition's member. If it draws random numbers, they come from the partition's own streams.
 
     Raises
     ------
@@ -56,13 +58,14 @@ def map_partitions(features: Any, data: PartitionedData) -> PartitionedData:
         If it returns a sparse matrix for one partition and something else for another.
     """
     parts: dict[int, Any] = {}
-    for index in np.flatnonzero(data.sizes):
+    for index in np.flatnonzero(data.sizes).tolist():
         try:
-            parts[int(index)] = _mapped(features, data[int(index)])
+            with isolated_streams(seed, index), one_thread():
+                parts[index] = _mapped(features, data[index])
         except (MemoryError, OSError):
             raise
         except Exception as error:
-            parts[int(index)] = error
+            parts[index] = error
     if not parts:
         return data
     back = np.empty_like(data.order)

@@ -93,7 +93,7 @@ class SSDPAClassifier(PartitionAggregation):
         # differently, and an update must equal a fit.
         order = _by_sample(data)
         with one_thread():
-            mapped = self.features_.transform(take_canonical(data.X, order))
+            mapped = self._mapped(take_canonical(data.X, order))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return replace(data, X=mapped[back])

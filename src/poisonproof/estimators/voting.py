@@ -23,6 +23,7 @@ from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.learners.base import Ensemble
+from poisonproof.learners.streams import isolated_streams
 from poisonproof.partition import Partitioner, take_canonical
 from poisonproof.progress import make_progress
 
@@ -36,7 +37,9 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
     """The threats this method can certify, the first one by default."""
 
     classes: Any
+    n_partitions: int
     n_jobs: int | None
+    random_state: int
     verbose: int
 
     classes_: NDArray[Any]
@@ -65,11 +68,16 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
         X = check_samples(self, X, reset=False)
         self._refuse_rows(~usable_rows(self, X))
         if self.features_ is not None:
-            X = self.features_.transform(take_canonical(X, None))
+            X = self._mapped(take_canonical(X, None))
         samples = take_canonical(X, None)
         return self.ensemble_.votes(
             samples, n_jobs=self.n_jobs, progress=make_progress(self.verbose)
         )
+
+    def _mapped(self, X: Any) -> Any:
+        """Map samples to features; a map that draws random numbers draws the same every time."""
+        with isolated_streams(self.random_state, self.n_partitions):
+            return self.features_.transform(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the plurality label of every row, ties to the smaller label."""

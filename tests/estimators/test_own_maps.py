@@ -1,0 +1,69 @@
+"""Maps in front of the members: users' own, and learned ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from poisonproof import DPAClassifier, FiniteAggregationClassifier, SSDPAClassifier
+from poisonproof.certificates.threats import UNTOUCHED_MAP
+
+X, y = load_digits(return_X_y=True)
+TRAIN, TEST = slice(0, 1200), slice(1200, 1500)
+
+
+def noisy(rows: Any) -> Any:
+    """Shift all rows by one random vector, as augmentation may."""
+    return rows + np.random.normal(0, 1, np.shape(rows)[1])  # noqa: NPY002
+
+
+def model() -> DPAClassifier:
+    noise = FunctionTransformer(noisy)
+    return DPAClassifier(KNeighborsClassifier(1), 20, classes=range(10), features=noise)
+
+
+def test_the_draws_of_a_map_in_one_partition_move_no_other_member() -> None:
+    before = model().fit(X[TRAIN], y[TRAIN])
+    certificates = before.certify(X[TEST])
+    rows = X[:400] + 0.5
+    rows = rows[before.partitioner_.assign(rows) == 0][:8]
+    labels = np.append(y[TRAIN], np.zeros(len(rows), int))
+    after = model().fit(np.concatenate([X[TRAIN], rows]), labels)
+    digests = zip(before.ensemble_.digests(), after.ensemble_.digests(), strict=True)
+    assert [i for i, (one, other) in enumerate(digests) if one != other] == [0]
+    turned = certificates.labels != after.certify(X[TEST]).labels
+    assert not (turned & (certificates.radius >= 1)).any()
+
+
+def test_a_map_that_draws_gives_the_same_votes_every_time() -> None:
+    fitted = model().fit(X[TRAIN], y[TRAIN])
+    assert np.array_equal(fitted.votes(X[TEST]), fitted.votes(X[TEST]))
+
+
+def test_an_update_below_a_map_that_draws_equals_a_fit() -> None:
+    features = make_pipeline(PCA(16), FunctionTransformer(noisy))
+    ensemble = SSDPAClassifier(KNeighborsClassifier(1), features, 20, classes=range(10))
+    flipped = np.where(np.arange(1200) == 7, (y[TRAIN] + 1) % 10, y[TRAIN])
+    fitted = clone(ensemble).fit(X[TRAIN], flipped)
+    updated = clone(ensemble).fit(X[TRAIN], y[TRAIN])
+    updated.update(add=(X[7:8], flipped[7:8]), remove=(X[7:8], y[7:8]))
+    assert updated.ensemble_.digests() == fitted.ensemble_.digests()
+
+
+@pytest.mark.parametrize("kind", [DPAClassifier, FiniteAggregationClassifier])
+def test_a_learned_map_inside_the_members_is_an_assumption_of_the_certificate(kind: Any) -> None:
+    """Whoever could insert rows where the map was learned reaches all members at once."""
+    learned = pytest.importorskip("poisonproof.pretraining").LearnedFeatures("folder")
+    fitted = kind(GaussianNB(), 5, classes=range(10)).fit(X[TRAIN], y[TRAIN])
+    assert UNTOUCHED_MAP not in fitted.certify(X[TEST]).threat.assumptions
+    fitted.estimator = make_pipeline(learned, GaussianNB())
+    assert UNTOUCHED_MAP in fitted.certify(X[TEST]).threat.assumptions
