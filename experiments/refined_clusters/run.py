@@ -23,10 +23,8 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
+from graph import HOODS, graph_votes
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.optimize import brentq
-from scipy.sparse.linalg import eigsh
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 from vectors import read
@@ -40,7 +38,6 @@ from poisonproof.features.exact import exact_rows
 from poisonproof.frontier import Method, cluster_evidence, make_evidence, write_method
 from poisonproof.learners.closed_form import RidgeClassifier
 from poisonproof.learners.clusters import AssignmentRule, certify_clusters
-from poisonproof.learners.clusters.spectral import neighbor_graph
 from poisonproof.learners.similarity import nearest_rows
 from poisonproof.pretraining import pretraining_recipe, refinement_recipe
 from poisonproof.pretraining.refinement.heads import fit_head, spectral_start
@@ -48,9 +45,6 @@ from poisonproof.pretraining.refinement.neighbours import neighbour_table
 
 HERE = Path(__file__).parent
 NEIGHBOURS = 30
-EIGENVECTORS = 100
-DIMENSIONS = 20.0
-HOODS = (500, 1000, 2000, 3000, 4000, 5000)
 SAMPLES_TRUSTED = make_threat("label_flip", "row", 2, (TRUSTED_SAMPLES,))
 CHOSEN = "experiments/refined_clusters/README.md, written before any label was joined"
 
@@ -204,41 +198,18 @@ def flips(study: Study, k: int) -> None:
 
 
 def graph(study: Study, _: int) -> None:
-    """Let the M nearest training images vote, measured by a diffusion on the graph."""
-    near_train, near_test = study.neighbours()
-    train = diffusion(neighbor_graph(near_train), DIMENSIONS)
-    test = _unit(train[near_test].mean(axis=1))
-    train = _unit(train)
-    counts = {m: np.zeros((len(test), 10), dtype=np.int64) for m in HOODS}
-    for start in range(0, len(test), 250):
-        here = slice(start, start + 250)
-        order = np.argsort(-(test[here] @ train.T), axis=1, kind="stable")[:, : max(HOODS)]
-        votes = study.y_train[order]
-        for m, table in counts.items():
-            for label in range(10):
-                table[here, label] = (votes[:, :m] == label).sum(axis=1)
-    for m, table in counts.items():
+    """Let training images vote that are near along the graph: as many, or as near."""
+    counts = graph_votes(*study.neighbours(), study.y_train)
+    for name, table in counts.items():
         found = certify_row_votes(table, len(study.y_train), SAMPLES_TRUSTED)
+        many = f"of {name:,} images" if name in HOODS else f"of cosine {name}"
         study.write(
-            f"simclr-graph-{m}",
+            f"simclr-graph-{name}",
             "neighbors",
-            f"graph neighbourhoods of {m:,} images",
-            f"{EIGENVECTORS} eigenvectors, {NEIGHBOURS} neighbours",
+            f"graph neighbourhoods {many}",
+            f"diffusion on the graph of {NEIGHBOURS} neighbours",
             (found, make_evidence(found)),
         )
-
-
-def diffusion(weights: Any, dimensions: float) -> NDArray[np.float64]:
-    """Return coordinates in which near means: many short ways along the graph, shape (n, 100)."""
-    degrees = np.sqrt(np.asarray(weights.sum(axis=1)).ravel())
-    scale = sparse.diags_array(1.0 / degrees)
-    start = 1.0 + np.random.default_rng(0).random(len(degrees))
-    values, vectors = eigsh(scale @ weights @ scale, k=EIGENVECTORS, which="LA", v0=start, tol=1e-6)
-    values = values.clip(0.0, 1.0)
-    t = brentq(lambda power: (values ** (2 * power)).sum() - dimensions, 0.0, 1e4)
-    print(f"t = {t:.3f}, eigenvalues {values[-1]:.4f} to {values[0]:.4f}", flush=True)
-    found: NDArray[np.float64] = vectors * values**t / degrees[:, None]
-    return found
 
 
 def ridge(study: Study, k: int) -> None:
@@ -265,6 +236,7 @@ def refined(study: Study) -> None:
             np.load(folder / f"clusters-{w}.npz")["probabilities"] for w in ("train", "test")
         ]
         found = [chance.argmax(axis=1) for chance in chances]
+        study.about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         k = chances[0].shape[1]
         study.clusters(f"refined-{stage}", f"refined clusters ({stage})", stage, *found, k)
 

@@ -17,7 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.pretraining import ClusterNetwork, load_clusters, load_features
+from poisonproof.pretraining import (
+    ClusterNetwork,
+    FrozenNetwork,
+    load_clusters,
+    load_features,
+)
 from poisonproof.reproduction import data_from_pack
 
 PART = 12_500
@@ -37,6 +42,12 @@ def read(folder: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArra
 
     labels = np.load(folder / "labels.npz")
     return joined("train"), joined("test"), labels["train"], labels["test"]
+
+
+def _epochs(network: FrozenNetwork) -> int:
+    """Return how long the features were trained, before any refinement."""
+    law = network.law.get("features_law", network.law)
+    return len(network.history) if law is network.law else int(law["specification"]["epochs"])
 
 
 def main() -> None:
@@ -67,7 +78,7 @@ def main() -> None:
     np.savez_compressed(options.out / "labels.npz", train=rows.y_train, test=rows.y_test)
     about = {
         "features_sha256": network.digest(),
-        "epochs": len(network.history),
+        "epochs": _epochs(network),
         "report": getattr(network, "report", {}),
         "files": files,
     }

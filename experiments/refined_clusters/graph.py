@@ -1,0 +1,68 @@
+"""Neighbourhoods measured along the graph of neighbours: diffusion coordinates, and who votes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import brentq
+from scipy.sparse.linalg import eigsh
+
+from poisonproof.learners.clusters.spectral import neighbor_graph
+
+EIGENVECTORS = 100
+DIMENSIONS = 20.0
+HOODS = (500, 1000, 2000, 3000, 4000, 5000)
+CLOSENESS = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+def graph_votes(
+    near_train: NDArray[Any], near_test: NDArray[Any], labels: NDArray[Any]
+) -> dict[float, NDArray[np.int64]]:
+    """Count the labels of every test image's neighbourhood, for all sizes and all cosines.
+
+    Parameters
+    ----------
+    near_train, near_test : ndarrays of int, shape (m, N) and (n, N)
+        Nearest training rows.
+    labels : ndarray of int, shape (m,)
+        Labels of the training rows; which of them vote does not depend on them.
+    """
+    train = diffusion(neighbor_graph(near_train))
+    test = _unit(train[near_test].mean(axis=1))
+    train = _unit(train)
+    n_classes = int(labels.max()) + 1
+    counts = {m: np.zeros((len(test), n_classes), dtype=np.int64) for m in (*HOODS, *CLOSENESS)}
+    for start in range(0, len(test), 250):
+        here = slice(start, start + 250)
+        cosines = test[here] @ train.T
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, : max(HOODS)]
+        near = {c: (cosines >= c).sum(axis=1).clip(min(HOODS), max(HOODS)) for c in CLOSENESS}
+        sizes = {m: np.full(len(order), m) for m in HOODS} | near
+        for label in range(n_classes):
+            up_to = np.cumsum(labels[order] == label, axis=1)
+            for name, size in sizes.items():
+                counts[name][here, label] = np.take_along_axis(up_to, size[:, None] - 1, axis=1)[
+                    :, 0
+                ]
+    return counts
+
+
+def diffusion(weights: Any) -> NDArray[np.float64]:
+    """Return coordinates in which near means: many short ways along the graph, shape (m, 100)."""
+    degrees = np.sqrt(np.asarray(weights.sum(axis=1)).ravel())
+    scale = sparse.diags_array(1.0 / degrees)
+    start = 1.0 + np.random.default_rng(0).random(len(degrees))
+    values, vectors = eigsh(scale @ weights @ scale, k=EIGENVECTORS, which="LA", v0=start, tol=1e-6)
+    values = values.clip(0.0, 1.0)
+    t = brentq(lambda power: (values ** (2 * power)).sum() - DIMENSIONS, 0.0, 1e4)
+    print(f"t = {t:.3f}, eigenvalues {values[-1]:.4f} to {values[0]:.4f}", flush=True)
+    found: NDArray[np.float64] = vectors * values**t / degrees[:, None]
+    return found
+
+
+def _unit(X: NDArray[Any]) -> NDArray[np.float64]:
+    unit: NDArray[np.float64] = X / np.sqrt((X * X).sum(axis=1, keepdims=True))
+    return unit
