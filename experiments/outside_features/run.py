@@ -31,7 +31,7 @@ from poisonproof.partition import take_canonical
 from poisonproof.progress import Silent
 from poisonproof.reproduction import RowData, data_from_pack
 
-COSINES = (0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40)
+COSINES = (0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.60)
 TITLES = {"cifar10": "CIFAR-10", "gtsrb": "GTSRB"}
 NOTE = (
     "**With outside data:** the features come from a network that was trained on ImageNet. That is "
@@ -128,12 +128,10 @@ class Study:
             raise SystemExit("scores and votes differ")
         base = 100 * float((votes == self.data.y_test[:, None]).mean())
         print(f"k = {k}: members {base:.2f} % right", flush=True)
-        found = {
-            "dpa": certify_votes(votes, self.data.n_classes),
-            "runoff": certify_scores(np.maximum(scores, -1e300)),
-        }
-        for kind, words in (("dpa", "DPA"), ("runoff", "run-off")):
-            self._finish(began, kind, f"{k}", f"{words}, {self.name}, k = {k:,}", found[kind], base)
+        found = certify_votes(votes, self.data.n_classes)
+        self._finish(began, "dpa", f"{k}", f"DPA, {self.name}, k = {k:,}", found, base)
+        found = certify_scores(np.maximum(scores, -1e300))
+        self._finish(began, "runoff", f"{k}", f"run-off, {self.name}, k = {k:,}", found, base)
 
     def neighbors(self) -> None:
         """Certify neighbour votes, for all cosines."""
@@ -154,6 +152,7 @@ class Study:
         members = {} if base is None else {"member_percent": round(base, 2)}
         kind = f"{family}-{options.network}" + ("-joined" if options.joined else "")
         more = " --joined" if options.joined else ""
+        more += " --weights DIR" if family == "neighbors" and data.name == "cifar10" else ""
         method = Method(
             f"{data.name}-outside-{kind}-{number}",
             f"{data.name}-outside",
