@@ -147,3 +147,9 @@ def test_a_threat_given_as_an_object_cannot_lower_what_the_partitioner_touches()
     weak = Threat("replace", "row", touches=1)
     assert resolve_threat(weak, ByRow()).touches == 2
     assert certify_votes(np.zeros((1, 9), int), 2, resolve_threat(weak, ByRow())).radius[0] == 2
+
+
+def test_an_assumption_is_said_once() -> None:
+    once = resolve_threat("replace", ByGroup(), ["labels are few"])
+    assert once.assumptions.count("labels are few") == 1
+    assert resolve_threat(once, ByGroup(), ["labels are few"]) == once

@@ -190,7 +190,7 @@ def make_threat(
         Partitions that one unit changes. By default 2 for a row or sample replaced (it leaves one
         partition and enters another) and 1 for everything else.
     assumptions : iterable of str
-        Further assumptions. Groups always carry `UNFORGEABLE_GROUPS`.
+        Further assumptions, each said once. Groups always carry `UNFORGEABLE_GROUPS`.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def make_threat(
     """
     if touches is None:
         touches = 2 if name == "replace" and unit != "group" else 1
-    threat = Threat(name, unit, touches, tuple(assumptions))
+    threat = Threat(name, unit, touches, tuple(dict.fromkeys(assumptions)))
     return threat.assuming(UNFORGEABLE_GROUPS) if unit == "group" else threat
 
 
