@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from contextlib import nullcontext
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -47,3 +49,49 @@ assert {library["num_threads"] for library in many} == {1}, many
     variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = {**os.environ, **dict.fromkeys(variables, "3")}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def blas() -> set[int]:
+    import numpy  # noqa: F401 - brings BLAS
+
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+
+@pytest.mark.parametrize("owned", [False, True], ids=["", "within the caller's own limits"])
+def test_the_first_thread_that_leaves_does_not_give_back_what_the_other_relies_on(
+    owned: bool,
+) -> None:
+    """As when a server asks a model from several of its threads."""
+    inside, finished = threading.Event(), threading.Event()
+    seen: list[set[int]] = []
+
+    def slow() -> None:
+        with one_thread():
+            inside.set()
+            finished.wait(30)
+            seen.append(blas())
+
+    limits = threadpool_limits(limits=2, user_api="blas")
+    try:
+        with limits if owned else nullcontext():
+            with one_thread():
+                other = threading.Thread(target=slow)
+                other.start()
+                assert inside.wait(30)
+            finished.set()
+            other.join()
+            assert seen == [{1}]
+            assert blas() == {2}
+    finally:
+        limits.restore_original_limits()
+
+
+def test_blocks_within_blocks_give_back_what_they_found() -> None:
+    with threadpool_limits(limits=2, user_api="blas"):
+        with one_thread():
+            with threadpool_limits(limits=2, user_api="blas"):
+                with one_thread("blas"):
+                    assert blas() == {1}
+                assert blas() == {2}
+            assert blas() == {1}
+        assert blas() == {2}

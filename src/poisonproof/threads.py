@@ -2,13 +2,18 @@
 
 Finding the libraries of a process takes threadpoolctl milliseconds, longer than many small members
 take to vote. So they are remembered until the process loads or unloads another one.
+
+BLAS has one number of threads for the whole process. Where a server asks a model from several of
+its threads, the first to finish must not give the number back that the others still rely on.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -33,7 +38,15 @@ _Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_
 _known: tuple[tuple[int, int], ThreadpoolController] | None = None
 
 
-def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
+_lock = threading.Lock()
+_inside: list[int] = []
+"""The threads of all blocks that have not ended."""
+_before: dict[str, tuple[Any, int]] = {}
+"""Each library that they limit, and how many threads it had before the first of them."""
+
+
+@contextmanager
+def one_thread(user_api: str | None = None) -> Iterator[None]:
     """Limit every library of the process, or those of one kind, to one thread in the block.
 
     Parameters
@@ -43,7 +56,8 @@ def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
 
     Guarantee
     ---------
-    A library that was loaded before the block is limited in it, whenever that was.
+    A library that was loaded before the block is limited in it, whenever that was, and until the
+    block ends, whatever other threads of the process finish meanwhile.
 
     Examples
     --------
@@ -53,8 +67,43 @@ def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
     ...     {library["num_threads"] for library in threadpool_info()}
     {1}
     """
-    limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api=user_api)
-    return limited
+    controller = _controller()
+    with ExitStack() as stack:
+        if user_api != "openmp":
+            stack.enter_context(_one_for_all(controller))
+        if user_api != "blas":  # OpenMP keeps a number for every thread
+            own = controller.select(user_api="openmp")
+            stack.enter_context(own.limit(limits=1))
+        yield
+
+
+@contextmanager
+def _one_for_all(controller: ThreadpoolController) -> Iterator[None]:
+    """Limit BLAS; a thread that leaves while others are inside leaves the undoing to the last."""
+    libraries = [lib for lib in controller.lib_controllers if lib.user_api == "blas"]
+    me = threading.get_ident()
+    with _lock:
+        found = [(library, library.get_num_threads()) for library in libraries]
+        for library, number in found:
+            _before.setdefault(library.filepath, (library, number))
+            _set(library, 1)
+        _inside.append(me)
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside.remove(me)
+            if not _inside:
+                found = list(_before.values())
+                _before.clear()
+            if set(_inside) <= {me}:
+                for library, number in found:
+                    _set(library, number)
+
+
+def _set(library: Any, number: int) -> None:
+    """Set a number of threads, also where threadpoolctl thinks that another thread owns BLAS."""
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
 
 
 def _controller() -> ThreadpoolController:
