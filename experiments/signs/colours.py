@@ -5,7 +5,8 @@
 FILE is that of ``run.py``. Histograms of edges know no colours; here every image also gives the
 mean and the deviation of each colour in 4 x 4 cells. Members are the default of `DPAClassifier`,
 which scales and weighs columns by itself, so that nothing is tuned. Fixed before the first run.
-With ``mirrored-k`` members see every image and its mirror image, both in one partition.
+With ``mirrored-k`` members see every image and its mirror image, both in one partition;
+``edges-k`` leaves the colours out.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def main() -> None:
     began = time.perf_counter()
     drawn = mapped(data, options.features)
     both = zip(drawn, (data.x_train, data.x_test), strict=True)
-    train, test = (np.concatenate([rows, colours(images)], axis=1) for rows, images in both)
+    train, test = drawn
+    if part != "edges":
+        train, test = (np.concatenate([rows, colours(images)], axis=1) for rows, images in both)
     scores, votes = members(train, test, data, k, mirrored)
     base = 100 * float((votes == data.y_test[:, None]).mean())
     print(f"k = {k}: members {base:.2f} % right", flush=True)
@@ -88,13 +91,17 @@ def main() -> None:
     }
     for kind, words in (("dpa", "DPA"), ("runoff", "run-off")):
         copies = " on mirrored copies" if mirrored else ""
+        name = "edges" if part == "edges" else "colours"
+        seen = "edges by default members" if name == "edges" else "edges and colours"
         method = Method(
-            f"{data.name}-{kind}-colours-{'mirrored-' if mirrored else ''}{k}",
+            f"{data.name}-{kind}-{name}-{'mirrored-' if mirrored else ''}{k}",
             data.name,
             TITLES[data.name],
             kind,
-            f"{words}, edges and colours{copies}, k = {k:,}",
-            "orientation histograms, mean and deviation of colours in 4 x 4 cells, default members",
+            f"{words}, {seen}{copies}, k = {k:,}",
+            "orientation histograms, "
+            + ("mean and deviation of colours in 4 x 4 cells, " if name == "colours" else "")
+            + "default members",
             "nothing: default members (experiments/signs/README.md); k: all reported",
             "python experiments/signs/colours.py --data PACK --features FILE --only "
             f"{options.only}",
