@@ -28,6 +28,7 @@ from poisonproof.learners.base import BatchedLearner, Ensemble, Finished, Learne
 from poisonproof.learners.closed_form import ScaledKernelClassifier
 from poisonproof.learners.scikit import ScikitLearner
 from poisonproof.partition import PartitionedData, make_partitioner, partition_data
+from poisonproof.partition.containers import kind_of
 from poisonproof.progress import make_progress
 
 __all__ = ["PartitionAggregation"]
@@ -201,6 +202,7 @@ class PartitionAggregation(VotingMembers):
         rows = check_training_rows(self, X, y, groups, sample_weight)
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped
+        self.container_ = kind_of(rows.X)
         self.partitioner_ = make_partitioner(self.partitioner, self.n_partitions)
         data = partition_data(
             rows.X, rows.y, self.partitioner_, groups=rows.groups, sample_weight=rows.sample_weight

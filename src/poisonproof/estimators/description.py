@@ -78,10 +78,13 @@ def member_law(classifier: Any) -> str:
     """Return a digest of everything besides its partition that a member is a function of.
 
     That is the learner, the label set, the seed, the feature map, the software and the processor;
-    and, where features are learned from all samples, the samples.
+    where features are learned from all samples, the samples; and the kind of container that the
+    learner is handed, if it is no plain array.
     """
+    kind = getattr(classifier, "container_", None)
     return json_digest(
-        {
+        ({} if kind in (None, "array") else {"container": kind})
+        | {
             "learner": plain(classifier._learner().specification()),
             "classes": encode_classes(classifier.classes_),
             "seed": classifier.random_state,
@@ -119,7 +122,9 @@ def notes_of(classifier: Any) -> dict[str, Any]:
     """Return what decides nothing but is worth knowing, as JSON values."""
     provenance = getattr(classifier, "provenance_", None) or {}
     counts = {key: value for key, value in provenance.items() if key in COUNTS}
-    return {"n_dropped": int(classifier.n_dropped_), "counts": counts}
+    notes = {"n_dropped": int(classifier.n_dropped_), "counts": counts}
+    kind = getattr(classifier, "container_", None)
+    return notes if kind is None else {**notes, "container": kind}
 
 
 def encode_classes(classes: NDArray[Any]) -> dict[str, Any]:

@@ -126,6 +126,8 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
     classifier.features_ = templates["features_"]
     classifier.context_ = model["context"]
     classifier.n_dropped_ = manifest.notes["n_dropped"]
+    if "container" in manifest.notes:
+        classifier.container_ = str(manifest.notes["container"])
     classifier.partition_sizes_ = np.asarray(manifest.partition_sizes, dtype=np.intp)
     classifier.partition_digests_ = list(manifest.partition_digests)
     if model["n_features_in"] is not None:

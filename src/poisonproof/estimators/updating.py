@@ -10,6 +10,7 @@ from poisonproof.estimators.description import member_law
 from poisonproof.estimators.receipts import Receipt, Retrained
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.learners.base import Ensemble
+from poisonproof.partition.containers import kind_of
 from poisonproof.store import FolderWriter, StoredEnsemble, TrainingRun, differences, json_digest
 
 __all__ = ["apply_change", "asked_digest", "request_digest", "require_same_law"]
@@ -32,6 +33,7 @@ def apply_change(classifier: Any, change: Change, writer: FolderWriter | None = 
 
     With a `writer`, members are in the store as soon as they are finished.
     """
+    _require_same_container(classifier, change)
     state = dict(vars(classifier))
     before = classifier.ensemble_.digests_of(change.retrain), classifier.partition_digests_
     try:
@@ -70,6 +72,17 @@ def _trained(classifier: Any, change: Change, writer: FolderWriter | None) -> En
         return ensemble.with_items([run.item(index) for index in change.retrain])
     finally:
         run.close()
+
+
+def _require_same_container(classifier: Any, change: Change) -> None:
+    """Refuse rows in another kind of container than the members were trained from."""
+    known, found = getattr(classifier, "container_", None), kind_of(change.data.X)
+    if known is not None and found != known:
+        raise GuaranteeError(
+            f"the model was trained on rows in a kind of container called {known}, and these come "
+            f"in one called {found}, which a learner may round differently. Give the rows in the "
+            "same kind of container, or train the model anew. Nothing changed."
+        )
 
 
 def require_same_law(classifier: Any) -> None:

@@ -19,6 +19,7 @@ from poisonproof.certificates.threats import (
     resolve_threat,
     uncertified,
 )
+from poisonproof.estimators.mixing import refuse_mixing
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
@@ -68,7 +69,9 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
         X = check_samples(self, X, reset=False)
         self._refuse_rows(~usable_rows(self, X))
         if self.features_ is not None:
-            X = self._mapped(take_canonical(X, None))
+            rows = take_canonical(X, None)
+            X = self._mapped(rows)
+            refuse_mixing(self.features_, self._mapped, rows, X)
         samples = take_canonical(X, None)
         return self.ensemble_.votes(
             samples, n_jobs=self.n_jobs, progress=make_progress(self.verbose)

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.frames import is_frame, is_pandas
 
-__all__ = ["CONTAINERS", "DTYPES", "as_container", "exact_sums", "is_sparse", "n_rows", "take_rows"]
+__all__ = [
+    "CONTAINERS",
+    "DTYPES",
+    "as_container",
+    "exact_sums",
+    "is_sparse",
+    "kind_of",
+    "n_rows",
+    "take_rows",
+]
 
 CONTAINERS = (
     "Allowed are NumPy arrays, SciPy sparse matrices, pandas and Polars frames and series, "
@@ -34,6 +43,19 @@ def n_rows(X: Any) -> int:
 def is_sparse(X: Any) -> bool:
     """Whether `X` is a SciPy sparse matrix or array."""
     return bool(sp.issparse(X))
+
+
+def kind_of(X: Any) -> str:
+    """Return which kind of container a learner is handed: ``sparse``, ``frame`` or ``array``.
+
+    Rows have the same values and partitions in each, but a learner may round differently.
+
+    >>> kind_of(np.zeros((2, 2))), kind_of(["a text"]), kind_of(sp.csr_array((2, 2)))
+    ('array', 'array', 'sparse')
+    """
+    if is_sparse(X):
+        return "sparse"
+    return "frame" if is_frame(X) else "array"
 
 
 def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:

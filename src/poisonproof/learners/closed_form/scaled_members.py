@@ -157,8 +157,12 @@ def _scaled(asked: _Asked, scales: ColumnScales, room: _Room) -> NDArray[np.floa
     used = np.concatenate([coarse, fine])
     seen = room.seen[: len(used) + len(told)]
     numbers = seen[: len(coarse)]
-    np.take(asked.short, coarse, axis=0, out=numbers, mode="clip")
-    numbers -= scales.centre[coarse, np.newaxis].astype(np.float32)
+    centre = scales.centre[coarse, np.newaxis].astype(np.float32)
+    if len(coarse) == len(asked.short):  # all columns: no need to gather them first
+        np.subtract(asked.short, centre, out=numbers)
+    else:
+        np.take(asked.short, coarse, axis=0, out=numbers, mode="clip")
+        numbers -= centre
     numbers *= scales.factor[coarse, np.newaxis].astype(np.float32)
     if len(fine):
         cells = asked.cells[fine] - scales.centre[fine, np.newaxis]
