@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.certificates import Certificates
+from poisonproof.pretraining import FrozenNetwork
 from poisonproof.reproduction import (
     Recipe,
     RowData,
@@ -62,14 +63,19 @@ class Row:
     ----------
     recipe, data, result
         What it was made from, and what it came to.
-    features : Path
-        Folder of learned features.
+    features : Path or FrozenNetwork
+        Folder of learned features, or the row's own.
     device : {"cuda", "cpu"}
         The device of the result.
     """
 
     def __init__(
-        self, recipe: Recipe, data: RowData, result: RowResult, features: Path, device: str
+        self,
+        recipe: Recipe,
+        data: RowData,
+        result: RowResult,
+        features: Path | FrozenNetwork,
+        device: str,
     ) -> None:
         self.recipe, self.data, self.result = recipe, data, result
         _, parts = make_partitions(recipe, data)
@@ -156,6 +162,26 @@ def targets(certificates: Certificates, count: int, rng: np.random.Generator) ->
     return [int(rng.choice(part)) for part in np.array_split(order, count) if len(part)]
 
 
+def attack_all(
+    row: Row, count: int, seed: int, limit_seconds: float = float("inf")
+) -> dict[str, Any]:
+    """Attack `count` images of a row, and say what happened and to which row."""
+    began, rng, found = time.monotonic(), np.random.default_rng(seed), []
+    for target in targets(row.certificates, count, rng):
+        if time.monotonic() - began > limit_seconds:
+            break
+        found.append(row.measure(target, rng))
+        print(json.dumps(found[-1]), flush=True)
+    law = json.dumps(dict(row.result.law), sort_keys=True)
+    return {
+        "row": row.recipe.id,
+        "seed": seed,
+        "law_sha256": hashlib.sha256(law.encode()).hexdigest(),
+        "features_sha256": row.result.law["features"]["sha256"],
+        "attacks": found,
+    }
+
+
 def main() -> None:
     """Attack one row and write what happened."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -169,31 +195,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    began = time.monotonic()
     (recipe,) = select_rows(load_recipes(None), None, [given.row])
     result = read_result(given.results / given.row)
     row = Row(recipe, data_from_pack(given.data), result, given.features, given.device)
-    rng = np.random.default_rng(given.seed)
-    found = []
-    for target in targets(row.certificates, given.attacks, rng):
-        if time.monotonic() - began > given.limit_seconds:
-            break
-        found.append(row.measure(target, rng))
-        print(json.dumps(found[-1]), flush=True)
-    text = json.dumps(
-        {
-            "row": given.row,
-            "seed": given.seed,
-            "law_sha256": hashlib.sha256(
-                json.dumps(dict(result.law), sort_keys=True).encode()
-            ).hexdigest(),
-            "features_sha256": result.law["features"]["sha256"],
-            "attacks": found,
-        },
-        indent=1,
-    )
+    found = attack_all(row, given.attacks, given.seed, given.limit_seconds)
     if given.out is not None:
-        given.out.write_text(text + "\n")
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

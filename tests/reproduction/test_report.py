@@ -7,9 +7,17 @@ import dataclasses
 import pytest
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.reproduction import Options, Outcome, PaperNumbers, load_recipes, run_row
+from poisonproof.reproduction import (
+    Options,
+    Outcome,
+    PaperNumbers,
+    load_recipes,
+    read_result,
+    run_row,
+)
 from poisonproof.reproduction.outcome import disagreements
 from poisonproof.reproduction.page import write_report
+from poisonproof.reproduction.result_files import write_result
 from tests.reproduction.conftest import write_recipes
 
 
@@ -33,6 +41,17 @@ def test_the_report_is_bit_identical_when_made_twice(recipes_folder, results, tm
     }
 
 
+def test_only_rows_of_a_gpu_are_timed_against_the_paper(recipes_folder, results, recipe, tmp_path):
+    write_report(load_recipes(recipes_folder), results, tmp_path / "cpu")
+    assert "DPA rows**" not in (tmp_path / "cpu" / "reproduction.md").read_text()
+    result = read_result(results / recipe.id)
+    made = {**result.law["specification"], "device": "cuda"}
+    on_gpu = dataclasses.replace(result, law={**result.law, "specification": made})
+    write_result(tmp_path / "gpu" / recipe.id, on_gpu)
+    write_report(load_recipes(recipes_folder), tmp_path / "gpu", tmp_path / "docs")
+    assert "| **1 of 2 DPA rows** |" in (tmp_path / "docs" / "reproduction.md").read_text()
+
+
 def test_the_page_compares_every_row_and_says_which_were_not_run(
     recipes_folder, results, recipe, data, tmp_path
 ):
@@ -42,7 +61,7 @@ def test_the_page_compares_every_row_and_says_which_were_not_run(
     line = next(text for text in page.splitlines() if text.startswith("| `shapes-dpa-12-oneseed`"))
     assert line.endswith("| not yet run |")
     assert "assets/reproduction/figure-9a.svg" in page
-    assert "| **1 of 2 DPA rows** |" in page
+    assert "| `shapes-dpa-12` | without a GPU |" in page
     assert "hours for 2 rows of DPA." in page
     assert "It is small." in page
     assert "*shapes-dpa-12:* trained on cpu" in page

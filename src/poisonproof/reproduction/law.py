@@ -60,31 +60,36 @@ def _lane_rows(recipe: Recipe) -> int:
 
 
 def features_of(
-    recipe: Recipe, data: RowData, folder: Path | None, device: str
+    recipe: Recipe, data: RowData, source: Path | FrozenNetwork | None, device: str
 ) -> FrozenNetwork | None:
     """Return the features that a row's members share, learned from the row's own samples.
+
+    They are those of ``source/name`` if `source` is a folder, else `source` itself.
 
     Raises
     ------
     InvalidInputError
-        If there are none in ``folder/name``, or they were learned from other samples.
+        If there are none, or they were learned from other samples.
     """
     if not recipe.features:
         return None
     from poisonproof.pretraining import load_features
     from poisonproof.pretraining.samples import samples_digest, sorted_images
 
-    if folder is None:
+    if source is None:
         raise InvalidInputError(
             f"{recipe.id} needs the features {recipe.features}: name their folder with --features."
         )
-    frozen = load_features(folder / recipe.features, device=device)
+    if isinstance(source, Path):
+        name = str(source / recipe.features)
+        frozen = load_features(name, device=device)
+    else:
+        name, frozen = recipe.features, source
     own = samples_digest(sorted_images(data.x_train, frozen.spec.input_shape))
     if frozen.law.get("samples_sha256") != own:
         raise InvalidInputError(
-            f"The features in {folder / recipe.features} were learned from other samples than "
-            f"those of {recipe.data.name}. Train them again: poisonproof features train "
-            f"{recipe.features}."
+            f"The features {name} were learned from other samples than those of "
+            f"{recipe.data.name}. Train them again: poisonproof features train {recipe.features}."
         )
     return frozen
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.reproduction.figures import figure_svg
@@ -155,7 +156,7 @@ def _features(rows: Sequence[ReportRow]) -> str:
         if about is not None:
             made, machine = about["specification"], about["machine"]
             lines[about["sha256"]] = (
-                f"- `{about['name']}`: {made['method']}, {about['epochs']:,} epochs in batches of "
+                f"- `{about['name']}`: {made['method']}, {_epochs(about)} in batches of "
                 f"{made['batch_size']} images ({made['dtype']}, {made['engine']}) on "
                 f"{machine['processor']}; digest `{about['sha256'][:16]}`."
             )
@@ -167,6 +168,12 @@ def _features(rows: Sequence[ReportRow]) -> str:
         "that their pixels decide, and shared by all\nmembers of a dataset. Labels do not enter. "
         f"`poisonproof features train` makes them.\n\n{listed}"
     )
+
+
+def _epochs(about: Mapping[str, Any]) -> str:
+    run, planned = about["epochs"], about["specification"]["epochs"]
+    share = f"{run:,}" if run == planned else f"the first {run:,} of {planned:,}"
+    return f"{share} epochs"
 
 
 def _outside(rows: Sequence[ReportRow], notes: Mapping[str, str]) -> str:
@@ -203,7 +210,7 @@ def _time(rows: Sequence[ReportRow]) -> str:
 Wall time on one GPU, from the first launch to the last vote of each row; reading the data is not
 counted, compiling kernels is. The paper prints training minutes per member in Table 1; times k
 they are its column here, and the other tables are counted with the same minutes for the same k.
-Learning features is counted neither in the paper's minutes nor here.
+Learning features is counted neither in the paper's minutes nor here, nor are rows without a GPU.
 The paper's minutes come to {theirs}.
 
 {time_table(rows)}"""

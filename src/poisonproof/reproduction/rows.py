@@ -70,6 +70,13 @@ class ReportRow:
         return sum(run.seconds[0] for run in runs), sum(run.seconds[1] for run in runs)
 
     @property
+    def is_timed(self) -> bool:
+        """Whether the row is finished, on a GPU like the paper's."""
+        if self.result is None or not self.is_finished:
+            return False
+        return bool(self.result.law["specification"]["device"] == "cuda")
+
+    @property
     def paper_seconds(self) -> float | None:
         """The paper's training time: minutes per member times members."""
         minutes = self.recipe.paper.minutes

@@ -41,6 +41,7 @@ from poisonproof.reproduction.scores import write_scores
 
 if TYPE_CHECKING:
     from poisonproof.engines.torch import TorchEnsemble
+    from poisonproof.pretraining import FrozenNetwork
     from poisonproof.pretraining.tail_ensemble import TailEnsemble
     from poisonproof.reproduction.law import Learner
 
@@ -62,8 +63,8 @@ class Options:
         Which members to train; all by default.
     resume_from : tuple of Path
         Folders with members that other runs have finished.
-    features : Path, optional
-        Folder of learned features, one folder each.
+    features : Path or FrozenNetwork, optional
+        Folder of learned features, one folder each; or the row's own, loaded.
     deadline : float, optional
         Value of `time.monotonic` before which to stop; no block is begun that would end later.
     scores : bool
@@ -81,7 +82,7 @@ class Options:
     device: str = "cuda"
     members: range | None = None
     resume_from: tuple[Path, ...] = ()
-    features: Path | None = None
+    features: Path | FrozenNetwork | None = None
     deadline: float | None = None
     scores: bool = False
     n_jobs: int | None = None

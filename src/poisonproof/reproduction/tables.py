@@ -53,8 +53,9 @@ def time_table(rows: Sequence[ReportRow]) -> str:
     for row in rows:
         theirs = row.paper_seconds
         paper = "" if theirs is None else f"{theirs / 60:,.0f}"
-        if not row.is_finished:
-            lines.append(_line(f"`{row.recipe.id}`", NOT_RUN, "", "", paper, ""))
+        if not row.is_timed:
+            why = "without a GPU" if row.is_finished else NOT_RUN
+            lines.append(_line(f"`{row.recipe.id}`", why, "", "", paper, ""))
             continue
         train, vote = row.seconds
         factor = "" if theirs is None else f"{theirs / (train + vote):,.0f}"
@@ -67,8 +68,8 @@ def time_table(rows: Sequence[ReportRow]) -> str:
 
 
 def _total_line(rows: Sequence[ReportRow], title: str) -> list[str]:
-    """Return the sum over the finished rows of one method, if there are any."""
-    done = [row for row in rows if row.is_finished and row.paper_seconds is not None]
+    """Return the sum over the timed rows of one method, if there are any."""
+    done = [row for row in rows if row.is_timed and row.paper_seconds is not None]
     if not done:
         return []
     train, vote = (sum(times) for times in zip(*(row.seconds for row in done), strict=True))
