@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from poisonproof.frontier.method import Method
 from poisonproof.frontier.published import PublishedPoint
+from poisonproof.report.charts import round_step
 
 __all__ = ["BestRange", "attack_sizes", "best_ranges", "best_table", "method_table"]
 
@@ -29,22 +30,8 @@ def attack_sizes(methods: Sequence[Method], count: int = 8) -> list[int]:
     sizes = np.arange(max(method.reach for method in methods) + 1)
     left = np.max([method.certified(sizes) for method in methods], axis=0)
     last = max(1, int((left >= 0.1).sum()) - 1)
-    step = _round_number(last / count)
+    step = round_step(last / count)
     return list(range(0, last + 1, step))
-
-
-def _round_number(least: float) -> int:
-    """Return the smallest of 1, 2, 5, 10, 20, ... that is not below `least`.
-
-    >>> [_round_number(x) for x in (0.3, 3, 60, 700)]
-    [1, 5, 100, 1000]
-    """
-    power = 1
-    while True:
-        for digit in (1, 2, 5):
-            if digit * power >= least:
-                return digit * power
-        power *= 10
 
 
 def best_ranges(

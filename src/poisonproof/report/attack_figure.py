@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from poisonproof.attacks import AttackStudy, KindOutcome
 from poisonproof.exceptions import MissingExtraError
+from poisonproof.report.figures import encoded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,6 @@ def surviving(kind: KindOutcome, sizes: NDArray[np.int64]) -> dict[str, NDArray[
 def render_attack_figure(study: AttackStudy, form: str, title: str) -> bytes:
     """Return one panel per kind of attack, as ``"png"`` or ``"svg"``."""
     try:
-        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib", "report") from error
@@ -69,11 +68,7 @@ def render_attack_figure(study: AttackStudy, form: str, title: str) -> bytes:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, parse_math=False)
-    buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "poisonproof"}):
-        metadata = {"Date": None} if form == "svg" else {"Software": "poisonproof"}
-        figure.savefig(buffer, format=form, dpi=160, metadata=metadata)
-    return buffer.getvalue()
+    return encoded(figure, form)
 
 
 def _steps(kind: KindOutcome, limit: int) -> NDArray[np.int64]:

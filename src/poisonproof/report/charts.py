@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from poisonproof.report.tally import Radii, Tally
 
-__all__ = ["Bar", "Bars", "Tick", "count_ticks", "curve_path", "radius_bars", "size_bars"]
+__all__ = [
+    "Bar",
+    "Bars",
+    "Tick",
+    "count_ticks",
+    "curve_path",
+    "radius_bars",
+    "round_step",
+    "size_bars",
+]
 
 _MOST_BARS = 40
 _HEIGHT = 1000
@@ -101,7 +110,7 @@ def count_ticks(low: int, high: int, most: int = 6) -> tuple[Tick, ...]:
     >>> [tick.text for tick in count_ticks(0, 22)]
     ['0', '5', '10', '15', '20']
     """
-    step = _round_step((high - low) / most)
+    step = round_step((high - low) / most)
     first = -(-low // step) * step
     return tuple(
         Tick(_percent((value - low) / (high - low)), f"{value:,}")
@@ -116,7 +125,7 @@ def _bars(
     low: int,
     high: int,
 ) -> Bars:
-    step = _round_step(int(counts.max(initial=1)) / 4)
+    step = round_step(int(counts.max(initial=1)) / 4)
     top = max(step, -(-int(counts.max(initial=1)) // step) * step)
     bars = tuple(
         Bar(
@@ -136,7 +145,14 @@ def _bars(
     return Bars(bars, count_ticks(low, high), y_ticks, int(edges[1] - edges[0]))
 
 
-def _round_step(least: float) -> int:
+def round_step(least: float) -> int:
+    """Return the smallest of 1, 2, 5, 10, 20, ... that is not below `least`.
+
+    Examples
+    --------
+    >>> [round_step(x) for x in (0.3, 3, 60, 700)]
+    [1, 5, 100, 1000]
+    """
     power = 1
     while True:
         for factor in (1, 2, 5):

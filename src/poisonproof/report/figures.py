@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "render_figures"]
+__all__ = ["FORMATS", "encoded", "render_figures"]
 
 FORMATS = ("png", "svg")
 
@@ -34,7 +34,7 @@ def render_figures(models: Sequence[Evidence], title: str) -> Iterator[tuple[str
             pictures.append((f"partitions{suffix}", _partitions(model)))
     for name, figure in pictures:
         for form in FORMATS:
-            yield f"{name}.{form}", _encoded(figure, form)
+            yield f"{name}.{form}", encoded(figure, form)
 
 
 def _curves(models: Sequence[Evidence], title: str) -> Figure:
@@ -114,7 +114,8 @@ def _axes(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
     return figure, ax
 
 
-def _encoded(figure: Figure, form: str) -> bytes:
+def encoded(figure: Figure, form: str) -> bytes:
+    """Return a picture as ``"png"`` or ``"svg"``."""
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
