@@ -70,10 +70,24 @@ def test_what_a_learner_raises_is_kept_as_the_members_reason() -> None:
     assert member.failure == "ZeroDivisionError: by zero"
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError("disk"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError("disk"),
+        KeyboardInterrupt(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] can't allocate memory"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 def test_what_the_machine_raises_is_raised(error: BaseException) -> None:
     with pytest.raises(type(error)):
         fit_one(_Raises(error), partition_of([0, 1]), 0, 2, 0)
+
+
+def test_what_a_cell_says_about_memory_silences_one_member() -> None:
+    error = ValueError("could not convert string to float: 'CUDA out of memory'")
+    assert fit_one(_Raises(error), partition_of([0, 1]), 0, 2, 0).failure is not None
 
 
 class _Threads(Learner):

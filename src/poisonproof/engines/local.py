@@ -14,7 +14,9 @@ from joblib import effective_n_jobs
 from sklearn.utils.parallel import Parallel, delayed
 
 from poisonproof.learners.base import BatchedLearner, Ensemble, Learner, Member
+from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
+from poisonproof.learners.memory import is_impossible, largest_cell
 from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress
@@ -72,7 +74,8 @@ def fit_one(
 
     An empty partition abstains, a partition of one class votes for it, and rows that cannot be read
     or a learner that raises leave a member that abstains and keeps the reason. Errors of the
-    machine (memory, files) are raised: they say nothing about the partition.
+    machine (memory, files) are raised: they say nothing about the partition. An array that no
+    machine could hold is no such error.
     """
     labels = data.y[data.rows(index)]
     if len(labels) == 0:
@@ -84,9 +87,15 @@ def fit_one(
         with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
             return learner.fit_member(data[index], n_classes, seed)
     except (MemoryError, OSError) as error:
-        error.add_note(f"while training the member of partition {index}")
+        about = largest_cell(data[index].X) if isinstance(error, MemoryError) else ""
+        if isinstance(error, MemoryError) and is_impossible(error):
+            return AbstainingMember(f"MemoryError: {error}{about}")
+        error.add_note(f"while training the member of partition {index}{about}")
         raise
     except Exception as error:
+        if is_machine_error(error):  # libraries that say so in another way
+            error.add_note(f"while training the member of partition {index}")
+            raise
         return AbstainingMember(f"{type(error).__name__}: {error}")
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
+from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.learners.streams import isolated_streams
 from poisonproof.partition import Partition, PartitionedData, take_canonical
 from poisonproof.partition.containers import is_sparse, n_rows
@@ -62,9 +63,9 @@ def map_partitions(features: Any, data: PartitionedData, seed: int) -> Partition
         try:
             with isolated_streams(seed, index), one_thread():
                 parts[index] = _mapped(features, data[index])
-        except (MemoryError, OSError):
-            raise
         except Exception as error:
+            if is_machine_error(error):
+                raise
             parts[index] = error
     if not parts:
         return data

@@ -15,6 +15,8 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from poisonproof.exceptions import InvalidRowsError, MemberWarning
 from poisonproof.learners.base import ABSTAIN, Ensemble, Member
+from poisonproof.learners.machine_errors import is_machine_error
+from poisonproof.learners.memory import is_impossible
 from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.containers import is_sparse, n_rows, take_rows
 from poisonproof.progress import Progress
@@ -173,13 +175,19 @@ def _ask(members: Sequence[Member], X: Any) -> _Answers:
     for position, member in enumerate(members):
         try:
             votes[:, position] = _votes(member, X)
-        except (MemoryError, OSError):
-            raise
         except Exception as error:
+            _raise_if_machine(error)
             errors[position] = f"{type(error).__name__}: {error}"
             votes[:, position], failed = _ask_by_halves(member, X)
             raised += failed
     return _Answers(votes, errors, raised)
+
+
+def _raise_if_machine(error: Exception) -> None:
+    """Raise errors that say nothing about the rows."""
+    impossible = isinstance(error, MemoryError) and is_impossible(error)
+    if is_machine_error(error) and not impossible:
+        raise error
 
 
 def _votes(member: Member, X: Any) -> NDArray[np.int16]:
@@ -201,9 +209,8 @@ def _ask_by_halves(member: Member, X: Any) -> tuple[NDArray[np.int16], NDArray[n
         try:
             votes[rows] = _votes(member, take_rows(X, rows))
             failed[rows] = False
-        except (MemoryError, OSError):
-            raise
-        except Exception:
+        except Exception as error:
+            _raise_if_machine(error)
             singles += len(rows) == 1
             if len(rows) > 1:
                 waiting += np.array_split(rows, 2)[::-1]

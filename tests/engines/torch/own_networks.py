@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 
 import numpy as np
 import torch
@@ -145,6 +146,17 @@ class PositionTable(Plain):
         return super().forward(x + self.table)
 
 
+class Recurrent(nn.Module):
+    """Lists its own parameters in an attribute, as recurrent layers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.last(self.layer(x.view(-1, 8, 8))[0][:, -1])
+
+
 class TurnsOneDNNOff(Plain):
     """Does what torch does where oneDNN fails on some rows: turns it off for the process."""
 
@@ -157,3 +169,20 @@ class TurnsOneDNNOff(Plain):
             torch.backends.mkldnn.enabled = False
         images = functional.relu(self.conv(x.view(-1, 1, 8, 8))).mean(1)
         return super().forward(functional.pad(images, (1, 1, 1, 1)).flatten(1))
+
+
+class Warns(Plain):
+    """Warns in every step, as deprecated functions do."""
+
+    def forward(self, x):
+        warnings.warn("this will change", FutureWarning, stacklevel=1)
+        return super().forward(x)
+
+
+class TakesAllMemory(Plain):
+    """Asks for more memory than there is when it sees ones."""
+
+    def forward(self, x):
+        if bool((x == 1).all()):
+            torch.empty(1 << 50)
+        return super().forward(x)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import warnings
+
 import numpy as np
 import pytest
 
@@ -30,7 +34,7 @@ LAWFUL = {
         own.PositionTable,
         own.TurnsOneDNNOff,
     ],
-    "graph": [own.Plain, own.BeginsWithNumpy, own.WorksInPlace, own.PositionTable],
+    "graph": [own.Plain, own.BeginsWithNumpy, own.WorksInPlace, own.PositionTable, own.Recurrent],
     "vmap": [own.Plain, own.BeginsWithNumpy, own.WorksInPlace],
 }
 REFUSED = {
@@ -137,3 +141,62 @@ def test_global_streams_are_left_as_they_were():
     ensemble.votes(parts[0][0])
     assert torch.equal(before[0], torch.get_rng_state())
     assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_a_warnings_filter_silences_no_member():
+    parts = random_parts([20, 9], (64,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        here = learner(own.Warns).fit_members(partitioned(parts, (64,)), range(2), 10, 0)
+        here.votes(parts[0][0])
+    assert not here.failures()
+    away = learner(own.Warns).fit_members(partitioned(parts, (64,)), range(2), 10, 0, n_jobs=2)
+    assert here.digests() == away.digests()
+
+
+def test_a_module_without_memory_stops_training_instead_of_falling_silent():
+    """Its neighbours may have taken the memory, so it says nothing about the partition."""
+    parts = [(x / 255, y) for x, y in random_parts([20, 9], (64,))]
+    parts[1] = np.ones_like(parts[1][0]), parts[1][1]
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        learner(own.TakesAllMemory).fit_members(partitioned(parts, (64,)), range(2), 10, 0)
+
+
+NETWORK = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        self.scale = {scale}
+
+    def forward(self, x):
+        return self.layer(x.{activation}()) * self.scale
+
+def build():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize("change", [{"scale": 2.0}, {"activation": "relu"}])
+def test_members_of_a_network_that_was_rewritten_are_not_taken_for_its_own(
+    tmp_path, monkeypatch, change
+):
+    """Name and shapes stay, so that only the code tells them apart."""
+    monkeypatch.syspath_prepend(tmp_path)
+    first = {"scale": 1.0, "activation": "tanh"}
+    name = f"rewritten_{next(iter(change))}"
+    parts = random_parts([20], (64,))
+    laws, digests = set(), set()
+    for text in (first, first | change, first):
+        (tmp_path / f"{name}.py").write_text(NETWORK.format(**text))
+        sys.modules.pop(name, None)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        importlib.invalidate_caches()
+        network = importlib.import_module(name).build
+        maker = learner(network, checkpoint=tmp_path / "kept", input_scale=1 / 255)
+        laws.add(maker.specification()["code"])
+        digests.update(maker.fit_members(partitioned(parts, (64,)), [0], 10, 0).digests())
+    assert len(laws) == 2
+    assert len(digests) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from poisonproof.engines.torch import TorchLearner  # noqa: E402
+from poisonproof.engines.torch.settings import fixed_settings  # noqa: E402
 from poisonproof.exceptions import InvalidInputError  # noqa: E402
 from tests.engines.torch import own_networks as own  # noqa: E402
 from tests.engines.torch.partitions import partitioned, random_parts  # noqa: E402
@@ -101,3 +103,26 @@ def test_threads_that_would_cut_through_lanes_are_refused(execution):
     learner = TorchLearner(network, execution=execution, epochs=1, threads=2)
     with pytest.raises(InvalidInputError, match=r"one thread.*n_jobs"):
         learner.fit_members(partitioned(PARTS, (64,)), [0], 10, 0)
+
+
+def test_the_first_thread_that_leaves_does_not_give_back_what_the_other_relies_on():
+    """As when a server asks a model from several of its threads."""
+    inside, finished = threading.Event(), threading.Event()
+    seen = []
+
+    def slow():
+        with fixed_settings("cpu"):
+            inside.set()
+            finished.wait(30)
+            seen.append((torch.get_default_dtype(), torch.backends.cudnn.allow_tf32))
+
+    tf32 = torch.backends.cudnn.allow_tf32
+    with within(torch.set_default_dtype, torch.float64, torch.float32):
+        with fixed_settings("cpu"):
+            other = threading.Thread(target=slow)
+            other.start()
+            assert inside.wait(30)
+        finished.set()
+        other.join()
+        assert seen == [(torch.float32, False)]
+        assert (torch.get_default_dtype(), torch.backends.cudnn.allow_tf32) == (torch.float64, tf32)

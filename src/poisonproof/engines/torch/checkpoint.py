@@ -1,8 +1,9 @@
 """Finished members on disk, so that a killed run goes on where it stopped.
 
 One safetensors file per member, named by everything the member is a function of: specification,
-machine, seed, class count and the content of its partition. A file is written beside its name and
-moved there, so it is whole or absent; its digest is checked when it is read.
+code of a user's network, machine, seed, class count and the content of its partition. A file is
+written beside its name and moved there, so it is whole or absent; its digest is checked when it is
+read.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from poisonproof.engines.torch.device import fingerprint
+from poisonproof.engines.torch.own_modules import code_digest
 from poisonproof.engines.torch.rows import MemberRows
 from poisonproof.engines.torch.state import MemberState
 from poisonproof.exceptions import StoreError
@@ -39,7 +41,9 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str], spec: TorchSpec, seed: int) -> None:
-        law = json.dumps([spec.digest(), fingerprint(spec), seed], sort_keys=True)
+        code = code_digest(spec)
+        own = [] if code is None else [code]
+        law = json.dumps([spec.digest(), fingerprint(spec), seed, *own], sort_keys=True)
         self.law = hashlib.sha256(law.encode()).hexdigest()
         self.folder = Path(folder) / self.law[:16]
         self.folder.mkdir(parents=True, exist_ok=True)

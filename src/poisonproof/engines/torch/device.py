@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import version
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,24 +93,10 @@ def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
 @contextmanager
 def deterministic(spec: TorchSpec) -> Iterator[None]:
     """Pin threads and kernels while members are trained or asked, then restore the caller's."""
-    threads = torch.get_num_threads()
-    algorithms = torch.are_deterministic_algorithms_enabled()
-    warning = torch.is_deterministic_algorithms_warn_only_enabled()
-    cudnn = torch.backends.cudnn
-    before = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
-    memory: Any = torch.utils.deterministic
-    fill = memory.fill_uninitialized_memory
+    threads = torch.get_num_threads()  # OpenMP keeps this number per calling thread
     torch.set_num_threads(spec.threads)
-    torch.use_deterministic_algorithms(True)
-    # Nothing here reads memory before writing it, and filling it costs time.
-    memory.fill_uninitialized_memory = False
-    # Timing-based choices would let the load of the machine pick the kernel.
-    cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = False, True, False
     try:
         with fixed_settings(spec.device):
             yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(algorithms, warn_only=warning)
-        memory.fill_uninitialized_memory = fill
-        cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = before

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from poisonproof.engines.torch.checkpoint import Checkpoints
 from poisonproof.engines.torch.device import fingerprint, require_device
 from poisonproof.engines.torch.ensemble import TorchEnsemble
+from poisonproof.engines.torch.own_modules import code_digest
 from poisonproof.engines.torch.rows import input_shape
 from poisonproof.engines.torch.runner import train_members
 from poisonproof.exceptions import InvalidInputError
@@ -248,7 +249,9 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
             del params["mirrored_votes"]
         for name in ("execution", "dtype", "stack_width"):
             params[name] = getattr(filled, name)
-        return {"learner": "torch", **params, "machine": fingerprint(filled)}
+        code = code_digest(filled)
+        own = {} if code is None else {"code": code}
+        return {"learner": "torch", **params, **own, "machine": fingerprint(filled)}
 
     def fit_members(
         self,

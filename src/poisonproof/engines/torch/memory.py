@@ -27,14 +27,27 @@ def _sizes(spec: TorchSpec) -> tuple[int, int]:
         module = build(spec)
         outputs = [0]
 
-        def count(_layer: nn.Module, _inputs: object, output: torch.Tensor) -> None:
-            outputs[0] += output.numel()
+        def count(_layer: nn.Module, _inputs: object, output: object) -> None:
+            outputs[0] += _values(output)
 
         for layer in module.modules():
             if not any(layer.children()):
                 layer.register_forward_hook(count)
         module.eval()(torch.zeros(1, *spec.input_shape))
     return sum(p.numel() for p in module.parameters()), outputs[0]
+
+
+def _values(output: object) -> int:
+    """Return how many values a layer returns; recurrent ones and attention return several tensors.
+
+    >>> _values((torch.zeros(2, 3), (torch.zeros(4), None)))
+    10
+    """
+    if isinstance(output, torch.Tensor):
+        return output.numel()
+    if isinstance(output, dict):
+        output = tuple(output.values())
+    return sum(map(_values, output)) if isinstance(output, (tuple, list)) else 0
 
 
 def needed_bytes(spec: TorchSpec) -> int:

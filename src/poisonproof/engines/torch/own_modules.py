@@ -9,6 +9,7 @@ is looked for before the first step.
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +27,7 @@ from poisonproof.learners.torch.specification import TorchSpec
 __all__ = [
     "blank_module",
     "changed_names",
+    "code_digest",
     "draws",
     "kept_values",
     "own_streams",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _PROBE_ROWS = 4
+_UNREADABLE = " at "
 
 
 @contextmanager
@@ -49,7 +52,8 @@ def own_streams(word: int) -> Iterator[None]:
     >>> first == again
     True
     """
-    with restored_streams(), torch.random.fork_rng():
+    with restored_streams(), torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a filter may turn them into errors
         seed_streams(word)
         yield
 
@@ -67,6 +71,20 @@ def blank_module(spec: TorchSpec) -> nn.Module:
         find_factory(spec.factory)
     with own_streams(0):
         return build(spec)
+
+
+def code_digest(spec: TorchSpec) -> str | None:
+    """Return a digest of a user's network as it is written today, None for networks of ours.
+
+    Its name stays when its code changes, and stored members of the old one must not pass for
+    members of the new.
+    """
+    if spec.factory is None:
+        return None
+    module = blank_module(spec)
+    kinds = [type(layer) for layer in module.modules()]
+    kept = {name: text for name, text in kept_values(module).items() if _UNREADABLE not in text}
+    return state_digest([find_factory(spec.factory), kinds, repr(module), sorted(kept.items())])
 
 
 def draws(device: torch.device) -> tuple[Any, ...]:
@@ -122,14 +140,15 @@ def kept_values(module: nn.Module) -> dict[str, str]:
 
     Layers that are shared by many members must not change any of it.
     """
-    known = set(module.state_dict())
+    state = module.state_dict(keep_vars=True)
+    own = {id(tensor) for tensor in state.values()}
     found: dict[str, str] = {}
     for prefix, layer in module.named_modules():
         values = {**vars(layer), **dict(layer.named_buffers(recurse=False))}
         for name, value in values.items():
             path = f"{prefix}.{name}" if prefix else name
-            if name not in _BOOKKEEPING and path not in known:
-                found[path] = _digest(value)
+            if name not in _BOOKKEEPING and path not in state:
+                found[path] = _digest(value, own)
     return found
 
 
@@ -142,21 +161,27 @@ def changed_names(before: dict[str, str], after: dict[str, str]) -> str:
 _BOOKKEEPING = {"_parameters", "_buffers", "_modules", "training"}
 
 
-def _digest(value: Any) -> str:
+def _digest(value: Any, own: set[int]) -> str:
     try:
-        return state_digest(_plain(value))
+        return state_digest(_plain(value, own))
     except Exception:  # nobody knows how to read it; that it is another object can be seen
-        return f"{type(value).__qualname__} at {id(value)}"
+        return f"{type(value).__qualname__}{_UNREADABLE}{id(value)}"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, own: set[int]) -> Any:
+    """Return what `state_digest` can read; tensors of the state are not looked at again."""
     if isinstance(value, Tensor):
+        if id(value) in own:
+            return "state"
         return str(value.dtype), tuple(value.shape), value.detach().cpu().double().numpy()
     if isinstance(value, nn.Module):
-        return {name: _plain(tensor) for name, tensor in value.state_dict().items()}
+        state = value.state_dict(keep_vars=True)
+        return {name: _plain(tensor, own) for name, tensor in state.items()}
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple, set)) else value
+        return {str(key): _plain(item, own) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [_plain(item, own) for item in value]
+    return value
 
 
 def _addresses(module: nn.Module) -> set[int]:

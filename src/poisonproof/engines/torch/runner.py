@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain, islice
+from typing import Any
 
+import numpy as np
 import torch
 from joblib import Parallel, delayed, effective_n_jobs
 
@@ -49,13 +53,13 @@ def train_members(
     Workers, grouping, checkpoints and `which` itself only schedule.
     """
     device = require_device(spec)
-    with deterministic(spec):
+    with _settled(spec):
         require_memory(spec)
         refuse_shared_state(spec)
     done: dict[int, MemberState] = {}
     progress.start(len(which), "Training")
     try:
-        with deterministic(spec):
+        with _settled(spec):
             waiting = _waiting(spec, data, which, checkpoints, done, progress)
             groups = _groups(spec, waiting)
             for group, states in _trained(spec, seed, device, groups, n_jobs):
@@ -67,6 +71,19 @@ def train_members(
     finally:
         progress.stop()
     return [done[index] for index in which]
+
+
+@contextmanager
+def _settled(spec: TorchSpec) -> Iterator[None]:
+    """Fix what torch, NumPy and the caller's warning filters could make of a member.
+
+    A filter that turns warnings into errors would silence members here and, as it does not travel,
+    none in a worker process.
+    """
+    usual: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+    with deterministic(spec), np.errstate(**usual), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _waiting(
@@ -155,7 +172,7 @@ def _by_processes(
 
 
 def _in_process(spec: TorchSpec, rows: MemberRows, seed: int) -> MemberState:
-    with deterministic(spec):
+    with _settled(spec):
         return _train_alone(spec, rows, seed, torch.device(spec.device))
 
 

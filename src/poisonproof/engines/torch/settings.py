@@ -2,11 +2,13 @@
 
 A default dtype, an outer autocast, coarser products or a forgotten ``no_grad`` would train other
 members, and a later update would mix them with the first ones. Some settings belong to a thread, so
-that they would even make the number of workers matter.
+that they would even make the number of workers matter; the others belong to the process, and the
+last thread that relies on them gives them back.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -16,6 +18,12 @@ import torch
 __all__ = ["fixed_settings", "use_onednn"]
 
 _SUBNORMAL = 2.0**-140
+
+_lock = threading.Lock()
+_undo = ExitStack()
+"""How the settings of the process become what they were."""
+_inside = 0
+"""How many blocks rely on them."""
 
 
 def use_onednn() -> None:
@@ -31,7 +39,7 @@ def use_onednn() -> None:
 
 @contextmanager
 def fixed_settings(device: str) -> Iterator[None]:
-    """Fix what decides dtype, precision and gradients in this thread, then restore it all.
+    """Fix what decides dtype, precision, kernels and gradients, then restore it all.
 
     Examples
     --------
@@ -46,8 +54,10 @@ def fixed_settings(device: str) -> Iterator[None]:
     with ExitStack() as stack:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
-        _numbers(stack)
-        _precision(stack)
+        stack.enter_context(_of_the_process())
+        flushed = bool(torch.tensor(_SUBNORMAL, dtype=torch.float32) * 1.0 == 0.0)
+        stack.callback(torch.set_flush_denormal, flushed)
+        torch.set_flush_denormal(False)
         for kind in sorted({"cpu", device}):
             stack.enter_context(torch.autocast(kind, enabled=False))
         stack.enter_context(torch.inference_mode(False))
@@ -55,12 +65,43 @@ def fixed_settings(device: str) -> Iterator[None]:
         yield
 
 
-def _numbers(stack: ExitStack) -> None:
-    stack.callback(torch.set_default_dtype, torch.get_default_dtype())
-    torch.set_default_dtype(torch.float32)
-    flushed = bool(torch.tensor(_SUBNORMAL, dtype=torch.float32) * 1.0 == 0.0)
-    stack.callback(torch.set_flush_denormal, flushed)
-    torch.set_flush_denormal(False)
+@contextmanager
+def _of_the_process() -> Iterator[None]:
+    global _inside  # noqa: PLW0603 - settings of a process have bookkeeping of a process
+    with _lock:
+        if not _inside:
+            _undo.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float32)
+            _precision(_undo)
+            _kernels(_undo)
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _undo.close()
+
+
+def _kernels(stack: ExitStack) -> None:
+    """Kernels that always give the same bits, and none that are chosen by timing."""
+    algorithms = torch.are_deterministic_algorithms_enabled()
+    warning = torch.is_deterministic_algorithms_warn_only_enabled()
+    stack.callback(torch.use_deterministic_algorithms, algorithms, warn_only=warning)
+    torch.use_deterministic_algorithms(True)
+    memory, cudnn = torch.utils.deterministic, torch.backends.cudnn
+    fixed: list[tuple[Any, str, bool]] = [
+        # Nothing here reads memory before writing it, and filling it costs time.
+        (memory, "fill_uninitialized_memory", False),
+        # Timing-based choices would let the load of the machine pick the kernel.
+        (cudnn, "benchmark", False),
+        (cudnn, "deterministic", True),
+        (cudnn, "allow_tf32", False),
+    ]
+    for owner, name, value in fixed:
+        stack.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
 
 
 def _precision(stack: ExitStack) -> None:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from poisonproof.engines.torch.rows import MemberRows
+from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.learners.torch.specification import TorchSpec
 
 __all__ = ["MemberState", "failed", "finished", "host_tensors", "tensors_digest"]
 
-_MACHINE = (MemoryError, OSError, torch.OutOfMemoryError, torch.AcceleratorError)
-"""What says nothing about a partition, so it must not become a member's abstention."""
+_MACHINE = (torch.OutOfMemoryError, torch.AcceleratorError)
+"""More that says nothing about a partition, so it must not become a member's abstention."""
 
 DIVERGED = "the loss or the weights stopped being finite"
 
@@ -88,9 +89,8 @@ def failed(spec: TorchSpec, index: int, error: Exception) -> MemberState:
     torch refuses some rows with a ValueError (batch norm over one value); a user's module may
     raise anything.
     """
-    if isinstance(error, _MACHINE) or not (
-        spec.network == "custom" or isinstance(error, ValueError)
-    ):
+    own = spec.network == "custom" or isinstance(error, ValueError)
+    if not own or isinstance(error, _MACHINE) or is_machine_error(error):
         raise error
     return MemberState(index, {}, f"{type(error).__name__}: {error}")
 
