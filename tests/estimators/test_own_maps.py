@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -57,6 +58,16 @@ def test_an_update_below_a_map_that_draws_equals_a_fit() -> None:
     updated = clone(ensemble).fit(X[TRAIN], y[TRAIN])
     updated.update(add=(X[7:8], flipped[7:8]), remove=(X[7:8], y[7:8]))
     assert updated.ensemble_.digests() == fitted.ensemble_.digests()
+
+
+def test_learned_features_may_come_in_frames() -> None:
+    with config_context(transform_output="pandas"):
+        fitted = SSDPAClassifier(GaussianNB(), PCA(8), 10, classes=range(10)).fit(
+            X[TRAIN], y[TRAIN]
+        )
+        framed = fitted.votes(X[TEST])
+    usual = SSDPAClassifier(GaussianNB(), PCA(8), 10, classes=range(10)).fit(X[TRAIN], y[TRAIN])
+    assert np.array_equal(framed, usual.votes(X[TEST]))
 
 
 @pytest.mark.parametrize("kind", [DPAClassifier, FiniteAggregationClassifier])

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import _safe_indexing
 
 from poisonproof.certificates.threats import TRUSTED_SAMPLES
 from poisonproof.estimators.aggregation import PartitionAggregation
@@ -96,7 +97,7 @@ class SSDPAClassifier(PartitionAggregation):
             mapped = self._mapped(take_canonical(data.X, order))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return replace(data, X=mapped[back])
+        return replace(data, X=_safe_indexing(mapped, back))
 
     def _assumptions(self) -> tuple[str, ...]:
         return (TRUSTED_SAMPLES, *super()._assumptions())

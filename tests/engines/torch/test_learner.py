@@ -235,6 +235,11 @@ def test_instructions_that_were_withheld_are_part_of_the_fingerprint(monkeypatch
     before = device.fingerprint(spec)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert device.fingerprint(spec) == {**before, "onednn": "AVX2"}
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+    for name in ("DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_CBWR"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "AVX2")
+            assert device.fingerprint(spec) == {**before, name: "AVX2"}
 
 
 def test_too_large_a_stack_is_refused_before_the_start(parts):

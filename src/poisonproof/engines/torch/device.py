@@ -22,6 +22,14 @@ __all__ = ["autocast", "deterministic", "fingerprint", "require_device", "sent"]
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _INSTRUCTIONS = "ONEDNN_MAX_CPU_ISA"
+_VARIABLES = (
+    "DNNL_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+)
+"""More of the environment that makes oneDNN and MKL round differently."""
 _TRIAL = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 
 
@@ -85,6 +93,7 @@ def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
         found["instructions"] = str(torch.backends.cpu.get_cpu_capability())
         if _INSTRUCTIONS in os.environ:  # convolutions and products in bfloat16 obey it
             found["onednn"] = os.environ[_INSTRUCTIONS]
+        found |= {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if spec.execution == "fused":
         found["triton"] = version("triton")
     return found
