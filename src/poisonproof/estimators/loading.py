@@ -156,6 +156,21 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
         raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
     _check_columns(model["n_features_in"], model["feature_names_in"])
     _check_templates(reader, templates_of(classifier))
+    _check_code(reader, classifier)
+
+
+def _check_code(reader: ModelReader, classifier: Any) -> None:
+    """Raise `StoreError` if members would be asked through another network than was trained."""
+    manifest = reader.manifest
+    code = manifest.model["learner"].get("code")
+    if code is None or manifest.environment["packages"] != fingerprint()["packages"]:
+        return
+    if classifier._learner().specification().get("code") != code:
+        raise StoreError(
+            f"the network {manifest.model['learner'].get('network')} is written otherwise today "
+            "than when these members were trained, so their votes would be others. Restore its "
+            "code, or train anew."
+        )
 
 
 def _check_templates(reader: ModelReader, templates: Mapping[str, Any]) -> None:

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from sklearn.datasets import load_digits  # noqa: E402
 
 from poisonproof.engines.torch import TorchLearner  # noqa: E402
-from poisonproof.estimators import DPAClassifier  # noqa: E402
-from poisonproof.exceptions import GuaranteeError, InvalidInputError  # noqa: E402
+from poisonproof.estimators import DPAClassifier, load  # noqa: E402
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError  # noqa: E402
 from tests.engines.torch import own_networks as own  # noqa: E402
 from tests.engines.torch.partitions import partitioned, random_parts  # noqa: E402
 
@@ -179,24 +179,49 @@ def build():
 """
 
 
-@pytest.mark.parametrize("change", [{"scale": 2.0}, {"activation": "relu"}])
+CHANGES = [{"scale": 2.0}, {"activation": "relu"}]
+FIRST = {"scale": 1.0, "activation": "tanh"}
+
+
+def _write(folder, monkeypatch, name, text):
+    """Write a network to a module and import it anew."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (folder / f"{name}.py").write_text(NETWORK.format(**text))
+    sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    return importlib.import_module(name).build
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_members_of_a_network_that_was_rewritten_are_not_taken_for_its_own(
     tmp_path, monkeypatch, change
 ):
     """Name and shapes stay, so that only the code tells them apart."""
     monkeypatch.syspath_prepend(tmp_path)
-    first = {"scale": 1.0, "activation": "tanh"}
     name = f"rewritten_{next(iter(change))}"
     parts = random_parts([20], (64,))
     laws, digests = set(), set()
-    for text in (first, first | change, first):
-        (tmp_path / f"{name}.py").write_text(NETWORK.format(**text))
-        sys.modules.pop(name, None)
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-        importlib.invalidate_caches()
-        network = importlib.import_module(name).build
+    for text in (FIRST, FIRST | change, FIRST):
+        network = _write(tmp_path, monkeypatch, name, text)
         maker = learner(network, checkpoint=tmp_path / "kept", input_scale=1 / 255)
         laws.add(maker.specification()["code"])
         digests.update(maker.fit_members(partitioned(parts, (64,)), [0], 10, 0).digests())
     assert len(laws) == 2
     assert len(digests) == 2
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_stored_model_is_not_asked_through_a_network_that_was_rewritten(
+    digits, tmp_path, monkeypatch, change
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    X, y = digits
+    name = f"stored_{next(iter(change))}"
+    network = _write(tmp_path, monkeypatch, name, FIRST)
+    model = DPAClassifier(learner(network), 3, classes=range(10)).fit(X[:90], y[:90])
+    model.save(tmp_path / "model")
+    trusted = [f"{name}.build"]
+    assert np.array_equal(load(tmp_path / "model", trusted=trusted).votes(X), model.votes(X))
+    _write(tmp_path, monkeypatch, name, FIRST | change)
+    with pytest.raises(StoreError, match="written otherwise"):
+        load(tmp_path / "model", trusted=trusted)

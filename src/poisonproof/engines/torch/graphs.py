@@ -235,7 +235,7 @@ def graph_scores(
     try:
         for place in voters:
             for name, array in members[place].tensors.items():
-                value = torch.from_numpy(np.asarray(array))
+                value = torch.from_numpy(np.array(array))
                 if name in tensors:
                     tensors[name].copy_(value)
                 else:  # a copy on a CPU, too: the next member is written into it

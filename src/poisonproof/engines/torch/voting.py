@@ -133,7 +133,7 @@ def _alone(
         if own and kept_values(module) != kept:  # what it wrote down is no other member's
             module = prepare_module(blank_module(spec), spec, device)
         tensors = {
-            name: torch.from_numpy(np.asarray(array)).to(device)
+            name: torch.from_numpy(np.array(array)).to(device)
             for name, array in members[place].tensors.items()
         }
         for number, block in enumerate(blocks):
