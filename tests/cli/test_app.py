@@ -64,3 +64,11 @@ def test_a_bug_is_one_line_too_and_has_another_exit_code() -> None:
 
 def test_an_interruption_is_no_error_message() -> None:
     assert explain(KeyboardInterrupt()) == ("Interrupted.", 130)
+
+
+def test_too_little_memory_names_the_partition() -> None:
+    error = MemoryError("Unable to allocate 9 GiB")
+    error.add_note("while training the member of partition 7")
+    message, code = explain(error)
+    assert message.endswith("Unable to allocate 9 GiB while training the member of partition 7")
+    assert code != 0

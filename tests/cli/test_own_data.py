@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import poisonproof
+from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS
+from poisonproof.cli.plan import plan
 from poisonproof.schema import freeze_schema, load_schema
 from poisonproof.schema.files import dump_schema
 from tests.cli.conftest import Cli
@@ -248,6 +251,12 @@ def test_a_plan_is_measured_once_and_made_many_times(
         "No number of members"
         in cli("plan", curves, "--expected-rows", 100, "--wanted-radius", 5000).err
     )
+
+
+def test_a_plan_compares_what_train_takes_by_default() -> None:
+    compared = inspect.signature(plan).parameters["models"].default.split(",")
+    assert compared[0] == DEFAULT_KIND
+    assert set(compared) <= set(MEMBER_KINDS)
 
 
 def test_a_changed_schema_is_noticed(cli: Cli, mails: Path, schema: Path, tmp_path: Path) -> None:

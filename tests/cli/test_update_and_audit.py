@@ -72,7 +72,8 @@ def test_an_update_without_kept_rows_asks_for_them(cli: Callable[..., Any], tmp_
     gone = write(tmp_path / "gone.csv", ROWS[:1])
     result = cli("update", tmp_path / "model", "--remove", gone, "--label", "kind")
     assert result.code == 2
-    assert "without its training rows" in result.err
+    assert "trained without --keep-data" in result.err
+    assert "--data FILE" in result.err
     result = cli("update", tmp_path / "model", "--remove", gone, "--data", data, "--label", "kind")
     assert result.code == 0, result.err
 

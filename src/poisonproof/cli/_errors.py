@@ -40,7 +40,8 @@ def explain(error: BaseException) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename else ""
         return f"Error: {where}{words}.", BAD_INPUT
     if isinstance(error, MemoryError):
-        return f"Error: not enough memory. {_one_line(error)}".rstrip(), BUG
+        notes = " ".join(getattr(error, "__notes__", ()))
+        return f"Error: not enough memory. {_one_line(error)} {notes}".rstrip(), BUG
     return (
         f"Error: {type(error).__name__}: {_one_line(error)} (this is a bug in poisonproof; set "
         "POISONPROOF_TRACEBACK=1 to see where)",

@@ -9,7 +9,7 @@ import typer
 from rich.table import Column, Table
 
 from poisonproof.cli._choice import measure_trusted
-from poisonproof.cli._members import AUTO_KINDS, MEMBER_KINDS
+from poisonproof.cli._members import AUTO_KINDS, DEFAULT_KIND, MEMBER_KINDS
 from poisonproof.cli._options import (
     ExpectedRowsOption,
     JobsOption,
@@ -52,7 +52,7 @@ def plan(
     models: Annotated[
         str,
         typer.Option("--model", metavar="A,B,...", help="Kinds of member to compare."),
-    ] = "tree,naive-bayes,ridge",
+    ] = f"{DEFAULT_KIND},tree,naive-bayes,ridge",
     expected_rows: ExpectedRowsOption = None,
     wanted_radius: WantedRadiusOption = None,
     accuracy_loss: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,9 @@ from poisonproof.schema.files import dump_schema
 __all__ = ["schema"]
 
 POSITION = 15
+MOST_SHOWN = 120
+RARE_SHARE = 0.01
+"""A label in fewer rows than this is pointed at."""
 EPILOG = (
     "Examples: poisonproof schema mails.csv --label kind --out mails.schema.json  |  "
     "poisonproof schema mails.schema.json --freeze"
@@ -200,10 +204,10 @@ def _print(known: TableSchema, proposal: Proposal | None) -> None:
     notes = {} if proposal is None else proposal.notes
     for column in known.columns[:100]:
         cells = [column.name, _kind(column), _missing(column), notes.get(column.name, "")]
-        table.add_row(*(Text(shown(cell)) for cell in cells[: len(table.columns)]))
+        table.add_row(*(Text(shown(cell, MOST_SHOWN)) for cell in cells[: len(table.columns)]))
     for name in known.ignore[:100]:
         cells = [name, "ignored", "", notes.get(name, "")]
-        table.add_row(*(Text(shown(cell)) for cell in cells[: len(table.columns)]))
+        table.add_row(*(Text(shown(cell, MOST_SHOWN)) for cell in cells[: len(table.columns)]))
     hidden = max(0, len(known.columns) - 100) + max(0, len(known.ignore) - 100)
     console().print(table)
     if hidden:
@@ -211,7 +215,7 @@ def _print(known: TableSchema, proposal: Proposal | None) -> None:
     say(
         f"{counted(len(known.columns), 'column')}, {counted(known.n_features, 'feature')}. Label: "
         f"{shown(known.label)}, {counted(len(known.classes), 'class', 'classes')}: "
-        f"{', '.join(shown(name) for name in known.classes[:20])}"
+        f"{', '.join(_quoted(name) for name in known.classes[:20])}"
         f"{', ...' if len(known.classes) > 20 else ''}."
     )
     unit = "rows" if known.groups is None else f"contributors ({shown(known.groups)})"
@@ -226,14 +230,11 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
             "another number of cells, bytes that are not UTF-8, or a line break inside quotes "
             "(one line is one row; keep such texts in Parquet)."
         )
-    once = [name for name, count in proposal.label_counts.items() if count == 1]
-    if once:
-        say(f"Seen once, a mistake or an attack? Label {', '.join(map(shown, once[:10]))}.")
+    _print_labels(proposal)
     strange = [name for name in proposal.label_counts if name not in proposal.schema.classes]
     if strange:
-        say(
-            f"Not among the classes, such rows are left out: {', '.join(map(shown, strange[:10]))}."
-        )
+        listed = ", ".join(map(_quoted, strange[:10]))
+        say(f"Not among the classes, such rows are left out: {listed}.")
     say(
         f"Proposed from {counted(proposal.n_rows, 'row')}. Whoever wrote them took part in the "
         "proposal, so read every line."
@@ -242,6 +243,35 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
         say("Nothing was written; name a file with --out.")
     else:
         say(f"Written to {out}. Correct it, then: poisonproof schema {out} --freeze")
+
+
+def _print_labels(proposal: Proposal) -> None:
+    """Point at labels that may be mistakes."""
+    counts, classes = proposal.label_counts, proposal.schema.classes
+    once = [name for name, count in counts.items() if count == 1]
+    if once:
+        say(f"Seen once, a mistake or an attack? Label {', '.join(map(_quoted, once[:10]))}.")
+    few = RARE_SHARE * sum(counts.values())
+    rare = [name for name, count in counts.items() if 1 < count < few and name in classes]
+    if rare:
+        listed = ", ".join(f"{_quoted(name)} ({counts[name]:,} rows)" for name in rare[:10])
+        say(f"Rare, a mistake? Label {listed}. Take out of the file what is no label.")
+    for names in _alike(classes)[:10]:
+        listed = " and ".join(repr(shown(name)) for name in names)
+        say(f"The labels {listed} differ in spaces or capitals only: one class or two?")
+
+
+def _quoted(name: str) -> str:
+    """Return a label as it can be told from others: in quotes, if spaces are at its ends."""
+    return shown(name) if name.strip() == name else repr(shown(name))
+
+
+def _alike(classes: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return labels that a reader takes for one."""
+    found: dict[str, list[str]] = {}
+    for name in classes:
+        found.setdefault(" ".join(name.casefold().split()), []).append(name)
+    return [tuple(names) for names in found.values() if len(names) > 1]
 
 
 def _kind(column: Column) -> str:

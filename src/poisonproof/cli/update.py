@@ -66,6 +66,11 @@ def update(
     if model.is_file():
         raise InvalidInputError(f"{model} is an archive; only a model directory can be updated.")
     trained = open_model(model, jobs=None, verbose=0)
+    if data is None and getattr(trained.classifier, "rows_", None) is None:
+        raise InvalidInputError(
+            f"{model} was trained without --keep-data, so it does not know its rows. Name all rows "
+            "that it was trained on: --data FILE."
+        )
     columns = LabelledColumns(label, groups, weights, ignore, x_key)
 
     def rows(path: Path | None) -> tuple[Any, ...] | None:

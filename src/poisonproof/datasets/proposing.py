@@ -34,8 +34,9 @@ __all__ = ["Proposal", "ProposalOptions", "propose_table"]
 NUMERIC_SHARE = 0.9
 """A column is a number if this share of its filled cells is: one strange cell changes nothing."""
 
-COUNTING_SHARE = 0.99
-"""A column counts the rows if so many of its cells are different whole numbers close together."""
+COUNTING_SHARE = 0.9
+"""A column counts the rows if so many of its cells are different whole numbers close together; a
+file that was put together from several holds some rows twice."""
 
 MOST_CATEGORIES = 50
 MOST_CLASSES = 1000
@@ -196,6 +197,9 @@ def _propose(
     if words >= 2:
         note = f"{words:.0f} words on average; {missing:,} missing"
         return _text(name, options), note
+    if len(dates) >= len(filled) / 2:
+        share = f"{100 * len(dates) / len(filled):.0f} %"
+        return None, f"{share} are dates such as 2020-01-31: write all of them so to use them"
     return None, f"{len(values):,} different short texts: an identifier?"
 
 

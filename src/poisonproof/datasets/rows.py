@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -15,6 +17,9 @@ from poisonproof.datasets.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
 __all__ = ["CheckedRows", "RawRows", "RowProblem", "check_rows"]
+
+_ABOUT = re.compile(r"(column|array|feature) ('[^']*'|[0-9]+)|the (label|group|weight)\b")
+"""How a reason begins that is about one thing."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,14 @@ class CheckedRows:
         if others:
             text += f" ({others:,} more row{'s' * (others > 1)} rejected)"
         return f"{text}."
+
+    def count_problems(self) -> dict[str, int]:
+        """Return how many rows were rejected by what, most first: a column, the label, a group."""
+        found = Counter(
+            match[0] if (match := _ABOUT.match(problem.reason)) else "anything else"
+            for problem in self.problems
+        )
+        return dict(found.most_common())
 
 
 def check_rows(
