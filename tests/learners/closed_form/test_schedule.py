@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_workers_change_nothing(learner, data) -> None:
 def test_memory_changes_nothing(learner, data) -> None:
     train, X_test = data
     small = trained(learner.set_params(max_bytes=1), train)
-    large = small.with_memory(2**32)
+    large = replace(small, max_bytes=2**32)
     np.testing.assert_array_equal(asked(small, X_test), asked(large, X_test))
 
 

@@ -82,14 +82,9 @@ class KernelMembers(StackedMembers):
     @classmethod
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows."""
-        dtype = np.float32 if settings["precision"] == "single" else np.float64
-        return MemberParts(
-            np.empty(0, dtype=np.int16),
-            {
-                "values": np.empty((0, settings["n_columns"]), dtype=dtype),
-                "exponents": np.empty(0, dtype=np.int32),
-                "coefficients": np.empty((0, settings["n_classes"])),
-            },
+        return MemberParts.without_rows(
+            settings,
+            {"coefficients": np.empty((0, settings["n_classes"]))},
             {"exponent": np.zeros((), dtype=np.int32)},
         )
 

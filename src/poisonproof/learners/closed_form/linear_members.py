@@ -40,15 +40,7 @@ class LinearMembers(StackedMembers):
     @classmethod
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows."""
-        dtype = np.float32 if settings["precision"] == "single" else np.float64
-        return MemberParts(
-            np.empty(0, dtype=np.int16),
-            {
-                "values": np.empty((0, settings["n_columns"]), dtype=dtype),
-                "exponents": np.empty(0, dtype=np.int32),
-                "bias": np.empty(0),
-            },
-        )
+        return MemberParts.without_rows(settings, {"bias": np.empty(0)})
 
     @cached_property
     def _weights(self) -> ExactRows:

@@ -27,15 +27,7 @@ class NeighborMembers(StackedMembers):
     @classmethod
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows."""
-        dtype = np.float32 if settings["precision"] == "single" else np.float64
-        return MemberParts(
-            np.empty(0, dtype=np.int16),
-            {
-                "values": np.empty((0, settings["n_columns"]), dtype=dtype),
-                "exponents": np.empty(0, dtype=np.int32),
-                "labels": np.empty(0, dtype=np.int16),
-            },
-        )
+        return MemberParts.without_rows(settings, {"labels": np.empty(0, dtype=np.int16)})
 
     @cached_property
     def _closeness_terms(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -37,6 +37,21 @@ class MemberParts:
     single: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     failure: str | None = None
 
+    @classmethod
+    def without_rows(
+        cls,
+        settings: Mapping[str, Any],
+        rows: Mapping[str, NDArray[Any]],
+        single: Mapping[str, NDArray[Any]] | None = None,
+    ) -> MemberParts:
+        """Return a member of no rows: those of `ExactRows`, and the arrays of its kind."""
+        dtype = np.float32 if settings["precision"] == "single" else np.float64
+        exact = {
+            "values": np.empty((0, settings["n_columns"]), dtype=dtype),
+            "exponents": np.empty(0, dtype=np.int32),
+        }
+        return cls(np.empty(0, dtype=np.int16), {**exact, **rows}, single or {})
+
     def digest(self, head: bytes) -> str:
         """Return a digest of all of this, and of what is shared with other members."""
         sha = hashlib.sha256(head)

@@ -11,7 +11,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -285,10 +285,6 @@ class StackedMembers(ArrayEnsemble):
             for found, entry in zip(own, meta["members"], strict=True)
         ]
         return cls.stack(dict(meta["settings"]), parts, int(meta["max_bytes"]))
-
-    def with_memory(self, max_bytes: int) -> Self:
-        """Return the same members, to be asked within another working memory."""
-        return replace(self, max_bytes=max_bytes)
 
 
 def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StackedMembers:
