@@ -224,7 +224,7 @@ def measure_collective() -> list[dict[str, Any]]:
 def show_cases(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Check all certificates on small cases, printing each."""
     results = []
-    for name in CASES:
+    for name in options.names or CASES:
         result = check_cases(name, options.cases)
         print(
             "{certificate}: {cases:,} cases, unsound={unsound}, tight {tight:.2%}".format(**result)
@@ -257,6 +257,12 @@ def show_collective(_: argparse.Namespace) -> list[dict[str, Any]]:
     return results
 
 
+def _joined(earlier: dict[str, Any] | None, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put new results in the place of earlier ones of the same certificates."""
+    known = {} if earlier is None else {one["certificate"]: one for one in earlier["results"]}
+    return list((known | {one["certificate"]: one for one in results}).values())
+
+
 SECTIONS = {"cases": show_cases, "speed": show_speed, "collective": show_collective}
 
 
@@ -265,6 +271,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--names", nargs="+", choices=CASES, help="some certificates' cases only")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--reference-rows", type=int, default=50)
     parser.add_argument("--out", type=Path, help="write the results to this JSON file")
@@ -278,7 +285,7 @@ def main() -> int:
                 "python": platform.python_version(),
                 "numpy": np.__version__,
                 "machine": platform.machine(),
-                "results": results,
+                "results": _joined(report.get(name), results) if options.names else results,
             }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(report, indent=2) + "\n")

@@ -22,6 +22,7 @@ from poisonproof.certificates import (
 from poisonproof.evaluation.collective import collective_certificate
 
 from .oracle import order_types, outcomes, plurality_types, scores_of, true_radius
+from .random_row_cases import Case, clusters_case, label_flips_case, row_votes_case
 
 Rng = np.random.Generator
 
@@ -122,6 +123,24 @@ def targeted(case: Callable[..., Outcome], **options) -> Callable[[Rng], Outcome
     return lambda rng: case(rng, targeted=True, **options)
 
 
+def radius_case(case: Callable[..., Case], *settings: str, aimed: bool) -> Callable[[Rng], Outcome]:
+    def outcome(rng: Rng) -> Outcome:
+        claimed, truth = case(rng, *settings, targeted=aimed)
+        return Outcome(claimed, truth, claimed > truth)
+
+    return outcome
+
+
+ROWS = {
+    "neighbour votes, rows inserted or deleted": (row_votes_case, "insert_delete"),
+    "neighbour votes, rows relabelled": (row_votes_case, "label_flip"),
+    "neighbour votes, rows replaced": (row_votes_case, "replace"),
+    "clusters, local": (clusters_case, "local"),
+    "clusters, one-to-one": (clusters_case, "one_to_one"),
+    "clusters, onto": (clusters_case, "onto"),
+    "flips within members": (label_flips_case,),
+}
+
 CASES: dict[str, Callable[[Rng], Outcome]] = {
     "plurality": plurality_case,
     "plurality, targeted": targeted(plurality_case),
@@ -135,7 +154,17 @@ CASES: dict[str, Callable[[Rng], Outcome]] = {
     "collective, targeted": targeted(collective_case),
     "collective, fast bound": lambda rng: collective_case(rng, method="bound"),
     "collective, fast bound, targeted": targeted(collective_case, method="bound"),
+    **{
+        name + (", targeted" if aimed else ""): radius_case(*settings, aimed=aimed)
+        for name, settings in ROWS.items()
+        for aimed in (False, True)
+    },
 }
 
-EXACT = {name for name in CASES if "finite aggregation" not in name and "fast bound" not in name}
+BOUNDS = ("finite aggregation", "fast bound", "relabelled", "clusters", "flips")
+EXACT = {
+    name
+    for name in CASES
+    if name.startswith("clusters, local") or not any(word in name for word in BOUNDS)
+}
 """Certificates that promise the truth, not only a bound."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from poisonproof.certificates import targeted_radius
 from poisonproof.exceptions import InvalidInputError
 
 __all__ = ["RULES", "AssignmentRule", "assignment_radius", "best_assignment"]
@@ -88,9 +89,10 @@ def assignment_radius(
     Guarantee
     ---------
     No `radius` flipped labels change the class of the cluster (with `target`: give it that class).
-    For "local" the radius is tight: some ``radius + 1`` flipped labels change the class, if the
-    cluster has rows. The other rules are tight unless a third assignment gains by the attack, too:
-    in small random tables without empty clusters, all but 0.1 % of the radii.
+    For "local" the radius is tight: some ``radius + 1`` flipped labels change the class (make it
+    the target), if the cluster has rows. The other rules are tight unless a third assignment gains
+    by the attack, too: in small random tables without empty clusters, all but 0.1 % of the
+    untargeted radii.
 
     Examples
     --------
@@ -116,9 +118,11 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def _local(row: NDArray[Any], label: int, target: int | None) -> tuple[int, int]:
-    if target == label:
-        return -1, label
-    rivals = [c for c in range(len(row)) if c != label and target in (None, c)]
+    if target is not None:
+        # Third classes stand in the way: half the lead over the target would not be tight.
+        aimed = targeted_radius(row[None], np.array([label]), np.array([target]), int(row.sum()))
+        return int(aimed[0]), target
+    rivals = [c for c in range(len(row)) if c != label]
     leads = [(int(row[label]) - int(row[c]) - (c < label), c) for c in rivals]
     lead, rival = min(leads, default=(_NEVER, label))
     return (lead if lead == _NEVER else lead // 2), rival
