@@ -16,6 +16,7 @@ from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.attacks import NearInsertions, RandomFlips, attack_study
 from poisonproof.attacks.poison import Poison
 from poisonproof.attacks.retraining import CleanModel, WrittenAttack
+from poisonproof.estimators import NeighborVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
 X, y = load_digits(return_X_y=True)
@@ -134,3 +135,12 @@ def test_the_bar_ends_where_it_said_also_with_fewer_targets_than_asked() -> None
         *(model, X, y, QUESTIONS[:3]), kinds=[RandomFlips()], n_targets=8, limit=9, progress=bar
     )
     assert (bar.total, bar.done) == (6, 6)
+
+
+def test_models_that_cannot_be_attacked_are_named() -> None:
+    weighted = DPAClassifier(GaussianNB(), 10, classes=range(10))
+    weighted.fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(InvalidInputError, match="rows with weights"):
+        attack_study(weighted, X, y, QUESTIONS)
+    with pytest.raises(InvalidInputError, match="got NeighborVoteClassifier"):
+        attack_study(NeighborVoteClassifier(classes=range(10)), X, y, QUESTIONS)

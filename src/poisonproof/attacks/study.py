@@ -18,13 +18,19 @@ from poisonproof.attacks.poison import Target, Victim
 from poisonproof.attacks.retraining import CleanModel, PoisonedModel, WrittenAttack
 from poisonproof.attacks.search import Trace, first_change, votes_to_turn
 from poisonproof.attacks.texts import TextRows
+from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.changes import training_set
 from poisonproof.estimators.updating import require_same_law
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition import make_partitioner
 from poisonproof.progress import Progress, Silent
 
-__all__ = ["attack_study"]
+__all__ = ["WEIGHTED", "attack_study"]
+
+WEIGHTED = (
+    "this model was trained on rows with weights, which attacks do not know: they count rows. "
+    "Attack a model without weights."
+)
 
 
 def attack_study(
@@ -87,6 +93,11 @@ def attack_study(
     >>> study.trials_within[1], study.kinds[0].median_first("unprotected")
     (0, 1)
     """
+    if not isinstance(classifier, PartitionAggregation):
+        raise InvalidInputError(
+            "attack_study attacks models of DPAClassifier and SSDPAClassifier, got "
+            f"{type(classifier).__name__}."
+        )
     if classifier.classes is None:
         raise GuaranteeError("Declare the label set of the model that is attacked: classes=[...].")
     by_group = make_partitioner(classifier.partitioner, classifier.n_partitions).unit == "group"
@@ -127,6 +138,8 @@ def _fitted(classifier: Any, samples: Any, y: Any, owners: Any) -> CleanModel:
     if not hasattr(classifier, "ensemble_"):
         return CleanModel.of(clone(classifier).fit(samples, y, groups=owners), len(samples))
     require_same_law(classifier)
+    if classifier.rows_ is not None and classifier.rows_.weighted:
+        raise InvalidInputError(WEIGHTED)
     known = copy(classifier)
     known.rows_ = training_set(classifier, {"X": samples, "y": y, "groups": owners})
     return CleanModel.of(known, len(samples))

@@ -132,6 +132,7 @@ def with_model(
     from sklearn.utils import get_tags
 
     from poisonproof.attacks import NumberRows
+    from poisonproof.attacks.study import WEIGHTED
     from poisonproof.estimators.aggregation import PartitionAggregation
 
     model = open_model(path, jobs=None, verbose=0)
@@ -150,6 +151,8 @@ def with_model(
             raise InvalidInputError(
                 f"{', '.join(given)}: the schema of {path} says that already. Leave it out."
             )
+        if model.table.weights is not None:
+            raise InvalidInputError(WEIGHTED)
         missing = bool(get_tags(classifier).input_tags.allow_nan)
         attacked = with_schema(model.table, data, test, allow_missing=missing)
         by_group = classifier.partitioner_.unit == "group"
