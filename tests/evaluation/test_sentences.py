@@ -26,6 +26,7 @@ VOTES = np.array([[1] * 75] * 3 + [[0] * 40 + [1] * 35] * 2)
             "row",
             "changes the labels of any 37 rows of {}.",
         ),
+        ("label_flip", "sample", "changes the labels of any 37 samples of {}."),
         ("replace", "row", "rewrites any 18 rows of {}."),
     ],
 )
@@ -34,6 +35,19 @@ def test_the_sentence_counts_in_the_unit_of_the_threat(name: str, unit: str, wor
     (sentence,) = closing_sentences(certificates, n_rows=900, n_groups=5120)
     start = "Half of your test rows keep their label even if an attacker "
     assert sentence == start + words.format("your training data (900 rows)")
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        ("row", "inserts or deletes any 1 row of your training data."),
+        ("group", "controls any 1 contributor."),
+    ],
+)
+def test_one_is_singular(unit: str, words: str) -> None:
+    certificates = certify_votes([[0, 0, 0]], 2, threat=make_threat("insert_delete", unit))
+    (sentence,) = closing_sentences(certificates)
+    assert sentence.endswith(words)
 
 
 def test_half_means_at_least_half() -> None:

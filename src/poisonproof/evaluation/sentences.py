@@ -67,9 +67,10 @@ def _one(certificates: Certificates) -> str:
 def _deed(certificates: Certificates, size: int, n_rows: int | None, n_groups: int | None) -> str:
     name, unit = certificates.threat.name, certificates.threat.unit
     if unit == "group":
-        known = "" if n_groups is None else f" of your {n_groups:,}"
-        return f"controls any {size:,}{known} contributors"
-    rows = f"{size:,} row{'s' * (size > 1)}"
+        if n_groups is None:
+            return f"controls any {size:,} contributor{'s' * (size > 1)}"
+        return f"controls any {size:,} of your {n_groups:,} contributors"
+    rows = f"{size:,} {unit}{'s' * (size > 1)}"
     data = "your training data" if n_rows is None else f"your training data ({n_rows:,} rows)"
     if name == "insert_delete":
         return f"inserts or deletes any {rows} of {data}"
