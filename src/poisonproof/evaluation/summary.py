@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from poisonproof.certificates import Certificates, Threat
 from poisonproof.evaluation.accuracy import (
@@ -141,7 +141,7 @@ def summarize(
     )
 
 
-def default_sizes(certificates: Certificates) -> np.ndarray[Any, np.dtype[np.int64]]:
+def default_sizes(certificates: Certificates) -> NDArray[np.int64]:
     """Return 0, 1, 2, 5, 10, 20, 50, ... up to the largest radius.
 
     Examples

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from poisonproof.certificates import Certificates, Threat
 from poisonproof.evaluation.accuracy import certified_accuracy, check_sizes, median_radius
@@ -136,7 +136,7 @@ def per_class_table(
 
 
 def _row(
-    certificates: Certificates, truth: np.ndarray[Any, Any], label: Any, sizes: tuple[int, ...]
+    certificates: Certificates, truth: NDArray[Any], label: Any, sizes: tuple[int, ...]
 ) -> ClassRow:
     members = truth == label
     n_rows = int(members.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ VERSION = 1
 MAX_BYTES = 2**28
 
 
-def save_curves(curves: LearningCurves, path: Path) -> None:
+def save_curves(curves: LearningCurves, path: str | os.PathLike[str]) -> None:
     """Write curves to a file; margins keep four digits."""
     points = [
         asdict(point) | {"margins": [round(margin, 4) for margin in point.margins.tolist()]}
@@ -28,11 +29,12 @@ def save_curves(curves: LearningCurves, path: Path) -> None:
     ]
     head = {"format": FORMAT, "version": VERSION, "unit": curves.unit}
     values = {**head, "n_rows": curves.n_rows, "n_test": curves.n_test, "points": points}
-    write_bytes(path, json.dumps(values).encode() + b"\n")
+    write_bytes(Path(path), json.dumps(values).encode() + b"\n")
 
 
-def load_curves(path: Path) -> LearningCurves:
+def load_curves(path: str | os.PathLike[str]) -> LearningCurves:
     """Read curves from a file."""
+    path = Path(path)
     try:
         if path.stat().st_size > MAX_BYTES:
             raise InvalidInputError(f"{path} is larger than {MAX_BYTES:,} bytes: no curves.")
