@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from poisonproof import DPAClassifier, NeighborVoteClassifier, load
+from poisonproof import DPAClassifier, NeighborVoteClassifier, SSDPAClassifier, load
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features import NetworkFeatures, learns_nothing, networks, save_network
 from poisonproof.features.network_files import file_digest, open_network
@@ -58,6 +58,20 @@ def test_the_number_of_torch_threads_changes_no_bit_and_is_given_back() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_how_the_caller_has_set_torch_changes_no_bit() -> None:
+    X, features = images(20, side=64), NetworkFeatures(network_file(side=64, batch_size=8))
+    mapped = features.transform(X)
+    torch.set_float32_matmul_precision("medium")
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert np.array_equal(features.transform(X), mapped)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_features_are_what_the_network_says() -> None:
@@ -207,6 +221,7 @@ def test_another_file_is_noticed_after_saving_and_loading(tmp_path: Path) -> Non
     X, y = images(60), np.arange(60) % 2
     classifiers: list[Any] = [
         DPAClassifier(RidgeClassifier(), 5, features=NetworkFeatures(file), classes=[0, 1]),
+        SSDPAClassifier(RidgeClassifier(), NetworkFeatures(file), 5, classes=[0, 1]),
         NeighborVoteClassifier(NetworkFeatures(file), 0.5, classes=[0, 1]),
     ]
     for number, classifier in enumerate(classifiers):
@@ -214,7 +229,7 @@ def test_another_file_is_noticed_after_saving_and_loading(tmp_path: Path) -> Non
         again = load(tmp_path / f"model-{number}")
         assert np.array_equal(again.certify(X).radius, classifier.certify(X).radius)
     shutil.copy(network_file(seed=1), file)
-    for number in range(2):
+    for number in range(len(classifiers)):
         with pytest.raises(GuaranteeError, match="not the one that was declared"):
             load(tmp_path / f"model-{number}").predict(X)
     with pytest.raises(GuaranteeError, match="not the one that was declared"):

@@ -150,19 +150,20 @@ def pinned() -> Iterator[None]:
     """Let torch compute as it always does: one thread, no kernels chosen by timing."""
     torch = _torch()
     threads, cudnn = torch.get_num_threads(), torch.backends.cudnn
-    products = torch.backends.cuda.matmul
-    before = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, products.allow_tf32)
+    before = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
     algorithms = torch.are_deterministic_algorithms_enabled()
+    precision = torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("highest")  # else even a CPU may use shorter numbers
     cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = False, True, False
-    products.allow_tf32 = False
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(algorithms)
-        cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, products.allow_tf32 = before
+        torch.set_float32_matmul_precision(precision)
+        cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = before
 
 
 def _require_plain(path: Path) -> None:

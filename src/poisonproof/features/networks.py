@@ -230,7 +230,7 @@ class NetworkFeatures(ImageMap):
 
         torch.set_num_threads(1)  # a thread of a pool has a number of its own
         views = [images, images.flip(3)] if self.mirrored else [images]
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast(self.device, enabled=False):
             made = [program.run(view.to(self.device)).float().cpu().numpy() for view in views]
         vectors = (made[0] + made[1]) * np.float32(0.5) if self.mirrored else made[0]
         if self.unit:
@@ -279,7 +279,7 @@ def _batches(
     for start in range(0, len(rows), size):
         some = [_fitted(row, shape[1:]) for row in rows[start : start + size]]
         count = len(some)
-        some += [torch.zeros(1, *shape[1:])] * (size - count)
+        some += [torch.zeros(1, *shape[1:], dtype=torch.float32)] * (size - count)
         yield torch.cat(some).contiguous(memory_format=torch.channels_last), count
 
 
