@@ -65,8 +65,11 @@ def update(
     check_out(out, suffixes=(".json",), inputs=(add, remove, data))
     if model.is_file():
         raise InvalidInputError(f"{model} is an archive; only a model directory can be updated.")
+    from poisonproof.estimators.aggregation import PartitionAggregation
+
     trained = open_model(model, jobs=None, verbose=0)
-    if data is None and getattr(trained.classifier, "rows_", None) is None:
+    updatable = isinstance(trained.classifier, PartitionAggregation)
+    if updatable and data is None and trained.classifier.rows_ is None:
         raise InvalidInputError(
             f"{model} was trained without --keep-data, so it does not know its rows. Name all rows "
             "that it was trained on: --data FILE."

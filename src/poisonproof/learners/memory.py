@@ -32,7 +32,7 @@ def is_impossible(error: MemoryError) -> bool:
     shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
     if shape is None or dtype is None:
         return False
-    return prod(map(int, shape)) * np.dtype(dtype).itemsize >= ADDRESSES
+    return bool(prod(map(int, shape)) * np.dtype(dtype).itemsize >= ADDRESSES)
 
 
 def largest_cell(X: Any) -> str:
