@@ -36,3 +36,13 @@ def test_a_column_of_mostly_dates_is_not_called_an_identifier(tmp_path: Path) ->
     proposal = propose_table(messy(tmp_path / "m.csv"), ProposalOptions(label="verdict"))
     assert "day" in proposal.schema.ignore
     assert "87 % are dates such as 2020-01-31" in proposal.notes["day"]
+
+
+def test_a_column_of_repeated_names_is_proposed_as_contributors(tmp_path: Path) -> None:
+    path = tmp_path / "w.csv"
+    rows = [[f"worker_{i % 120}", f"key{i}", i % 7, "ab"[i % 2]] for i in range(600)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["worker", "key", "stars", "verdict"], *rows])
+    notes = propose_table(path, ProposalOptions(label="verdict")).notes
+    assert notes["worker"].endswith("contributors? Then --groups worker")
+    assert notes["key"].endswith("an identifier?")

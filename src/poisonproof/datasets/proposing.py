@@ -200,7 +200,10 @@ def _propose(
     if len(dates) >= len(filled) / 2:
         share = f"{100 * len(dates) / len(filled):.0f} %"
         return None, f"{share} are dates such as 2020-01-31: write all of them so to use them"
-    return None, f"{len(values):,} different short texts: an identifier?"
+    what = f"{len(values):,} different short texts"
+    if options.groups is None and 2 * len(values) <= len(filled):
+        return None, f"{what}, most of them repeated: contributors? Then --groups {name}"
+    return None, f"{what}: an identifier?"
 
 
 def _numbers(cells: Sequence[str]) -> list[float]:
