@@ -71,7 +71,7 @@ def test_a_cluster_gives_the_model_of_one_process(
     pytest.importorskip("distributed")
     common = (*DECLARED, "-k", 20, "--model", "naive-bayes")
     assert cli("train", train_csv, *common, "--out", tmp_path / "whole").code == 0
-    there = ("--cluster", "dask", "--jobs", 2, "--out", tmp_path / "m")
+    there = ("--cluster", "dask", "--jobs", 1, "--out", tmp_path / "m")  # more: tests/clusters
     result = cli("train", train_csv, *common, *there)
     assert result.code == 0, result.err
     assert fingerprint(tmp_path / "m") == fingerprint(tmp_path / "whole")
