@@ -210,6 +210,24 @@ def test_names_that_lead_elsewhere_are_refused(model: Path, name: Any) -> None:
         ModelReader.open(model)
 
 
+@pytest.mark.parametrize("number", [-1, 2**62, 1.0, True, "1", None])
+def test_a_count_that_is_none_is_refused(model: Path, number: Any) -> None:
+    partitions = json.loads((model / "manifest.json").read_text())["partitions"]
+    partitions["sizes"][0] = number
+    rewrite(model, partitions=partitions)
+    with pytest.raises(StoreError, match="sizes of partitions are whole numbers"):
+        ModelReader.open(model)
+
+
+@pytest.mark.parametrize("number", [-1, 0.0, False, "0", None])
+def test_a_block_of_partitions_without_numbers_is_refused(model: Path, number: Any) -> None:
+    members = json.loads((model / "manifest.json").read_text())["members"]
+    members["blocks"][0]["items"][0] = number
+    rewrite(model, members=members)
+    with pytest.raises(StoreError, match="the items of a block are numbers of partitions"):
+        ModelReader.open(model)
+
+
 def test_a_path_that_is_no_model_is_said(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StoreError, match="is not a poisonproof model"):
