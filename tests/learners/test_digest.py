@@ -179,3 +179,13 @@ def test_another_process_computes_the_same_digest() -> None:
     )
     other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert other.stdout.strip() == state_digest(DecisionTreeClassifier(random_state=0).fit(X, y))
+
+
+def test_the_code_of_a_class_that_is_not_installed_counts() -> None:
+    def written(body: str) -> Any:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(f"class Own:\n    def predict(self, X):\n        return {body}\n", names)
+        return names["Own"]()
+
+    assert state_digest(written("X + 1")) == state_digest(written("X + 1"))
+    assert state_digest(written("X + 1")) != state_digest(written("X + 2"))
