@@ -116,6 +116,14 @@ def test_sparse_rows_stay_sparse() -> None:
     assert sparse.issparse(fitted.rows_.shard(0).X)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_sparse_rows_that_are_not_finite_are_named_or_left_out(value: float) -> None:
+    rows = sparse.csr_matrix(with_cell(value))
+    with pytest.raises(InvalidRowsError, match=r"in row 4 \(2 such rows\)"):
+        ensemble(MultinomialNB()).fit(rows, y)
+    assert ensemble(MultinomialNB(), invalid_rows="drop").fit(rows, y).n_dropped_ == 2
+
+
 def test_text_is_partitioned_by_its_words_and_learned_by_a_pipeline() -> None:
     texts = [f"{['good', 'fine', 'nice'][i % 3]} number {i}" for i in range(60)]
     texts += [f"{['bad', 'poor', 'ugly'][i % 3]} number {i}" for i in range(60)]
