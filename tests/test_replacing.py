@@ -11,9 +11,14 @@ from poisonproof.replacing import replacing, write_bytes, write_together
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     write_bytes(path, b"old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as file:
-        file.write(b"half of the n")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with replacing(path) as file:
+            file.write(b"half of the n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
