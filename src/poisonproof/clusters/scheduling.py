@@ -221,7 +221,7 @@ class _Driver:
         self.admitted[worker] = self.cluster.send(worker, self.recipe)
 
     def refuse(self, call: _Call, surroundings: dict[str, Any]) -> None:
-        """Throw away what a worker trained whose learner has other libraries, and ask it no more."""
+        """Throw away what a worker trained with other libraries, and ask it no more."""
         self.admitted.pop(call.worker, None)
         if call.worker not in self.refused:
             self.refused.add(call.worker)
