@@ -7,6 +7,7 @@ from poisonproof.estimators.linear_labels import LinearLabelClassifier
 from poisonproof.estimators.loading import load
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.rows import Rows
+from poisonproof.estimators.runoff import certify_runoff, member_scores
 from poisonproof.estimators.ssdpa import SSDPAClassifier
 
 __all__ = [
@@ -17,5 +18,7 @@ __all__ = [
     "NeighborVoteClassifier",
     "Rows",
     "SSDPAClassifier",
+    "certify_runoff",
     "load",
+    "member_scores",
 ]

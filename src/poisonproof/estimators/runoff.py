@@ -1,0 +1,140 @@
+"""Run-off certificates of fitted members: the scores behind their votes, and what they prove."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from poisonproof.certificates import Certificates, Threat, certify_scores
+from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
+from poisonproof.estimators.voting import VotingMembers
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.base import Ensemble
+from poisonproof.learners.closed_form.stacked import StackedMembers
+from poisonproof.learners.members import MemberList
+from poisonproof.learners.probabilities import member_probabilities
+from poisonproof.progress import Silent
+
+__all__ = ["certify_runoff", "member_scores"]
+
+
+def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
+    """Return every member's score for every class.
+
+    Parameters
+    ----------
+    classifier : DPAClassifier, SSDPAClassifier or FiniteAggregationClassifier
+        Fitted, with members that have scores: closed-form learners, `TorchLearner`, `TailLearner`,
+        or scikit-learn classifiers with `predict_proba`.
+    X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
+        Samples.
+
+    Returns
+    -------
+    ndarray of shape (n, k, C)
+        Higher is better; NaN for all classes where a member abstains. Scores of one member can be
+        compared with each other, those of different members cannot.
+    """
+    check_is_fitted(classifier, "ensemble_")
+    samples = _Samples()
+    asked = copy.copy(classifier)
+    asked.ensemble_ = samples  # rows are checked and mapped exactly as for votes
+    asked.votes(X)
+    ensemble = getattr(classifier.ensemble_, "loaded", classifier.ensemble_)
+    if isinstance(ensemble, MemberList):
+        return member_probabilities(ensemble.members, samples.X, len(classifier.classes_))
+    if isinstance(ensemble, StackedMembers):
+        return _finite(ensemble.scores(samples.X, n_jobs=classifier.n_jobs, progress=Silent()))
+    ask = getattr(ensemble, "scores", None)
+    if ask is None:
+        raise InvalidInputError(
+            f"A run-off needs scores, but members of {type(ensemble).__name__} give votes alone. "
+            "Use closed-form members, TorchLearner or a classifier with predict_proba."
+        )
+    scores: NDArray[Any] = ask(samples.X)
+    return scores
+
+
+def certify_runoff(
+    classifier: VotingMembers,
+    X: Any,
+    threat: str | Threat | None = None,
+    target: Any = None,
+    *,
+    require_declared: bool = False,
+) -> Certificates:
+    """Predict and certify by run-off election instead of plurality.
+
+    Parameters
+    ----------
+    classifier : DPAClassifier, SSDPAClassifier or FiniteAggregationClassifier
+        Fitted, with members that have scores; see `member_scores`.
+    X, threat, target, require_declared
+        As in `DPAClassifier.certify`.
+
+    Returns
+    -------
+    Certificates
+        ``labels`` are the class values that win the run-off; `predict` is the plurality's.
+
+    Guarantee
+    ---------
+    As in `certify_scores`: no attack within the radius changes the winner. Members that share
+    buckets are certified in buckets.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from poisonproof import DPAClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = DPAClassifier(n_partitions=20, classes=range(10)).fit(X[:1500], y[:1500])
+    >>> certificates = certify_runoff(clf, X[1500:])
+    >>> certificates.method, bool(certificates.radius.max() >= 9)
+    ('runoff', True)
+    """
+    check_is_fitted(classifier, "ensemble_")
+    resolved = classifier._resolve_threat(threat, require_declared)
+    index = None if target is None else classifier._class_index(target)
+    shared = isinstance(classifier, FiniteAggregationClassifier)
+    certificates = certify_scores(
+        member_scores(classifier, X),
+        threat=resolved,
+        target=index,
+        membership=classifier.spread_ if shared else None,
+    )
+    return certificates.with_classes(classifier.classes_)
+
+
+class _Samples(Ensemble):
+    """Keeps the samples that members would be asked about, in their canonical form."""
+
+    X: Any = None
+
+    def __len__(self) -> int:
+        return 0
+
+    def votes(self, X: Any, **settings: Any) -> NDArray[np.int16]:
+        self.X = X
+        return np.empty((0, 0), dtype=np.int16)
+
+    def digests(self) -> list[str]:
+        return []
+
+    def failures(self) -> dict[int, str]:
+        return {}
+
+    def replaced(self, which: Any, members: Ensemble) -> Ensemble:
+        raise NotImplementedError
+
+
+def _finite(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rank classes without rows last; a member that has none of any class abstains."""
+    abstains = np.isneginf(scores).all(axis=2)
+    largest = np.finfo(np.float64).max
+    scores = np.nan_to_num(scores, nan=-largest, posinf=largest, neginf=-largest)
+    scores[abstains] = np.nan
+    return scores
