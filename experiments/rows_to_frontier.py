@@ -63,6 +63,7 @@ def method(recipe: Recipe, home: Path, certificates: Certificates, kind: str) ->
         y_true=result.labels,
         facts={
             "n_train": recipe.data.n_train,
+            "degree": recipe.degree,
             "member_percent": round(evaluate(result).base, 2),
             "seconds": {"train": round(sum(a for a, _ in made), 1)},
             "device": result.law["machine"]["processor"],

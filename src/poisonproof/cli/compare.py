@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +14,9 @@ from rich.table import Table
 from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, make_member
 from poisonproof.cli._options import ClassesOption, JobsOption, LabelOption, parse_list
 from poisonproof.cli._output import check_folder
-from poisonproof.cli._source import ColumnOptions, open_source
+from poisonproof.cli._source import ColumnOptions, TrainingSource, open_source
 from poisonproof.cli._text import console, note, say, spoken_warnings, verbosity
+from poisonproof.evaluation import SAME_SOURCE
 from poisonproof.exceptions import InvalidInputError, PoisonproofError
 from poisonproof.progress import make_progress
 
@@ -23,6 +25,7 @@ __all__ = ["compare"]
 POSITION = 75
 EPILOG = (
     "Examples: poisonproof compare train.csv test.csv --label kind --classes ham,spam --out page"
+    "  |  poisonproof compare photos --schema photos.schema.json --out page"
     "  |  poisonproof compare --results experiments/frontier --out docs/beyond"
 )
 
@@ -30,13 +33,26 @@ EPILOG = (
 def compare(
     train: Annotated[
         Path | None,
-        typer.Argument(help="Training rows: .csv, .tsv, .parquet or .npz.", show_default=False),
+        typer.Argument(
+            help="Training rows: .csv, .tsv, .parquet or .npz; by a schema, images in a folder.",
+            show_default=False,
+        ),
     ] = None,
     test: Annotated[
-        Path | None, typer.Argument(help="Trusted test rows, labelled.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="Trusted test rows, labelled. Without them, those that the schema holds out.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the page and the results.")
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What the columns mean, or that rows are images: a frozen schema."
+        ),
     ] = None,
     label: LabelOption = None,
     classes: ClassesOption = None,
@@ -70,13 +86,13 @@ def compare(
             raise InvalidInputError("--results makes the page from results; leave out the data.")
         _page_of_results(results, out)
         return
-    if train is None or test is None:
+    if train is None or (test is None and schema is None):
         raise InvalidInputError(
             "Name training and test rows, or results: poisonproof compare TRAIN TEST --label "
             "COLUMN --classes A,B --out DIR, or poisonproof compare --results DIR --out DIR."
         )
     options = ColumnOptions(label, classes, None, None, None, None, None, None, None)
-    source = open_source(None, options, train)
+    source = open_source(schema, options, train)
     numbers = [_number(text, "--partitions", int) for text in parse_list(partitions, "-k")]
     cuts = [_number(text, "--cosines", float) for text in parse_list(cosines, "--cosines")]
     if min(numbers) < 1 or not all(0 < cut <= 1 for cut in cuts):
@@ -84,11 +100,38 @@ def compare(
             "--partitions lists whole numbers of at least 1, --cosines numbers above 0 and at "
             f"most 1. Got {partitions} and {cosines}."
         )
-    rows = [source.read(path, allow_missing=False, droppable=True) for path in (train, test)]
+    rows = _read(source, train, test)
     member = make_member(model)
     methods = _run(train.stem, rows, len(source.classes), member, numbers, cuts, jobs, out)
     _print_methods(methods)
-    _write(methods, [], out, f"poisonproof compare {train.name} {test.name}")
+    words = [train.name, *([] if test is None else [test.name])]
+    words += [] if schema is None else ["--schema", schema.name]
+    _write(methods, [], out, f"poisonproof compare {' '.join(words)}")
+    if test is None:
+        say(SAME_SOURCE)
+
+
+def _read(source: TrainingSource, train: Path, test: Path | None) -> list[Any]:
+    """Return training and test rows of the same columns."""
+    if source.groups is not None:
+        raise InvalidInputError(
+            f"The schema names contributors ({source.groups}), but the methods are compared in "
+            "rows. Compare with a schema without contributors."
+        )
+    if test is None:
+        rows = source.read(train, allow_missing=False, droppable=False)
+        held_out = source.held_out(rows)
+        if not held_out.any():
+            raise InvalidInputError(
+                "The schema holds no rows out. Name test rows: poisonproof compare TRAIN TEST."
+            )
+        return [rows.only(~held_out), rows.only(held_out)]
+    both = [source.read(path, allow_missing=False, droppable=False) for path in (train, test)]
+    if both[0].names != both[1].names or both[0].X.shape[1:] != both[1].X.shape[1:]:
+        raise InvalidInputError(
+            f"{train} and {test} have different feature columns, or the same in another order."
+        )
+    return both
 
 
 def _number(text: str, option: str, kind: type) -> Any:
@@ -112,8 +155,9 @@ def _run(
     from poisonproof.frontier.candidates import Comparison, candidates
 
     train, test = rows
+    short = re.sub(r"[^A-Za-z0-9.-]+", "-", name)  # the name of folders and of the pictures' files
     data = Comparison(
-        name, name, train.X, _labels(train), test.X, _labels(test), "poisonproof compare"
+        short, name, train.X, _labels(train), test.X, _labels(test), "poisonproof compare"
     )
     chosen = list(candidates(n_classes, member, partitions, cosines, jobs))
     methods = []

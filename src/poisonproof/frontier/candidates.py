@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,19 +11,23 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
-from poisonproof.certificates import Certificates
+from poisonproof.certificates import Certificates, Threat, make_threat
 from poisonproof.estimators import (
     ClusterVoteClassifier,
     DPAClassifier,
+    FiniteAggregationClassifier,
     LinearLabelClassifier,
     NeighborVoteClassifier,
     SSDPAClassifier,
+    certify_runoff,
 )
 from poisonproof.frontier.method import Method
 from poisonproof.learners.closed_form import KernelRidgeClassifier
 from poisonproof.learners.clusters import AssignmentRule
 
 __all__ = ["Candidate", "Comparison", "candidates"]
+
+_DEGREE = 2  # buckets per member of finite aggregation: twice the training
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Candidate:
         As in `Method`.
     classifier : classifier with `fit` and `certify`
         Not fitted.
+    certify : callable, optional
+        What certifies the fitted classifier's predictions instead of its own `certify`.
     """
 
     name: str
@@ -43,6 +49,7 @@ class Candidate:
     title: str
     settings: str
     classifier: Any
+    certify: Callable[..., Certificates] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class Comparison:
     def run(self, candidate: Candidate) -> Method:
         """Fit a candidate and certify all test rows."""
         classifier = candidate.classifier.fit(self.X_train, self.y_train)
-        certificates: Certificates = classifier.certify(self.X_test, require_declared=True)
+        certify = candidate.certify or type(classifier).certify
+        certificates: Certificates = certify(classifier, self.X_test, require_declared=True)
         classes = np.asarray(classifier.classes_)
         sizes = np.bincount(self.y_train, minlength=len(classes))
         return Method(
@@ -84,10 +92,22 @@ class Comparison:
             candidate.settings,
             "nothing: all settings are reported",
             self.command,
-            replace(certificates, classes=None),  # classes are 0 to C - 1: values are indices
+            # Classes are 0 to C - 1: values are indices.
+            replace(certificates, classes=None, threat=_in_rows(certificates.threat)),
             self.y_test,
-            {"n_train": len(self.y_train), "train_class_sizes": sizes.tolist()},
+            {
+                "n_train": len(self.y_train),
+                "train_class_sizes": sizes.tolist(),
+                "degree": getattr(classifier, "degree", 1),
+            },
         )
+
+
+def _in_rows(threat: Threat) -> Threat:
+    """Count rows instead of samples: r relabelled rows are labels of at most r samples."""
+    if threat.unit != "sample":
+        return threat
+    return make_threat(threat.name, "row", threat.touches, threat.assumptions)
 
 
 def candidates(
@@ -115,8 +135,8 @@ def candidates(
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> [c.name for c in candidates(3, DecisionTreeClassifier(), [50], [0.9])][:3]
-    ['dpa-50', 'neighbors-0.9', 'ss-dpa-50']
+    >>> [c.name for c in candidates(3, DecisionTreeClassifier(), [50], [0.9])][:5]
+    ['dpa-50', 'runoff-50', 'fa-50-2', 'neighbors-0.9', 'ss-dpa-50']
     """
     classes = range(n_classes)
     kind = type(member[-1] if hasattr(member, "steps") else member).__name__
@@ -127,6 +147,21 @@ def candidates(
             f"DPA, k = {k:,}",
             f"members: {kind}",
             DPAClassifier(clone(member), k, classes=classes, n_jobs=n_jobs),
+        )
+        yield Candidate(
+            f"runoff-{k}",
+            "runoff",
+            f"run-off, k = {k:,}",
+            f"members: {kind}",
+            DPAClassifier(clone(member), k, classes=classes, n_jobs=n_jobs),
+            certify_runoff,
+        )
+        yield Candidate(
+            f"fa-{k}-{_DEGREE}",
+            "finite_aggregation",
+            f"finite aggregation, k = {k:,}, d = {_DEGREE}",
+            f"members: {kind}",
+            FiniteAggregationClassifier(clone(member), k, _DEGREE, classes=classes, n_jobs=n_jobs),
         )
     for cosine in cosines:
         yield Candidate(

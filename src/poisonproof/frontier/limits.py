@@ -64,8 +64,10 @@ def limit_table(methods: Sequence[Method]) -> str:
 
 def _here(family: str, methods: Sequence[Method]) -> str:
     """Return the limit in numbers, as far as the results tell."""
-    if family in ("dpa", "ss-dpa", "runoff"):
-        members = sorted({method.certificates.n_members for method in methods})
+    if family in ("dpa", "ss-dpa", "runoff", "finite_aggregation"):
+        members = sorted(
+            {method.certificates.n_members // method.facts.get("degree", 1) for method in methods}
+        )
         return ", ".join(f"{k // 2:,} (k = {k:,})" for k in members)
     sizes = next(
         (m.facts["train_class_sizes"] for m in methods if "train_class_sizes" in m.facts), None

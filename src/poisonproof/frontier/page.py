@@ -52,7 +52,7 @@ def write_frontier(
     for dataset, threat in _groups(methods):
         own = _ordered([m for m in methods if (m.dataset, m.threat) == (dataset, threat)])
         theirs = [p for p in points if (p.dataset, p.threat) == (dataset, threat)]
-        path = out / f"frontier-{dataset}-{threat.replace('_', '-')}.svg"
+        path = out / f"frontier-{re.sub(r'[^A-Za-z0-9.-]+', '-', f'{dataset}-{threat}')}.svg"
         unit = own[0].certificates.threat.plural
         title = f"{own[0].dataset_title}: {unit}"
         write_bytes(path, frontier_svg(own, theirs, title, unit))
