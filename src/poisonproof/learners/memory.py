@@ -22,7 +22,7 @@ def is_impossible(error: MemoryError) -> bool:
     Examples
     --------
     >>> try:
-    ...     np.empty(2**60)
+    ...     np.empty(2**50)
     ... except MemoryError as error:
     ...     is_impossible(error)
     True
