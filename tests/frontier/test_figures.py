@@ -11,7 +11,7 @@ import pytest
 
 from poisonproof.frontier import FAMILIES, Method, write_frontier
 from poisonproof.frontier.curve_marks import mark_places
-from poisonproof.frontier.figures import curve_style, frontier_svg
+from poisonproof.frontier.figures import beaten, curve_style, frontier_svg
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 20])
@@ -58,3 +58,22 @@ def test_settings_are_in_the_order_of_their_numbers(strong: Method, tmp_path: Pa
     assert (
         page.index("| 1 | k = 80 ") < page.index("| 2 | k = 250 ") < page.index("| 3 | k = 1,000")
     )
+
+
+def test_only_methods_worse_at_some_size_and_better_nowhere_step_back(
+    strong: Method, accurate: Method
+) -> None:
+    labels = np.asarray(strong.certificates.labels)
+    radius = np.where(labels == strong.y_true, 0, strong.certificates.radius)
+    weak = replace(strong, certificates=replace(strong.certificates, radius=radius))
+    assert beaten([strong, accurate, weak]) == [False, False, True]
+    assert beaten([strong, strong]) == [False, False]
+
+
+def test_beaten_curves_are_grey_where_there_are_many(strong: Method) -> None:
+    labels = np.asarray(strong.certificates.labels)
+    radius = np.where(labels == strong.y_true, 0, strong.certificates.radius)
+    weak = replace(strong, certificates=replace(strong.certificates, radius=radius))
+    grey = b"stroke: #cccccc"
+    assert frontier_svg([strong, *[weak] * 11], [], "few", "rows").count(grey) == 0
+    assert frontier_svg([strong, *[weak] * 12], [], "crowd", "rows").count(grey) >= 12

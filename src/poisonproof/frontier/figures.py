@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from poisonproof.frontier.published import PublishedPoint
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["curve", "curve_style", "frontier_svg"]
+__all__ = ["beaten", "curve", "curve_style", "frontier_svg", "steps_back"]
 
 _COLORS = dict(
     zip(
@@ -30,6 +30,8 @@ _COLORS = dict(
 
 _DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0, (7, 2, 1.5, 2)))
 _WIDTH, _PLOT_HEIGHT, _LINE_HEIGHT = 7.0, 4.3, 0.19  # inches
+_CROWDED = 12
+"""With more curves than this, those that another one beats everywhere step back."""
 
 
 def frontier_svg(
@@ -38,7 +40,9 @@ def frontier_svg(
     """Draw certified accuracy against attack size; the same results give the same bytes.
 
     A colour for every kind of vote, a shade and a dash for every setting of it, and on every curve
-    the number that it has in the legend and in the table. Crosses are the paper's medians.
+    the number that it has in the legend and in the table. Crosses are the paper's medians. Where
+    there are many, methods that another one beats at every size are thin and grey, and only the
+    table names them.
     """
     try:
         import matplotlib as mpl
@@ -46,7 +50,11 @@ def frontier_svg(
     except ImportError as error:
         raise MissingExtraError("matplotlib", "report") from error
     crosses = [point for point in points if point.median is not None]
-    lines = -(-(len(methods) + len(crosses)) // 2)
+    grey = steps_back(methods)
+    numbered = {
+        number: method for number, method in enumerate(methods, start=1) if number - 1 not in grey
+    }
+    lines = -(-(len(numbered) + bool(grey) + len(crosses)) // 2)
     # A fixed salt and no date: nothing in the file changes from one run to the next.
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -60,9 +68,14 @@ def frontier_svg(
         ax.set_ylim(0, 100)
         ax.grid(color="0.92")
         ax.set_title(title, loc="left")
-        for number, method in enumerate(methods, start=1):
-            _draw(ax, method, methods, f"{number}  {method.title}")
-        _number(ax, methods, crosses, last)
+        for number, method in numbered.items():
+            style = curve_style(method, list(numbered.values()))
+            _draw(ax, method, style, f"{number}  {method.title}")
+        label = "beaten at every size by another"
+        for place in grey:
+            _draw(ax, methods[place], ("0.8", "-"), label, linewidth=0.8, zorder=1)
+            label = "_"  # one line of the legend for all of them
+        _number(ax, numbered, crosses, last)
         for letter, point in zip("abcdefghij", crosses, strict=False):
             _cross(ax, letter, point)
         figure.legend(
@@ -96,27 +109,50 @@ def curve_style(method: Method, methods: Sequence[Method]) -> tuple[str, Any]:
     return color, _DASHES[place % len(_DASHES)]
 
 
-def _draw(ax: Axes, method: Method, methods: Sequence[Method], label: str) -> None:
-    sizes, shares, style = curve(method)
-    color, dash = curve_style(method, methods)
+def beaten(methods: Sequence[Method]) -> list[bool]:
+    """Return of each method whether another certifies as much at every size, and more at one."""
+    sizes = np.arange(max(method.reach for method in methods) + 2)
+    shares = np.array([method.certified(sizes) for method in methods])
+    return [any((other >= own).all() and (other > own).any() for other in shares) for own in shares]
+
+
+def steps_back(methods: Sequence[Method]) -> list[int]:
+    """Return the places of the methods that a picture shows in grey."""
+    if len(methods) <= _CROWDED:
+        return []
+    return [place for place, behind in enumerate(beaten(methods)) if behind]
+
+
+def _draw(
+    ax: Axes,
+    method: Method,
+    style: tuple[str, Any],
+    label: str,
+    linewidth: float = 1.7,
+    zorder: float = 2,
+) -> None:
+    sizes, shares, steps = curve(method)
+    color, dash = style
     ax.plot(
         sizes,
         100 * shares,
-        drawstyle=style,
+        drawstyle=steps,
         color=color,
         linestyle=dash,
-        linewidth=1.7,
+        linewidth=linewidth,
+        zorder=zorder,
         label=label,
     )
 
 
 def _number(
-    ax: Axes, methods: Sequence[Method], crosses: Sequence[PublishedPoint], last: float
+    ax: Axes, numbered: Mapping[int, Method], crosses: Sequence[PublishedPoint], last: float
 ) -> None:
     """Write every curve's number on it, away from the crosses."""
     taken = [np.array([(cross.median or 0) / last, 0.5]) for cross in crosses]
+    methods = list(numbered.values())
     places = mark_places([_corners(method, last) for method in methods], taken)
-    for number, (method, (x, y)) in enumerate(zip(methods, places, strict=True), start=1):
+    for (number, method), (x, y) in zip(numbered.items(), places, strict=True):
         color, _ = curve_style(method, methods)
         ax.text(
             last * x,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from poisonproof.frontier.aims import aims_section
-from poisonproof.frontier.figures import frontier_svg
+from poisonproof.frontier.figures import frontier_svg, steps_back
 from poisonproof.frontier.goals import Goal
 from poisonproof.frontier.limits import limit_table
 from poisonproof.frontier.method import FAMILIES, Method
@@ -118,6 +118,11 @@ def _section(
         if points
         else ""
     )
+    grey = (
+        " Grey curves without one are of methods that another beats at every size."
+        if steps_back(methods)
+        else ""
+    )
     notes = dict.fromkeys(method.facts["note"] for method in methods if "note" in method.facts)
     head = "\n\n".join([f"## {title}", *notes])
     return f"""{head}
@@ -127,7 +132,7 @@ those of the table below]({figure})]({figure})
 
 {method_table(methods, points, attack_sizes(methods))}
 
-Columns are attack sizes; the best of each is bold. Numbers are those of the picture.{paper}
+Columns are attack sizes; the best of each is bold. Numbers are those of the picture.{grey}{paper}
 
 **Best method per budget**, while at least half of the test rows are certified (of the methods
 within 0.1 percentage points of the best, the one that stays there longest):
