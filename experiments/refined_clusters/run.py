@@ -36,6 +36,7 @@ from poisonproof.certificates.row_votes import certify_row_votes
 from poisonproof.estimators.recipes import digit_member
 from poisonproof.features.exact import exact_rows
 from poisonproof.frontier import Method, cluster_evidence, make_evidence, write_method
+from poisonproof.frontier.candidates import in_rows
 from poisonproof.learners.closed_form import RidgeClassifier
 from poisonproof.learners.clusters import AssignmentRule, certify_clusters
 from poisonproof.learners.similarity import nearest_rows
@@ -216,7 +217,8 @@ def ridge(study: Study, k: int) -> None:
     """Certify ridge members by theorem 2."""
     train, test = study.unit()
     clf = SSDPAClassifier(RidgeClassifier(), n_partitions=k, classes=range(10))
-    found = replace(clf.fit(train, study.y_train).certify(test), classes=None)
+    made = clf.fit(train, study.y_train).certify(test)
+    found = replace(made, classes=None, threat=in_rows(made.threat))
     study.write(
         f"simclr-ridge-{k}",
         "dpa",

@@ -25,7 +25,7 @@ from poisonproof.frontier.method import Method
 from poisonproof.learners.closed_form import KernelRidgeClassifier
 from poisonproof.learners.clusters import AssignmentRule
 
-__all__ = ["Candidate", "Comparison", "candidates"]
+__all__ = ["Candidate", "Comparison", "candidates", "in_rows"]
 
 _DEGREE = 2  # buckets per member of finite aggregation: twice the training
 
@@ -93,7 +93,7 @@ class Comparison:
             "nothing: all settings are reported",
             self.command,
             # Classes are 0 to C - 1: values are indices.
-            replace(certificates, classes=None, threat=_in_rows(certificates.threat)),
+            replace(certificates, classes=None, threat=in_rows(certificates.threat)),
             self.y_test,
             {
                 "n_train": len(self.y_train),
@@ -103,7 +103,7 @@ class Comparison:
         )
 
 
-def _in_rows(threat: Threat) -> Threat:
+def in_rows(threat: Threat) -> Threat:
     """Count rows instead of samples: r relabelled rows are labels of at most r samples."""
     if threat.unit != "sample":
         return threat
