@@ -25,10 +25,9 @@ import sklearn
 from safetensors.numpy import load_file
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_scores, certify_votes
+from poisonproof.estimators import member_scores
 from poisonproof.features import OrientationHistogram
 from poisonproof.frontier import Method, make_evidence, write_method
-from poisonproof.partition import take_canonical
-from poisonproof.progress import Silent
 from poisonproof.reproduction import RowData, data_from_pack
 
 COSINES = (0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.60)
@@ -119,18 +118,15 @@ class Study:
         began = time.perf_counter()
         clf = DPAClassifier(n_partitions=k, classes=range(self.data.n_classes))
         clf.fit(self.train, self.data.y_train)
-        ensemble: Any = clf.ensemble_
-        scores = ensemble.scores(take_canonical(self.test, None), n_jobs=None, progress=Silent())
-        scores[np.isneginf(scores).all(axis=2)] = np.nan
-        silent = np.isnan(scores).all(axis=2)
-        votes = np.where(silent, -1, np.nan_to_num(scores, nan=-np.inf).argmax(axis=2))
+        scores = member_scores(clf, self.test)
+        votes = np.where(np.isnan(scores).all(axis=2), -1, scores.argmax(axis=2))
         if not np.array_equal(clf.votes(self.test[:100]), votes[:100]):
             raise SystemExit("scores and votes differ")
         base = 100 * float((votes == self.data.y_test[:, None]).mean())
         print(f"k = {k}: members {base:.2f} % right", flush=True)
         found = certify_votes(votes, self.data.n_classes)
         self._finish(began, "dpa", f"{k}", f"DPA, {self.name}, k = {k:,}", found, base)
-        found = certify_scores(np.maximum(scores, -1e300))
+        found = certify_scores(scores)
         self._finish(began, "runoff", f"{k}", f"run-off, {self.name}, k = {k:,}", found, base)
 
     def neighbors(self) -> None:

@@ -22,9 +22,9 @@ import numpy as np
 from run import TITLES, copies_of, histogram_of, mapped
 
 from poisonproof import DPAClassifier, certify_scores, certify_votes
+from poisonproof.estimators import member_scores
 from poisonproof.frontier import Method, make_evidence, write_method
-from poisonproof.partition import sample_digests, take_canonical
-from poisonproof.progress import Silent
+from poisonproof.partition import sample_digests
 from poisonproof.reproduction import RowData, data_from_pack
 
 CELLS = 4
@@ -63,11 +63,8 @@ def members(train: Any, test: Any, data: RowData, k: int, mirrored: bool) -> tup
         clf.fit(rows, np.tile(data.y_train, 2), groups=np.tile(names, 2))
     else:
         clf.fit(train, data.y_train)
-    ensemble: Any = clf.ensemble_
-    scores = ensemble.scores(take_canonical(test, None), n_jobs=None, progress=Silent())
-    scores[np.isneginf(scores).all(axis=2)] = np.nan
-    silent = np.isnan(scores).all(axis=2)
-    return scores, np.where(silent, -1, np.nan_to_num(scores, nan=-np.inf).argmax(axis=2))
+    scores = member_scores(clf, test)
+    return scores, np.where(np.isnan(scores).all(axis=2), -1, scores.argmax(axis=2))
 
 
 def main() -> None:
@@ -92,7 +89,7 @@ def main() -> None:
     print(f"k = {k}: members {base:.2f} % right", flush=True)
     found = {
         "dpa": certify_votes(votes, data.n_classes),
-        "runoff": certify_scores(np.maximum(scores, -1e300)),
+        "runoff": certify_scores(scores),
     }
     for kind, words in (("dpa", "DPA"), ("runoff", "run-off")):
         copies = " on mirrored copies" if mirrored else ""

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import sklearn
 
-from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_scores, certify_votes
+from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_votes
+from poisonproof.estimators import certify_runoff
 from poisonproof.estimators.recipes import digit_member
 from poisonproof.features import OrientationHistogram
 from poisonproof.frontier import Method, make_evidence, write_method
-from poisonproof.partition import sample_digests, take_canonical
-from poisonproof.progress import Silent
+from poisonproof.partition import sample_digests
 from poisonproof.reproduction import RowData, data_from_pack
 
 PARTITIONS = {"gtsrb": (50, 80, 100, 150, 200, 300), "cifar10": (50, 120, 250)}
@@ -109,11 +109,7 @@ class Study:
     def runoff(self, k: int) -> None:
         """Certify the same members by run-off election."""
         began = time.perf_counter()
-        asked = take_canonical(self.test, None)
-        scores = self._members(k).ensemble_.scores(asked, n_jobs=None, progress=Silent())
-        scores[np.isneginf(scores).all(axis=2)] = np.nan  # members without rows abstain
-        # A class that a member has no row of comes last in its order.
-        found = certify_scores(np.maximum(scores, -1e300))
+        found = certify_runoff(self._members(k), self.test)
         title = f"run-off, kernel ridge, k = {k:,}"
         self._finish(began, f"runoff-kernel-ridge-{k}", "runoff", title, found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from poisonproof.certificates import Certificates, Threat, certify_scores
 from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
 from poisonproof.estimators.voting import VotingMembers
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.learners.base import Ensemble
 from poisonproof.learners.closed_form.stacked import StackedMembers
 from poisonproof.learners.members import MemberList
 from poisonproof.learners.probabilities import member_probabilities
@@ -39,23 +37,19 @@ def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
         Higher is better; NaN for all classes where a member abstains. Scores of one member can be
         compared with each other, those of different members cannot.
     """
-    check_is_fitted(classifier, "ensemble_")
-    samples = _Samples()
-    asked = copy.copy(classifier)
-    asked.ensemble_ = samples  # rows are checked and mapped exactly as for votes
-    asked.votes(X)
+    samples = classifier._asked(X)
     ensemble = getattr(classifier.ensemble_, "loaded", classifier.ensemble_)
     if isinstance(ensemble, MemberList):
-        return member_probabilities(ensemble.members, samples.X, len(classifier.classes_))
+        return member_probabilities(ensemble.members, samples, len(classifier.classes_))
     if isinstance(ensemble, StackedMembers):
-        return _finite(ensemble.scores(samples.X, n_jobs=classifier.n_jobs, progress=Silent()))
+        return _finite(ensemble.scores(samples, n_jobs=classifier.n_jobs, progress=Silent()))
     ask = getattr(ensemble, "scores", None)
     if ask is None:
         raise InvalidInputError(
             f"A run-off needs scores, but members of {type(ensemble).__name__} give votes alone. "
             "Use closed-form members, TorchLearner or a classifier with predict_proba."
         )
-    scores: NDArray[Any] = ask(samples.X)
+    scores: NDArray[Any] = ask(samples)
     return scores
 
 
@@ -107,28 +101,6 @@ def certify_runoff(
         membership=classifier.spread_ if shared else None,
     )
     return certificates.with_classes(classifier.classes_)
-
-
-class _Samples(Ensemble):
-    """Keeps the samples that members would be asked about, in their canonical form."""
-
-    X: Any = None
-
-    def __len__(self) -> int:
-        return 0
-
-    def votes(self, X: Any, **settings: Any) -> NDArray[np.int16]:
-        self.X = X
-        return np.empty((0, 0), dtype=np.int16)
-
-    def digests(self) -> list[str]:
-        return []
-
-    def failures(self) -> dict[int, str]:
-        return {}
-
-    def replaced(self, which: Any, members: Ensemble) -> Ensemble:
-        raise NotImplementedError
 
 
 def _finite(scores: NDArray[np.float64]) -> NDArray[np.float64]:

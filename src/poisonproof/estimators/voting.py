@@ -65,6 +65,13 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
         ndarray of shape (n, k)
             Indices into ``classes_``, -1 where a member abstains.
         """
+        samples = self._asked(X)
+        return self.ensemble_.votes(
+            samples, n_jobs=self.n_jobs, progress=make_progress(self.verbose)
+        )
+
+    def _asked(self, X: Any) -> Any:
+        """Return samples as members are asked about them: checked, mapped, canonical."""
         check_is_fitted(self, "ensemble_")
         X = check_samples(self, X, reset=False)
         self._refuse_rows(~usable_rows(self, X))
@@ -72,10 +79,7 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
             rows = take_canonical(X, None)
             X = self._mapped(rows)
             refuse_mixing(self.features_, self._mapped, rows, X)
-        samples = take_canonical(X, None)
-        return self.ensemble_.votes(
-            samples, n_jobs=self.n_jobs, progress=make_progress(self.verbose)
-        )
+        return take_canonical(X, None)
 
     def _mapped(self, X: Any) -> Any:
         """Map samples to features; a map that draws random numbers draws the same every time."""
