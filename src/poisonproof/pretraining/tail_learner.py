@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
-from sklearn.base import BaseEstimator, ClassifierMixin
+import torch
 
-from poisonproof.engines.torch.device import deterministic, fingerprint, require_device
 from poisonproof.engines.torch.learner import TorchLearner
-from poisonproof.engines.torch.rows import MemberRows, input_shape, partition_rows
-from poisonproof.engines.torch.state import MemberState, failed
-from poisonproof.exceptions import InvalidRowsError
-from poisonproof.learners.base import BatchedLearner
-from poisonproof.partition.partitioned import PartitionedData
+from poisonproof.engines.torch.rows import MemberRows
+from poisonproof.engines.torch.state import MemberState
 from poisonproof.pretraining.frozen import FrozenNetwork
+from poisonproof.pretraining.on_frozen_ensemble import OnFrozenEnsemble
+from poisonproof.pretraining.on_frozen_learner import OnFrozenLearner
 from poisonproof.pretraining.tail_ensemble import TailEnsemble
 from poisonproof.pretraining.tail_network import third_block
 from poisonproof.pretraining.tail_specification import TailSpec
 from poisonproof.pretraining.tail_training import check_sizes, train_stack
-from poisonproof.progress import Progress, Silent
 
 __all__ = ["TailLearner"]
 
 
-class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
+class TailLearner(OnFrozenLearner[TailSpec, TailEnsemble]):
     """The third block of Network in Network on the frozen first two, many members at once.
 
     Use it as ``SSDPAClassifier(TailLearner(features, ...), n_partitions=1200)``.
@@ -59,6 +54,8 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     -------
     Samples are trusted: the features have seen them all.
     """
+
+    ensemble_type: ClassVar[type[OnFrozenEnsemble]] = TailEnsemble
 
     def __init__(
         self,
@@ -97,11 +94,6 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.dtype = dtype
         self.first_weights = first_weights
 
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """How to read a sample as an image, channels first."""
-        return self.features.spec.input_shape
-
     def resolve(self, shape: tuple[int, ...], n_classes: int) -> TailSpec:
         """Return the full specification for samples of one shape and a label set's size."""
         params = self.get_params(deep=False)
@@ -119,52 +111,8 @@ class TailLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         schedule = deep.resolve(shape, n_classes)
         return TailSpec(schedule, frozen.digest(), lane_rows or self.batch_size, first)
 
-    def specification(self) -> Mapping[str, Any]:
-        """Return everything that can change a member's bits, the machine included."""
-        spec = self.resolve(self.image_shape, 2)
-        values = {key: v for key, v in spec.to_json().items() if key != "n_classes"}
-        return {"learner": "tail", **values, "machine": fingerprint(spec.schedule)}
-
-    def fit_members(
-        self,
-        data: PartitionedData,
-        which: Sequence[int],
-        n_classes: int,
-        seed: int,
-        *,
-        n_jobs: int | None = None,
-        progress: Progress | None = None,
-    ) -> TailEnsemble:
-        """Train the members of the partitions `which`."""
-        spec = self.resolve(input_shape(data.X, self.image_shape), n_classes)
-        device = require_device(spec.schedule)
-        done: dict[int, MemberState] = {}
-        listener = progress or Silent()
-        listener.start(len(which), "Training")
-        try:
-            with deterministic(spec.schedule):
-                waiting = _waiting(spec, data, which, done)
-                while group := list(islice(waiting, spec.stack_width)):
-                    check_sizes(spec, group)
-                    for state in train_stack(spec, self.features, group, seed, device):
-                        done[state.index] = state
-                    listener.advance(len(group))
-        finally:
-            listener.stop()
-        return TailEnsemble(spec, self.features, [done[index] for index in which])
-
-
-def _waiting(
-    spec: TailSpec, data: PartitionedData, which: Sequence[int], done: dict[int, MemberState]
-) -> Iterator[MemberRows]:
-    """Yield the members to train; those without rows, or with none to read, are settled here."""
-    for index in dict.fromkeys(which):
-        try:
-            rows = partition_rows(data[index], spec.schedule)
-        except InvalidRowsError as error:  # this partition's own matter
-            done[index] = failed(spec.schedule, index, error)
-            continue
-        if len(rows):
-            yield rows
-        else:
-            done[index] = MemberState(index, {})
+    def _train(
+        self, spec: TailSpec, group: list[MemberRows], seed: int, device: torch.device
+    ) -> list[MemberState]:
+        check_sizes(spec, group)
+        return train_stack(spec, self.features, group, seed, device)
