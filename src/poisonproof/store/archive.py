@@ -9,10 +9,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from poisonproof.locking import WriterLock
 from poisonproof.replacing import sync_folder
 from poisonproof.store.blocks import content_name
 from poisonproof.store.files import TEMPORARY, writing
-from poisonproof.store.lock import WriterLock
 from poisonproof.store.manifest import MANIFEST, Manifest
 from poisonproof.store.places import OBJECTS
 from poisonproof.store.writing import FolderWriter, ModelWriter, check_target

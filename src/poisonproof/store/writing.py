@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Self
 
 from poisonproof.exceptions import StoreError
+from poisonproof.locking import LOCK, WriterLock
 from poisonproof.replacing import sync_folder
 from poisonproof.store.blocks import BlockEntry, Item, content_name, encode_block, packed
 from poisonproof.store.files import TEMPORARY, write_atomically, writing
 from poisonproof.store.journal import JOURNAL
-from poisonproof.store.lock import LOCK, WriterLock
 from poisonproof.store.manifest import MANIFEST, Manifest
 from poisonproof.store.places import OBJECTS, open_place
 from poisonproof.store.reading import ModelReader

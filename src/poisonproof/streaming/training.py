@@ -16,10 +16,10 @@ from poisonproof.estimators.surroundings import refuse_learned_steps
 from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.base import Finished
+from poisonproof.locking import LOCK, WriterLock
 from poisonproof.partition import PartitionedData
 from poisonproof.partition.shards import gathered
 from poisonproof.progress import Silent, make_progress
-from poisonproof.store.lock import LOCK, WriterLock
 from poisonproof.store.writing import check_target
 from poisonproof.streaming.chunks import RowSource
 from poisonproof.streaming.partitioning import MEMORY, partition_stream

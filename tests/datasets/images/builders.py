@@ -156,9 +156,15 @@ def _write_sign(path: Path, pixels: NDArray[np.uint8], label: int) -> str:
     return f"{path.name};{pixels.shape[1]};{pixels.shape[0]};1;1;2;2;{label}"
 
 
-def zip_folder(folder: Path, archive: Path) -> Path:
-    with zipfile.ZipFile(archive, "w") as target:
+def zip_folder(folder: Path, archive: Path, method: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(archive, "w", method) as target:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 target.write(path, path.relative_to(folder).as_posix())
+    return archive
+
+
+def tar_folder(folder: Path, archive: Path) -> Path:
+    with tarfile.open(archive, "w:gz") as target:
+        target.add(folder, arcname=".")
     return archive

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from poisonproof.datasets.images import import_images, load_images
 from poisonproof.datasets.images.cifar import BATCHES, batch_md5s
@@ -79,6 +80,36 @@ def test_a_truncated_batch_is_named(
     with pytest.raises(InvalidInputError, match=words) as caught:
         load(path.parent, tmp_path)
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ("7", "between"),
+        ("[[1], [2]]", "between"),
+        ("[1.5]", "between"),
+        ('["1"]', "between"),
+        ("[1e5]", "between"),
+        ("[99999999999999999999]", "too large"),
+        ("[1, 2]", r"holds 4 images, but .*train_lables\.json has 2 labels for 5 such batches"),
+    ],
+)
+def test_a_file_that_is_no_list_of_labels_is_refused(
+    labels: str, words: str, tmp_path: Path
+) -> None:
+    source = write_cifar_png(tmp_path / "source")
+    (source / "train_lables.json").write_text(labels)
+    with pytest.raises(InvalidInputError, match=words) as caught:
+        load(source, tmp_path)
+    assert "train_lables.json" in str(caught.value)
+
+
+def test_a_batch_that_is_shorter_than_its_labels_moves_no_other_label(tmp_path: Path) -> None:
+    source = write_cifar_png(tmp_path / "source")
+    with Image.open(source / "data_batch_2.png") as batch:
+        batch.crop((0, 0, 1024, 3)).save(source / "data_batch_2.png")
+    with pytest.raises(InvalidInputError, match=r"data_batch_2\.png holds 3 images, but"):
+        load(source, tmp_path)
 
 
 def test_a_truncated_archive_is_named(tmp_path: Path) -> None:

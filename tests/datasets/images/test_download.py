@@ -15,6 +15,7 @@ from poisonproof.cli._app import run
 from poisonproof.datasets.images import CATALOG, download_images, library, load_images
 from poisonproof.datasets.images.addresses import ADDRESSES, RemoteFile
 from poisonproof.datasets.images.catalog import KnownDataset
+from poisonproof.datasets.images.entry_writing import only_writer
 from poisonproof.exceptions import InvalidInputError
 from tests.datasets.images.builders import mnist_arrays, write_idx
 
@@ -159,6 +160,14 @@ def test_a_wrong_digest_is_refused_and_fetched_anew(server: Server, tmp_path: Pa
     server.files[name] = good
     download_images("mnist", cache=tmp_path / "cache")
     check_loaded(tmp_path / "cache")
+
+
+def test_a_second_download_at_once_is_refused(server: Server, tmp_path: Path) -> None:
+    fetched = tmp_path / "cache" / library.DOWNLOADS / "mnist"
+    refused = pytest.raises(InvalidInputError, match="another process is writing mnist")
+    with only_writer(fetched), refused:
+        download_images("mnist", cache=tmp_path / "cache")
+    assert not fetched.exists()
 
 
 def test_a_missing_file_is_named(server: Server, tmp_path: Path) -> None:

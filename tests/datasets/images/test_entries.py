@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from poisonproof.datasets.images import cache_folder, import_images, list_images, load_images
+from poisonproof.datasets.images import (
+    cache_folder,
+    import_images,
+    library,
+    list_images,
+    load_images,
+)
 from poisonproof.exceptions import InvalidInputError
 from tests.datasets.images.builders import mnist_arrays, write_idx
 
@@ -139,15 +144,38 @@ def test_a_kill_at_any_step_leaves_a_whole_dataset_or_none(
             np.testing.assert_array_equal(getattr(dataset, key), values)
 
 
-def test_what_a_killed_import_left_is_removed_a_day_later(cache: Path, tmp_path: Path) -> None:
-    rubbish, recent = cache / "mnist" / "arrays-old", cache / "mnist" / "arrays-new"
-    for folder in (rubbish, recent):
-        folder.mkdir()
-    yesterday = time.time() - 2 * 86_400
-    os.utime(rubbish, (yesterday, yesterday))
-    import_images("mnist", write_idx(tmp_path / "b", seed=5), cache=cache, published=False)
-    assert not rubbish.exists()
-    assert recent.exists()
+def test_what_a_killed_import_left_is_removed_by_the_next(cache: Path, tmp_path: Path) -> None:
+    (cache / "mnist" / "arrays-left").mkdir()
+    (cache / "mnist" / "arrays-manifest.part").write_text("{")
+    with pytest.raises(InvalidInputError, match="not the published MNIST"):
+        import_images("mnist", tmp_path / "source", cache=cache)
+    assert len(list((cache / "mnist").iterdir())) == 2
+    assert len(load_images("mnist", cache).x_train) == 30
+
+
+def test_arrays_stay_while_the_manifest_cannot_be_read(cache: Path, tmp_path: Path) -> None:
+    manifest = cache / "mnist" / "manifest.json"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole[:40])
+    with pytest.raises(InvalidInputError, match="not the published MNIST"):
+        import_images("mnist", tmp_path / "source", cache=cache)
+    manifest.write_bytes(whole)
+    np.testing.assert_array_equal(load_images("mnist", cache).x_test, mnist_arrays(0)["x_test"])
+
+
+def test_a_dataset_replaced_while_it_is_opened_is_opened_anew(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, source = library.read_manifest, write_idx(tmp_path / "b", seed=5)
+
+    def read_then_replaced(folder: Path) -> dict[str, Any]:
+        manifest = real(folder)
+        monkeypatch.undo()
+        import_images("mnist", source, cache=cache, published=False)
+        return manifest
+
+    monkeypatch.setattr(library, "read_manifest", read_then_replaced)
+    np.testing.assert_array_equal(load_images("mnist", cache).x_test, mnist_arrays(5)["x_test"])
 
 
 def test_an_unwritable_cache_is_one_clear_error(tmp_path: Path) -> None:

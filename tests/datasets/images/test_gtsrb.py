@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from poisonproof.datasets.images import import_images, load_images
+from poisonproof.datasets.images.archives import open_archive
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import PixelSum
 from tests.datasets.images.builders import sign, write_gtsrb, zip_folder
@@ -79,6 +81,17 @@ def test_an_image_that_does_not_decode_is_named(tmp_path: Path) -> None:
         load(source, tmp_path)
 
 
+def test_training_folders_without_images_are_refused(tmp_path: Path) -> None:
+    source = write_gtsrb(tmp_path / "source")
+    for folder in (source / TRAINING).iterdir():
+        for image in folder.glob("*.ppm"):
+            image.unlink()
+        (listed,) = folder.glob("*.csv")
+        listed.write_text(listed.read_text().splitlines()[0])
+    with pytest.raises(InvalidInputError, match="training folders without images"):
+        load(source, tmp_path)
+
+
 @pytest.mark.parametrize("missing", ["GT-final_test.csv", str(TRAINING / "00002" / "GT-00002.csv")])
 def test_a_missing_csv_is_named(missing: str, tmp_path: Path) -> None:
     source = write_gtsrb(tmp_path / "source")
@@ -98,6 +111,7 @@ def test_a_missing_csv_is_named(missing: str, tmp_path: Path) -> None:
         ("00000_00000.ppm", "../00000/00000_00000.ppm", "is not in"),
         ("00000_00001.ppm", "00000_00000.ppm", "was named before"),
         ("Filename", "File", "needs the columns"),
+        ("00000_00001.ppm", "x" * 200_000, r"GT-00001\.csv, after line 2: field larger"),
     ],
 )
 def test_a_csv_that_contradicts_the_files_is_refused(
@@ -112,8 +126,22 @@ def test_a_csv_that_contradicts_the_files_is_refused(
         load(source, tmp_path)
 
 
-def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
-    archive = zip_folder(write_gtsrb(tmp_path / "source"), tmp_path / "GTSRB.zip")
-    archive.write_bytes(archive.read_bytes()[:-500])
-    with pytest.raises(InvalidInputError, match=r"GTSRB\.zip is damaged or truncated"):
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_inside_an_archive_is_one_clear_error(method: int, tmp_path: Path) -> None:
+    """Every decoder has errors of its own."""
+    archive = zip_folder(write_gtsrb(tmp_path / "source"), tmp_path / "GTSRB.zip", method)
+    data = bytearray(archive.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 100] = bytes(100)
+    archive.write_bytes(data)
+    with pytest.raises(InvalidInputError, match=r"GTSRB\.zip/.* is damaged or truncated: \w+"):
         load(archive, tmp_path)
+
+
+def test_an_archive_that_the_system_refuses_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "GTSRB.zip").symlink_to(tmp_path / "GTSRB.zip" / "x")
+    with (
+        pytest.raises(InvalidInputError, match=r"cannot be read: (Not a|Too many)"),
+        open_archive(tmp_path / "GTSRB.zip"),
+    ):
+        pass

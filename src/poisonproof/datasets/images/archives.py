@@ -10,7 +10,6 @@ import gzip
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,23 +18,9 @@ from typing import IO
 from poisonproof.datasets.images.file_tree import MEBIBYTE, FileTree, read_at_most
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["DAMAGE", "is_archive", "open_archive"]
+__all__ = ["is_archive", "open_archive", "unreadable"]
 
 LARGEST_UNPACKED = 4096 * MEBIBYTE  # CIFAR-10 takes 0.2 GiB, GTSRB 0.5 GiB
-
-DAMAGE = (
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What the standard library and NumPy raise on a damaged, encrypted or exotic archive."""
 
 
 def is_archive(name: str) -> bool:
@@ -63,9 +48,20 @@ def open_archive(path: Path) -> Iterator[FileTree]:
             tree = _ArchiveTree(path, archive)
         except InvalidInputError:
             raise
-        except DAMAGE as error:
-            raise InvalidInputError(f"{path} is damaged or truncated: {error}.") from error
+        except Exception as error:  # see `unreadable`
+            raise unreadable(str(path), error) from error
         yield tree
+
+
+def unreadable(where: str, error: Exception) -> InvalidInputError:
+    """Return what to raise for an error met while unpacking.
+
+    The decoders of the standard library and NumPy raise nearly anything on damaged, encrypted or
+    exotic bytes; only an error of the system has a number.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return InvalidInputError(f"{where} cannot be read: {error.strerror}.")
+    return InvalidInputError(f"{where} is damaged or truncated: {error or type(error).__name__}.")
 
 
 def _uncompressed(path: Path) -> IO[bytes]:
@@ -108,9 +104,8 @@ class _ArchiveTree(FileTree):
                 return read_at_most(file, limit, self.where(path))
         except InvalidInputError:
             raise
-        except DAMAGE as error:
-            where = self.where(path)
-            raise InvalidInputError(f"{where} is damaged or truncated: {error}.") from error
+        except Exception as error:  # see `unreadable`
+            raise unreadable(self.where(path), error) from error
 
     def _open(self, member: str) -> IO[bytes]:
         if isinstance(self._archive, zipfile.ZipFile):

@@ -115,12 +115,23 @@ def _png(tree: FileTree, split: str, name: str) -> Split:
     if pixels.shape[1] != VALUES // 3:
         raise InvalidInputError(f"{where} is {pixels.shape[1]} pixels wide, not {VALUES // 3}.")
     images = pixels.transpose(0, 2, 1).reshape(-1, VALUES)
-    listed = _needed(tree, f"{split}_lables.json")  # as the package spells it
-    try:
-        labels = np.array(json.loads(tree.read(listed, LIMIT)), dtype=np.int64)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    labels, listed = _png_labels(tree, split)
+    if len(labels) != len(images) * len(BATCHES[split]):
         raise InvalidInputError(
-            f"{tree.where(listed)} is not a list of labels: {error}."
-        ) from error
+            f"{where} holds {len(images):,} images, but {listed} has {len(labels):,} labels for "
+            f"{len(BATCHES[split])} such batches."
+        )
     start = BATCHES[split].index(name) * len(images)
     return Split(images, labels[start : start + len(images)], where)
+
+
+def _png_labels(tree: FileTree, split: str) -> tuple[NDArray[np.int64], str]:
+    path = _needed(tree, f"{split}_lables.json")  # as the package spells it
+    where = tree.where(path)
+    try:
+        labels = json.loads(tree.read(path, LIMIT))
+        if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+            raise ValueError("whole numbers between [ and ] are needed")
+        return np.array(labels, dtype=np.int64), where
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInputError(f"{where} is not a list of labels: {error}.") from error

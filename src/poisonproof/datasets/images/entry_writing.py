@@ -2,7 +2,8 @@
 
 A dataset is a folder with ``manifest.json`` and one folder of arrays, which the manifest names.
 New arrays are written beside the old ones and synced; replacing the manifest, one atomic step,
-makes them the dataset. What no manifest names is rubbish and removed a day later.
+makes them the dataset. One process writes at a time, so what the manifest does not name was left by
+a killed one: the next import removes it.
 """
 
 from __future__ import annotations
@@ -12,24 +13,31 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidInputError
-from poisonproof.replacing import sync_folder
+from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.locking import WriterLock
+from poisonproof.replacing import replacing, sync_folder
 
-__all__ = ["FORMAT", "MANIFEST", "VERSION", "EntryWriter", "array_digest", "write_entry"]
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "VERSION",
+    "EntryWriter",
+    "array_digest",
+    "only_writer",
+    "write_entry",
+]
 
 FORMAT = "poisonproof-images"
 VERSION = 1
 MANIFEST = "manifest.json"
-RUBBISH_AFTER_SECONDS = 86_400  # another import may still be writing what is younger
 CHUNK = 2**24
 
 
@@ -98,43 +106,51 @@ class EntryWriter:
 
 
 @contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Refuse a second process that would write to `folder` while the block runs.
+
+    The locked file lies beside the folder, which may come and go, and stays there.
+    """
+    with ExitStack() as stack:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(WriterLock(folder.parent / f".{folder.name}.lock"))
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        except StoreError as error:
+            raise InvalidInputError(
+                f"another process is writing {folder.name} to {folder.parent}. Wait until it has "
+                "finished."
+            ) from error
+        yield
+
+
+@contextmanager
 def write_entry(folder: Path) -> Iterator[EntryWriter]:
     """Write the dataset in `folder`; it appears when the block ends, and only without an error."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _remove_rubbish(folder)
-        arrays = Path(tempfile.mkdtemp(prefix="arrays-", dir=folder))
+        with only_writer(folder):
+            folder.mkdir(exist_ok=True)
+            _remove_unnamed(folder)
+            arrays = Path(tempfile.mkdtemp(prefix="arrays-", dir=folder))
+            try:
+                writer = EntryWriter(arrays)
+                yield writer
+                _publish(folder, arrays, writer.manifest())
+            finally:
+                _remove_unnamed(folder)
+                _remove_if_empty(folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
-    done = False
-    try:
-        writer = EntryWriter(arrays)
-        yield writer
-        _publish(folder, arrays, writer.manifest())
-        done = True
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    finally:
-        if not done:
-            shutil.rmtree(arrays, ignore_errors=True)
-            _remove_if_empty(folder)
 
 
 def _publish(folder: Path, arrays: Path, manifest: Mapping[str, Any]) -> None:
-    before = _named_by_manifest(folder)
     text = json.dumps({**manifest, "folder": arrays.name}, indent=1, sort_keys=True)
     arrays.chmod(0o755)
     sync_folder(arrays)
-    handle, name = tempfile.mkstemp(prefix="arrays-", suffix=".json", dir=folder)
-    with os.fdopen(handle, "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).chmod(0o644)
-    Path(name).replace(folder / MANIFEST)
+    with replacing(folder / MANIFEST, folder / "arrays-manifest.part") as file:
+        file.write(f"{text}\n".encode())
     sync_folder(folder)
-    if before is not None:
-        shutil.rmtree(folder / before, ignore_errors=True)
 
 
 def _reserve(path: Path) -> None:
@@ -144,29 +160,28 @@ def _reserve(path: Path) -> None:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
-def _named_by_manifest(folder: Path) -> str | None:
+def _remove_unnamed(folder: Path) -> None:
+    """Remove what the manifest does not name: replaced arrays, and what was left unfinished."""
     try:
-        name = json.loads((folder / MANIFEST).read_bytes())["folder"]
+        named = json.loads((folder / MANIFEST).read_bytes())["folder"]
+    except FileNotFoundError:
+        named = None
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return name if isinstance(name, str) and name.startswith("arrays-") else None
-
-
-def _remove_rubbish(folder: Path) -> None:
-    current = _named_by_manifest(folder)
+        return  # it may name any of them
     for path in folder.glob("arrays-*"):
-        if path.name != current and time.time() - path.stat().st_mtime > RUBBISH_AFTER_SECONDS:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        if path.name == named:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _remove_if_empty(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        return  # an earlier import lies there
+        return  # a dataset lies there
 
 
 def _unwritable(folder: Path, error: OSError) -> InvalidInputError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -106,6 +106,8 @@ def _training_rows(tree: FileTree) -> list[_Row]:
                     f"the folder of class {label}."
                 )
         rows.extend(here)
+    if not rows:
+        raise InvalidInputError(f"{tree.where('')} has training folders without images.")
     return rows
 
 
@@ -125,20 +127,13 @@ def _test_rows(tree: FileTree) -> list[_Row]:
 def _csv_rows(tree: FileTree, listed: str, folder: str, paths: Iterable[str]) -> list[_Row]:
     """Read one CSV file and check that it names the images in `paths`, each once."""
     where = tree.where(listed)
-    try:
-        text = tree.read(listed, LIMIT).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{where} is not text: {error}.") from error
-    lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=";")
-    if not set(COLUMNS) <= set(lines.fieldnames or ()):
-        raise InvalidInputError(f"{where} needs the columns {';'.join(COLUMNS)} in its first line.")
     waiting = {path for path in paths if path.endswith(".ppm")}
     rows = []
-    for line in lines:
-        row = _row(line, folder, f"{where}, line {lines.line_num}")
+    for number, line in _csv_lines(tree.read(listed, LIMIT), where):
+        row = _row(line, folder, f"{where}, line {number}")
         if row.path not in waiting:
             raise InvalidInputError(
-                f"{where}, line {lines.line_num} names {line['Filename']}, which is not in "
+                f"{where}, line {number} names {line['Filename']}, which is not in "
                 f"{tree.where(folder)} or was named before."
             )
         waiting.remove(row.path)
@@ -146,6 +141,24 @@ def _csv_rows(tree: FileTree, listed: str, folder: str, paths: Iterable[str]) ->
     if waiting:
         raise InvalidInputError(f"{where} does not name {tree.where(min(waiting))}.")
     return rows
+
+
+def _csv_lines(data: bytes, where: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the lines of a CSV file after its first, by column, with their numbers."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{where} is not text: {error}.") from error
+    lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=";")
+    try:
+        if not set(COLUMNS) <= set(lines.fieldnames or ()):
+            raise InvalidInputError(
+                f"{where} needs the columns {';'.join(COLUMNS)} in its first line."
+            )
+        for line in lines:
+            yield lines.line_num, line
+    except csv.Error as error:
+        raise InvalidInputError(f"{where}, after line {lines.line_num}: {error}.") from error
 
 
 def _row(line: dict[str, str], folder: str, where: str) -> _Row:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.datasets.images.archives import DAMAGE
+from poisonproof.datasets.images.archives import unreadable
 from poisonproof.datasets.images.entry_writing import EntryWriter
 from poisonproof.datasets.images.file_tree import MEBIBYTE, FileTree, read_at_most
 from poisonproof.datasets.images.splits import SPLITS, Split, put_split
@@ -119,8 +119,8 @@ def _plain(tree: FileTree, path: str) -> bytes:
             return read_at_most(file, LIMIT, tree.where(path))
     except InvalidInputError:
         raise
-    except DAMAGE as error:
-        raise InvalidInputError(f"{tree.where(path)} is damaged or truncated: {error}.") from error
+    except Exception as error:  # see `unreadable`
+        raise unreadable(tree.where(path), error) from error
 
 
 def _npz_arrays(data: bytes, keys: tuple[str, ...], where: str) -> list[NDArray[Any]]:
@@ -135,8 +135,8 @@ def _npz_arrays(data: bytes, keys: tuple[str, ...], where: str) -> list[NDArray[
                 arrays.append(np.load(io.BytesIO(raw), allow_pickle=False))
     except InvalidInputError:
         raise
-    except DAMAGE as error:
-        raise InvalidInputError(f"{where} is damaged or truncated: {error}.") from error
+    except Exception as error:  # see `unreadable`
+        raise unreadable(where, error) from error
     return arrays
 
 

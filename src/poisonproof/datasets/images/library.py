@@ -14,7 +14,7 @@ from poisonproof.datasets.images.catalog import CATALOG
 from poisonproof.datasets.images.dataset import ImageDataset
 from poisonproof.datasets.images.download import download_files
 from poisonproof.datasets.images.entry_reading import open_array, read_manifest
-from poisonproof.datasets.images.entry_writing import MANIFEST, write_entry
+from poisonproof.datasets.images.entry_writing import MANIFEST, only_writer, write_entry
 from poisonproof.datasets.images.folders import FolderOptions, read_folder
 from poisonproof.datasets.images.location import cache_folder, checked_name
 from poisonproof.datasets.images.ragged import RaggedImages
@@ -143,9 +143,10 @@ def download_images(
     if name not in ADDRESSES:
         raise InvalidInputError(f"{name!r} has no address; known are {', '.join(ADDRESSES)}.")
     fetched = cache_folder(cache) / DOWNLOADS / name
-    download_files(ADDRESSES[name], fetched, byte_progress or Silent())
-    folder = import_images(name, fetched, cache=cache, progress=progress)
-    shutil.rmtree(fetched, ignore_errors=True)
+    with only_writer(fetched):
+        download_files(ADDRESSES[name], fetched, byte_progress or Silent())
+        folder = import_images(name, fetched, cache=cache, progress=progress)
+        shutil.rmtree(fetched, ignore_errors=True)
     return folder
 
 
@@ -176,7 +177,42 @@ def load_images(name: str, cache: AnyPath | None = None, *, check: bool = True) 
             f"{stored} --from DIR"
         )
     manifest = read_manifest(folder)
-    entry = _Entry(folder, manifest, check)
+    while True:
+        try:
+            return _opened(name, suffix, _Entry(folder, manifest, check))
+        except InvalidInputError:
+            before, manifest = manifest, read_manifest(folder)
+            if manifest == before:  # else an import replaced the arrays meanwhile
+                raise
+
+
+class _Entry:
+    """The arrays of one dataset, as they are opened."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], check: bool) -> None:
+        self._folder = folder
+        self.manifest = manifest
+        self._check = check
+        self._opened: dict[str, str] = {}
+
+    def array(self, name: str) -> Any:
+        array = open_array(self._folder, self.manifest, name, self._check)
+        self._opened[name] = self.manifest["arrays"][name]["sha256"]
+        return array
+
+    def originals(self, split: str) -> RaggedImages | None:
+        names = [f"originals_{split}_{part}" for part in ("values", "offsets", "shapes")]
+        if names[0] not in self.manifest["arrays"]:
+            return None
+        return RaggedImages(*map(self.array, names))
+
+    def digest(self) -> str:
+        listed = "".join(f"{name} {digest}\n" for name, digest in sorted(self._opened.items()))
+        return hashlib.sha256(listed.encode()).hexdigest()
+
+
+def _opened(name: str, suffix: str, entry: _Entry) -> ImageDataset:
+    manifest = entry.manifest
     return ImageDataset(
         name=name,
         x_train=entry.array(f"x_train{suffix}"),
@@ -189,31 +225,6 @@ def load_images(name: str, cache: AnyPath | None = None, *, check: bool = True) 
         published=manifest["published"] is True,
         digest=entry.digest(),
     )
-
-
-class _Entry:
-    """The arrays of one dataset, as they are opened."""
-
-    def __init__(self, folder: Path, manifest: dict[str, Any], check: bool) -> None:
-        self._folder = folder
-        self._manifest = manifest
-        self._check = check
-        self._opened: dict[str, str] = {}
-
-    def array(self, name: str) -> Any:
-        array = open_array(self._folder, self._manifest, name, self._check)
-        self._opened[name] = self._manifest["arrays"][name]["sha256"]
-        return array
-
-    def originals(self, split: str) -> RaggedImages | None:
-        names = [f"originals_{split}_{part}" for part in ("values", "offsets", "shapes")]
-        if names[0] not in self._manifest["arrays"]:
-            return None
-        return RaggedImages(*map(self.array, names))
-
-    def digest(self) -> str:
-        listed = "".join(f"{name} {digest}\n" for name, digest in sorted(self._opened.items()))
-        return hashlib.sha256(listed.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ LOCK = "lock"
 
 
 class WriterLock:
-    """Holds the right to write to a model.
+    """Holds the right to write to a model, or to another folder with one writer.
 
     Parameters
     ----------
