@@ -1,0 +1,123 @@
+"""Linear regression on all rows as a fixed weighting of labels in which no row counts for much.
+
+Regression predicts with weights: the score of class c is the sum of w_i over the rows of label c.
+Least squares takes, of all weights with ``sum_i w_i z_i = z``, those of the least sum of squares.
+Any others with the same property predict the same wherever labels are linear in the samples. An
+attacker flips the labels of the largest weights first. So here the weights are capped, and the
+others make up for what the capped ones lack.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.threads import one_thread
+
+__all__ = ["FlatWeights"]
+
+_BITS = 28  # the absolute weights of a test row add up to less than 2^29
+_MOMENTUM = 3.0
+
+Floats = NDArray[np.float32]
+
+
+class FlatWeights(BaseEstimator):
+    """Weights of training labels, from samples alone.
+
+    Samples are scaled to length one and described by their leading principal components, all
+    scaled to variance one, and a constant.
+
+    Parameters
+    ----------
+    n_components : int, default=128
+        Principal components, d.
+    share : float, default=0.03
+        Of all rows, how many may reach the cap: for every test row it is the size of least
+        squares' weights that this share of them exceeds. 0 is least squares itself.
+    n_steps : int, default=10
+        Corrections of the weights below the cap.
+
+    Guarantee
+    ---------
+    The weights are a function of samples and parameters; no label enters.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(500, 8))
+    >>> plain, flat = (FlatWeights(8, share).fit(X).integers(X[:5]) for share in (0.0, 0.3))
+    >>> largest = [float((abs(w).max(axis=1) / w.sum(axis=1)).mean()) for w in (plain, flat)]
+    >>> largest[1] < largest[0] / 2
+    True
+    """
+
+    def __init__(self, n_components: int = 128, share: float = 0.03, n_steps: int = 10) -> None:
+        self.n_components = n_components
+        self.share = share
+        self.n_steps = n_steps
+
+    def fit(self, X: NDArray[Any], y: Any = None) -> Self:
+        """Find the components of all samples `X`, shape (m, d'); `y` is not looked at."""
+        if not 1 <= self.n_components <= X.shape[1]:
+            raise InvalidInputError(
+                f"n_components is at least 1 and at most the {X.shape[1]} columns. "
+                f"Got {self.n_components}."
+            )
+        if not (0.0 <= self.share < 1.0 and self.n_steps >= 0):
+            raise InvalidInputError(
+                "share is at least 0 and below 1, n_steps at least 0. "
+                f"Got {self.share} and {self.n_steps}."
+            )
+        with one_thread():
+            rows = _unit(X)
+            self.centre_ = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+            rows -= self.centre_
+            squares, turns = np.linalg.eigh((rows.T @ rows).astype(np.float64) / len(rows))
+            kept = slice(len(squares) - self.n_components, None)
+            # A component without variance says nothing; dividing by it would only add noise.
+            seen = squares[kept] > 1e-7 * squares[-1]
+            turns = turns[:, kept][:, seen] / np.sqrt(squares[kept][seen])
+            self.components_ = turns.astype(np.float32)
+            self.rows_ = self._with_constant(rows @ self.components_)
+        return self
+
+    def integers(self, asked: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the integer weights of all training rows for every asked row, shape (n, m)."""
+        with one_thread():
+            places = self._with_constant((_unit(asked) - self.centre_) @ self.components_)
+            weights = self._flat(places).astype(np.float64)
+        total = np.abs(weights).sum(axis=1, keepdims=True)
+        power = np.frexp(total)[1]
+        integers: NDArray[np.int32] = np.rint(np.ldexp(weights, _BITS - power)).astype(np.int32)
+        return integers
+
+    def _flat(self, places: Floats) -> Floats:
+        """Cap weights and correct the others; an accelerated ascent in the dual problem."""
+        n_rows = len(self.rows_)
+        part = np.float32(1.0 / n_rows)
+        weights: Floats = places @ self.rows_.T
+        if self.share == 0.0:
+            return weights
+        kept = min(n_rows - 1, round((1.0 - self.share) * n_rows))
+        cap = np.partition(np.abs(weights), kept, axis=1)[:, kept : kept + 1]
+        np.clip(weights, -cap, cap, out=weights)
+        dual, ahead = places, places
+        for step in range(self.n_steps):
+            before, dual = dual, ahead + (places - part * (weights @ self.rows_))
+            ahead = dual + np.float32(step / (step + _MOMENTUM)) * (dual - before)
+            np.matmul(ahead, self.rows_.T, out=weights)
+            np.clip(weights, -cap, cap, out=weights)
+        return weights
+
+    def _with_constant(self, rows: Floats) -> Floats:
+        return np.hstack([rows, np.ones((len(rows), 1), dtype=np.float32)])
+
+
+def _unit(X: NDArray[Any]) -> Floats:
+    rows = np.asarray(X, dtype=np.float32)
+    lengths = np.sqrt((rows * rows).sum(axis=1, dtype=np.float64, keepdims=True))
+    return (rows / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)

@@ -1,0 +1,65 @@
+"""Flat weights: functions of samples that reproduce linear labels, with no row above the cap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.flat_weights import FlatWeights
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Any, Any]:
+    X, y = load_digits(return_X_y=True)
+    return X, y
+
+
+def scores(weights: Any, y: Any) -> Any:
+    return weights.astype(np.int64) @ np.eye(10, dtype=np.int64)[y]
+
+
+def test_without_a_cap_the_weights_are_least_squares(digits: tuple[Any, Any]) -> None:
+    X, y = digits
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    known, asked = unit[:1500], unit[1500:]
+    design = np.column_stack([known, np.ones(len(known))])
+    fitted = np.linalg.pinv(design) @ np.eye(10)[y[:1500]]
+    expected = np.column_stack([asked, np.ones(len(asked))]) @ fitted
+    found = scores(FlatWeights(64, 0.0).fit(X[:1500]).integers(X[1500:]), y[:1500])
+    found = found / found.sum(axis=1, keepdims=True)
+    assert np.abs(found - expected).max() < 1e-3
+
+
+def test_no_row_counts_more_than_the_cap_and_scores_stay_near(digits: tuple[Any, Any]) -> None:
+    X, y = digits
+    plain = FlatWeights(40, 0.0).fit(X[:1500]).integers(X[1500:])
+    flat = FlatWeights(40, 0.05, 60).fit(X[:1500]).integers(X[1500:])
+    before, after = (scores(w, y[:1500]) for w in (plain, flat))
+    before, after = (s / s.sum(axis=1, keepdims=True) for s in (before, after))
+    largest = [np.abs(w).max(axis=1) / w.sum(axis=1) for w in (plain, flat)]
+    assert np.median(largest[1] / largest[0]) < 0.7
+    assert np.median(np.abs(after - before)) < 0.05
+    right = [(s.argmax(axis=1) == y[1500:]).mean() for s in (before, after)]
+    assert right[1] > right[0] - 0.1
+
+
+def test_integers_leave_room_for_exact_sums(digits: tuple[Any, Any]) -> None:
+    X, _ = digits
+    weights = FlatWeights(20, 0.03).fit(X).integers(X[:100]).astype(np.int64)
+    total = np.abs(weights).sum(axis=1)
+    assert total.max() < 2**29
+    assert total.min() > 2**26
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"n_components": 65}, {"n_components": 0}, {"share": 1.0}, {"n_steps": -1}]
+)
+def test_parameters_out_of_range_are_refused_in_words(
+    digits: tuple[Any, Any], parameters: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInputError, match="Got"):
+        FlatWeights(**{"n_components": 8, **parameters}).fit(digits[0])
