@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,36 @@ def test_a_damaged_npz_or_npy_file_is_refused(tmp_path: Path) -> None:
             read_rows(tmp_path / name, Schema())
     np.save(tmp_path / "f.npy", np.ones((3, 2)))
     assert len(read_rows(tmp_path / "f.npy", Schema())) == 3
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_damage_anywhere_in_an_archive_is_one_clear_error(method: int, tmp_path: Path) -> None:
+    """Every decoder has errors of its own; damage that no checksum covers may be read."""
+    np.savez(tmp_path / "whole.npz", x=np.ones((9, 2)), y=np.arange(9) % 2)
+    with (
+        zipfile.ZipFile(tmp_path / "whole.npz") as whole,
+        zipfile.ZipFile(tmp_path / "packed.npz", "w", method) as packed,
+    ):
+        for name in whole.namelist():
+            packed.writestr(name, whole.read(name))
+    data = (tmp_path / "packed.npz").read_bytes()
+    refused = 0
+    for i in range(len(data)):
+        (tmp_path / "f.npz").write_bytes(data[:i] + bytes([data[i] ^ 0x55]) + data[i + 1 :])
+        try:
+            read_rows(tmp_path / "f.npz", SCHEMA)
+        except InvalidInputError:
+            refused += 1
+    assert refused > len(data) / 2
+
+
+def test_a_damaged_header_of_an_array_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", np.ones((3, 2)))
+    data = (tmp_path / "f.npy").read_bytes()
+    assert data.count(b")") == 1
+    (tmp_path / "f.npy").write_bytes(data.replace(b")", b"("))
+    with pytest.raises(InvalidInputError, match=r"f\.npy is not a readable npy file"):
+        read_rows(tmp_path / "f.npy", Schema())
 
 
 def test_infinity_in_a_binary_file_rejects_its_row_alone(tmp_path: Path) -> None:

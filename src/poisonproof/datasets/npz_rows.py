@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from poisonproof.datasets.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError
 
 __all__ = ["array_texts", "load_array", "load_arrays", "read_npy_rows", "read_npz_rows"]
-
-_DAMAGE = (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 
 
 def read_npz_rows(path: Path, schema: Schema) -> RawRows:
@@ -85,7 +82,7 @@ def load_arrays(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
             return {name: arrays[name] for name in names}
     except InvalidInputError:
         raise
-    except _DAMAGE as error:
+    except Exception as error:  # damaged bytes make decoders raise nearly anything
         raise InvalidInputError(f"{path} is not a readable npz file: {error}") from error
 
 
@@ -94,7 +91,7 @@ def load_array(path: Path) -> NDArray[Any]:
     try:
         with path.open("rb") as file:
             array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    except _DAMAGE as error:
+    except Exception as error:  # damaged bytes make decoders raise nearly anything
         raise InvalidInputError(f"{path} is not a readable npy file: {error}") from error
     return array
 

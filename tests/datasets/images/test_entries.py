@@ -75,6 +75,13 @@ def test_a_truncated_array_is_found_without_the_check(cache: Path) -> None:
         load_images("mnist", cache, check=False)
 
 
+def test_an_array_with_a_damaged_header_is_found(cache: Path) -> None:
+    path = array_file(cache, "x_test")
+    path.write_bytes(path.read_bytes().replace(b")", b"(", 1))
+    with pytest.raises(InvalidInputError, match=r"x_test\.npy cannot be read.*Import it again"):
+        load_images("mnist", cache)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

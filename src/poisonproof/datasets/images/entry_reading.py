@@ -58,7 +58,7 @@ def open_array(folder: Path, manifest: dict[str, Any], name: str, check: bool) -
     try:
         empty = 0 in entry["shape"]
         array: NDArray[Any] = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
+    except Exception as error:  # a damaged header makes NumPy raise nearly anything
         raise InvalidInputError(f"{path} cannot be read: {error}. {_again(folder)}") from error
     written = (entry.get("dtype"), entry.get("shape"))
     if (array.dtype.str, list(array.shape)) != written:
