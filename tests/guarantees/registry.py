@@ -36,7 +36,13 @@ from poisonproof.learners.closed_form import (
     ScaledKernelClassifier,
 )
 from poisonproof.learners.one_label import OneLabelClassifier
-from poisonproof.pretraining import FrozenNetwork, PretrainSpec, TailLearner, train_features
+from poisonproof.pretraining import (
+    FrozenNetwork,
+    HeadLearner,
+    PretrainSpec,
+    TailLearner,
+    train_features,
+)
 from tests.features.small_network import network_file
 
 from .data import Data, data
@@ -77,9 +83,9 @@ class Case:
         return self.name
 
 
-def _rotnet() -> FrozenNetwork:
+def _learned(method: str, **options: Any) -> FrozenNetwork:
     """Return a map that has seen a few images: members on it must keep apart, not do well."""
-    spec = PretrainSpec("rotnet", (1, 8, 8), epochs=1, batch_size=16, crop=1, map_rows=32)
+    spec = PretrainSpec(method, (1, 8, 8), epochs=1, batch_size=16, map_rows=32, **options)
     found = train_features(data("small-images").X[:16].reshape(-1, 1, 8, 8), spec)
     assert found is not None
     return found
@@ -90,7 +96,10 @@ _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
 _ONE_LABEL = OneLabelClassifier(12, "abstain")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
 _ON_TRACKS = TorchLearner("mlp", hidden=(32,), epochs=1, execution="graph", stack_width=4)
-_TAIL = TailLearner(_rotnet(), epochs=2, batch_size=16, milestones=(1,), stack_width=3)
+_HEAD = HeadLearner(_learned("simclr", width=8), views=3, epochs=4, batch_size=16, stack_width=3)
+_TAIL = TailLearner(
+    _learned("rotnet", crop=1), epochs=2, batch_size=16, milestones=(1,), stack_width=3
+)
 
 CASES = [
     Case("tree", DPAClassifier(DecisionTreeClassifier(), 20)),
@@ -118,6 +127,7 @@ CASES = [
     Case("network", DPAClassifier(RidgeClassifier(), 8, features=_OUTSIDE), "small-images"),
     Case("deep-mlp", DPAClassifier(_MLP, 20)),
     Case("deep-graph", DPAClassifier(_ON_TRACKS, 6)),
+    Case("ss-head", SSDPAClassifier(_HEAD, None, 8), "small-images"),
     Case("ss-tail", SSDPAClassifier(_TAIL, None, 8), "small-images"),
     Case("ss-neighbours", SSDPAClassifier(KNeighborsClassifier(1), PCA(20), 20), "images"),
     Case("ss-one-label", SSDPAClassifier(_ONE_LABEL, ClusterIndex(12), 300)),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from poisonproof import SSDPAClassifier
+from poisonproof import SSDPAClassifier, load
 from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.learners.torch.streams import Stream
 from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
@@ -131,6 +131,13 @@ def test_members_survive_export_and_restore(classifier, images):
     assert back.digests() == ensemble.digests()
     X = images[N : N + 5].reshape(5, -1)
     assert np.array_equal(back.votes(X), ensemble.votes(X))
+
+
+def test_a_saved_classifier_votes_as_before(classifier, images, tmp_path):
+    classifier.save(tmp_path / "model")
+    back = load(tmp_path / "model")
+    X = images[N : N + 5].reshape(5, -1)
+    assert np.array_equal(back.votes(X), classifier.votes(X))
 
 
 def test_normal_first_weights_have_the_published_spread():

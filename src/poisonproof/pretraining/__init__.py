@@ -10,6 +10,7 @@ except ImportError as error:
     raise MissingExtraError("torch", "torch") from error
 
 from poisonproof.pretraining.frozen import FrozenNetwork, load_features
+from poisonproof.pretraining.head_learner import HeadLearner
 from poisonproof.pretraining.recipes import PRETRAINING, pretraining_recipe
 from poisonproof.pretraining.refinement import (
     REFINEMENT,
@@ -24,17 +25,20 @@ from poisonproof.pretraining.specification import PretrainSpec
 from poisonproof.pretraining.tail_learner import TailLearner
 from poisonproof.pretraining.training import Watch, train_features
 from poisonproof.pretraining.transformer import LearnedFeatures
+from poisonproof.pretraining.view_table import ViewTable
 
 __all__ = [
     "PRETRAINING",
     "REFINEMENT",
     "ClusterNetwork",
     "FrozenNetwork",
+    "HeadLearner",
     "LearnedClusters",
     "LearnedFeatures",
     "PretrainSpec",
     "RefineSpec",
     "TailLearner",
+    "ViewTable",
     "Watch",
     "load_clusters",
     "load_features",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from poisonproof.pretraining.tasks import Task, make_task
 __all__ = ["FEATURES", "FrozenNetwork", "load_features", "moved"]
 
 FEATURES = "features.safetensors"
+T = TypeVar("T")
 
 
 class FrozenNetwork:
@@ -55,6 +56,25 @@ class FrozenNetwork:
         self.spec, self.tensors, self.law = spec, tensors, law
         self.history = [list(entry) for entry in history]
         self._task: Any = None
+        self._kept: dict[tuple[Any, ...], Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the map itself: it never changes, and clones of a learner can share it."""
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what can be made again where it is needed."""
+        return {**self.__dict__, "_task": None, "_kept": {}}
+
+    def kept(self, make: Callable[..., T], *key: Any) -> T:
+        """Return ``make(self, *key)``, made once and kept as long as the map is.
+
+        For what is costly and a function of the map and `key` alone.
+        """
+        if (make, *key) not in self._kept:
+            self._kept[make, *key] = make(self, *key)
+        found: T = self._kept[make, *key]
+        return found
 
     def digest(self) -> str:
         """Return the SHA-256 of all weights."""

@@ -14,13 +14,13 @@ from torch.nn import functional
 from poisonproof.learners.torch.streams import uniform
 from poisonproof.pretraining.specification import PretrainSpec
 
-__all__ = ["PURPOSES", "make_views"]
+__all__ = ["LARGEST_RATIO", "PURPOSES", "framed", "make_views"]
 
 PURPOSES = ((6, 7, 8), (9, 10, 11))
 """Addresses of the draws of the first and the second view: frame, choices, colours."""
 
 _GRAY = (0.299, 0.587, 0.114)
-_RATIO = math.log(4 / 3)
+LARGEST_RATIO = math.log(4 / 3)
 """Largest logarithm of width over height of a frame."""
 
 
@@ -42,7 +42,9 @@ def make_views(images: Tensor, spec: PretrainSpec, draw: dict[int, Tensor], numb
     mirrored = (
         (choice[:, 0] < 0.5) if spec.flip else torch.zeros_like(choice[:, 0], dtype=torch.bool)
     )
-    views = _framed(images.float() / 255.0, spec.smallest_view, frame, mirrored)
+    area = spec.smallest_view + (1.0 - spec.smallest_view) * frame[:, 0]
+    ratio = torch.exp((2.0 * frame[:, 1] - 1.0) * LARGEST_RATIO)
+    views = framed(images.float() / 255.0, area, ratio, (frame[:, 2], frame[:, 3]), mirrored)
     if images.shape[1] != 3:
         return _brightened(views, spec, choice, colour)
     jittered = _jittered(views, spec.jitter, 2.0 * colour - 1.0)
@@ -54,13 +56,26 @@ def _chosen(which: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return torch.where(which.view(-1, 1, 1, 1), first, second)
 
 
-def _framed(x: Tensor, smallest: float, draw: Tensor, mirrored: Tensor) -> Tensor:
-    """Cut out a frame of random size, shape and place, and stretch it to the whole image."""
-    area = smallest + (1.0 - smallest) * draw[:, 0]
-    ratio = torch.exp((2.0 * draw[:, 1] - 1.0) * _RATIO)
+def framed(
+    x: Tensor, area: Tensor, ratio: Tensor, corner: tuple[Tensor, Tensor], mirrored: Tensor
+) -> Tensor:
+    """Cut out a frame of each image and stretch it to the whole image.
+
+    Parameters
+    ----------
+    x : float32 tensor of shape (n, C, H, W)
+        Images.
+    area, ratio : float32 tensors of shape (n,)
+        Share of the image in the frame, and its width over its height; what does not fit into
+        the image is cut off.
+    corner : two float32 tensors of shape (n,)
+        From 0 to 1: how far to the right and down the frame lies.
+    mirrored : bool tensor of shape (n,)
+        Whether left and right change places.
+    """
     wide = torch.sqrt(area * ratio).clamp(max=1.0)
     high = torch.sqrt(area / ratio).clamp(max=1.0)
-    left, top = (1.0 - wide) * draw[:, 2], (1.0 - high) * draw[:, 3]
+    left, top = (1.0 - wide) * corner[0], (1.0 - high) * corner[1]
     height, width = x.shape[2:]
     across = _centres(width, x.device)
     across = torch.where(mirrored[:, None], -across, across)

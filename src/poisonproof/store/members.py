@@ -31,6 +31,7 @@ _RESTORERS = {
     "closed_form": ("poisonproof.learners.closed_form.stacked", "restore_members"),
     "torch": ("poisonproof.engines.torch.ensemble", "restore_members"),
     "one_label": ("poisonproof.learners.one_label", "restore_members"),
+    "head": ("poisonproof.pretraining.head_ensemble", "restore_members"),
     "tail": ("poisonproof.pretraining.tail_ensemble", "restore_members"),
 }
 """Families of ensembles kept as arrays: where the function that rebuilds them lives."""

@@ -26,6 +26,10 @@ TRUSTED = (
     "poisonproof.engines.torch.learner.TorchLearner",
     "poisonproof.learners.averaging.SeedAverage",
     "poisonproof.learners.clusters.spectral.SpectralClusters",
+    "poisonproof.pretraining.frozen.FrozenNetwork",
+    "poisonproof.pretraining.head_learner.HeadLearner",
+    "poisonproof.pretraining.specification.PretrainSpec",
+    "poisonproof.pretraining.tail_learner.TailLearner",
 )
 """Types that skops does not trust and that are checked here after loading (see `check_trees`)."""
 

@@ -54,6 +54,8 @@ class Step:
         Mixup's weight of the first image.
     draw : callable
         Words for augmentation, shape (S, B, 4).
+    epoch : int
+        Counted from 0.
     """
 
     rows: Tensor
@@ -62,6 +64,7 @@ class Step:
     rates: Tensor
     share: Tensor | None
     draw: Draw
+    epoch: int
 
     def tiles(self, height: int) -> Iterator[Step]:
         """Cut the step into tiles of `height` rows, as many as the fullest lane needs."""
@@ -86,8 +89,8 @@ def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator
     for block, e in _epochs(spec, stream, sizes):
         for t, own in enumerate(counts):
             share = None if block.shares is None else block.shares[e, :, t]
-            draw = block.drawn(e, slice(None), t)
-            yield Step(block.rows[e, :, t], on_device[t], own, block.rates[e, t], share, draw)
+            draw, when = block.drawn(e, slice(None), t), block.first + e
+            yield Step(block.rows[e, :, t], on_device[t], own, block.rates[e, t], share, draw, when)
 
 
 def planned_epochs(spec: TorchSpec, stream: Stream, size: int) -> Iterator[Step]:
@@ -96,8 +99,8 @@ def planned_epochs(spec: TorchSpec, stream: Stream, size: int) -> Iterator[Step]
     on_device = sent(torch.tensor(counts), stream.lanes.device)
     for block, e in _epochs(spec, stream, [size]):
         share = None if block.shares is None else block.shares[e, 0]
-        draw = block.drawn(e, 0, slice(None))
-        yield Step(block.rows[e, 0], on_device, counts, block.rates[e, :, 0], share, draw)
+        draw, when = block.drawn(e, 0, slice(None)), block.first + e
+        yield Step(block.rows[e, 0], on_device, counts, block.rates[e, :, 0], share, draw, when)
 
 
 def _counts(spec: TorchSpec, sizes: list[int]) -> list[list[int]]:
@@ -120,6 +123,7 @@ class _Block:
 
     def __init__(self, spec: TorchSpec, stream: Stream, sizes: list[int], epochs: range) -> None:
         device, longest = stream.lanes.device, max(sizes)
+        self.first = epochs.start
         steps = n_steps(longest, spec)
         lengths = sent(torch.tensor(sizes), device)
         place = torch.arange(longest, device=device)

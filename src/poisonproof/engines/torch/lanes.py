@@ -41,8 +41,8 @@ class Lanes:
         lanes = [*members, *[dummy_rows(spec)] * (width - len(members))]
         self.sizes = [len(lane) for lane in lanes]
         # Members are gathered from one flat table: a gather moves bits and computes none.
-        blank, no_label = torch.zeros(1, *spec.input_shape), torch.zeros(1, dtype=torch.int64)
-        self.X = sent(torch.cat([blank, *(lane.X for lane in lanes)]), device)
+        self.X = self._table(lanes)
+        no_label = torch.zeros(1, dtype=torch.int64)
         labels = torch.cat([no_label, *(lane.y for lane in lanes)])
         self.targets = sent(soft_labels(labels, spec), device)
         self._lengths = torch.tensor(self.sizes)
@@ -89,6 +89,11 @@ class Lanes:
         x = (x - self.mean) / self.std
         real = torch.arange(width, device=self.device) < step.counts[:, None]
         return torch.where(real.view(*real.shape, *(1,) * (x.ndim - 2)), x, 0.0), targets
+
+    def _table(self, lanes: Sequence[MemberRows]) -> Tensor:
+        """Return the rows of all lanes on the device, behind a blank one."""
+        blank = torch.zeros(1, *self.spec.input_shape)
+        return sent(torch.cat([blank, *(lane.X for lane in lanes)]), self.device)
 
     def _places(self, step: Step, width: int) -> Tensor:
         """Return where a step's rows lie in the flat tables; the blank row fills lanes up."""

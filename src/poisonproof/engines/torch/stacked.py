@@ -58,6 +58,7 @@ def train_stack(
     device: torch.device,
     gradients: Gradients,
     initial: dict[str, Tensor] | None = None,
+    layout: type[Lanes] = Lanes,
 ) -> list[MemberState]:
     """Train at most `stack_width` members side by side.
 
@@ -75,8 +76,10 @@ def train_stack(
         Losses of the stacked network, and their gradients.
     initial : dict of tensors of shape (S, ...), optional
         First parameters, where the specification's own rule does not apply.
+    layout : type of Lanes
+        How rows lie on the device and become batches.
     """
-    lanes = Lanes(spec, members, seed, device)
+    lanes = layout(spec, members, seed, device)
     parameters = initial if initial is not None else initialise(build(spec), lanes.stream)
     optimizer = LaneOptimizer(spec, parameters)
     healthy = torch.ones(spec.stack_width, dtype=torch.bool, device=device)

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     COLOUR = 3
     CUTOUT = 4
     MIXUP = 5
+    VIEW = 12
     INITIAL = 16
 
 
