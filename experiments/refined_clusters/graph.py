@@ -9,17 +9,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import brentq
 from scipy.sparse.linalg import eigsh
+from study import Dataset
 
 from poisonproof.learners.clusters.spectral import neighbor_graph
 
-EIGENVECTORS = 100
-DIMENSIONS = 20.0
-HOODS = (500, 1000, 2000, 3000, 4000, 5000)
 CLOSENESS = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def graph_votes(
-    near_train: NDArray[Any], near_test: NDArray[Any], labels: NDArray[Any]
+    near_train: NDArray[Any], near_test: NDArray[Any], labels: NDArray[Any], data: Dataset
 ) -> dict[float, NDArray[np.int64]]:
     """Count the labels of every test image's neighbourhood, for all sizes and all cosines.
 
@@ -29,18 +27,20 @@ def graph_votes(
         Nearest training rows.
     labels : ndarray of int, shape (m,)
         Labels of the training rows; which of them vote does not depend on them.
+    data : Dataset
+        Sizes of neighbourhoods, and how many eigenvectors.
     """
-    train = diffusion(neighbor_graph(near_train))
+    train = diffusion(neighbor_graph(near_train), data)
     test = _unit(train[near_test].mean(axis=1))
     train = _unit(train)
-    n_classes = int(labels.max()) + 1
-    counts = {m: np.zeros((len(test), n_classes), dtype=np.int64) for m in (*HOODS, *CLOSENESS)}
+    n_classes, hoods = data.n_classes, data.hoods
+    counts = {m: np.zeros((len(test), n_classes), dtype=np.int64) for m in (*hoods, *CLOSENESS)}
     for start in range(0, len(test), 250):
         here = slice(start, start + 250)
         cosines = test[here] @ train.T
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, : max(HOODS)]
-        near = {c: (cosines >= c).sum(axis=1).clip(min(HOODS), max(HOODS)) for c in CLOSENESS}
-        sizes = {m: np.full(len(order), m) for m in HOODS} | near
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, : max(hoods)]
+        near = {c: (cosines >= c).sum(axis=1).clip(min(hoods), max(hoods)) for c in CLOSENESS}
+        sizes = {m: np.full(len(order), m) for m in hoods} | near
         for label in range(n_classes):
             up_to = np.cumsum(labels[order] == label, axis=1)
             for name, size in sizes.items():
@@ -50,14 +50,16 @@ def graph_votes(
     return counts
 
 
-def diffusion(weights: Any) -> NDArray[np.float64]:
-    """Return coordinates in which near means: many short ways along the graph, shape (m, 100)."""
+def diffusion(weights: Any, data: Dataset) -> NDArray[np.float64]:
+    """Return coordinates in which near means: many short ways along the graph, shape (m, E)."""
     degrees = np.sqrt(np.asarray(weights.sum(axis=1)).ravel())
     scale = sparse.diags_array(1.0 / degrees)
     start = 1.0 + np.random.default_rng(0).random(len(degrees))
-    values, vectors = eigsh(scale @ weights @ scale, k=EIGENVECTORS, which="LA", v0=start, tol=1e-6)
+    values, vectors = eigsh(
+        scale @ weights @ scale, k=data.eigenvectors, which="LA", v0=start, tol=1e-6
+    )
     values = values.clip(0.0, 1.0)
-    t = brentq(lambda power: (values ** (2 * power)).sum() - DIMENSIONS, 0.0, 1e4)
+    t = brentq(lambda power: (values ** (2 * power)).sum() - 2 * data.n_classes, 0.0, 1e4)
     print(f"t = {t:.3f}, eigenvalues {values[-1]:.4f} to {values[0]:.4f}", flush=True)
     found: NDArray[np.float64] = vectors * values**t / degrees[:, None]
     return found

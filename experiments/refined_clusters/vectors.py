@@ -44,6 +44,16 @@ def read(folder: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArra
     return joined("train"), joined("test"), labels["train"], labels["test"]
 
 
+def write_parts(folder: Path, what: str, vectors: NDArray[Any]) -> dict[str, str]:
+    """Write vectors as float16 files of some rows each; return their digests by name."""
+    digests = {}
+    for number, start in enumerate(range(0, len(vectors), PART)):
+        path = folder / f"{what}-{number}.npy"
+        np.save(path, vectors[start : start + PART].astype(np.float16))
+        digests[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digests
+
+
 def _epochs(network: FrozenNetwork) -> int:
     """Return how long the features were trained, before any refinement."""
     law = network.law.get("features_law", network.law)
@@ -63,18 +73,14 @@ def main() -> None:
     refined = (options.features / "clusters.safetensors").is_file()
     network = (load_clusters if refined else load_features)(options.features, device=options.device)
     options.out.mkdir(parents=True, exist_ok=True)
-    files = {}
+    files: dict[str, str] = {}
     for what, images in (("train", rows.x_train), ("test", rows.x_test)):
         if isinstance(network, ClusterNetwork):
             chances = network.probabilities(images).astype(np.float32)
             np.savez_compressed(options.out / f"clusters-{what}.npz", probabilities=chances)
         if options.only_clusters:
             continue
-        vectors = network.transform(images).astype(np.float16)
-        for number, start in enumerate(range(0, len(vectors), PART)):
-            path = options.out / f"{what}-{number}.npy"
-            np.save(path, vectors[start : start + PART])
-            files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        files |= write_parts(options.out, what, network.transform(images))
     np.savez_compressed(options.out / "labels.npz", train=rows.y_train, test=rows.y_test)
     about = {
         "features_sha256": network.digest(),
