@@ -105,13 +105,13 @@ def reproduce(
     for folder in resume_from or ():
         if not folder.is_dir():
             raise InvalidInputError(f"--resume-from {folder} is not a folder.")
-    from poisonproof.reproduction import Options
+    from poisonproof.reproduction import FeatureFolder, Options
 
     options = Options(
         device=choose("--device", device, ("cuda", "cpu")),
         members=_member_range(members, chosen),
         resume_from=tuple(resume_from or ()),
-        features=features,
+        features=FeatureFolder(features),
         deadline=None if limit_seconds is None else began + limit_seconds,
         scores=scores,
         n_jobs=jobs,
@@ -123,7 +123,7 @@ def reproduce(
 
 
 class _Session:
-    """Rows made one after the other; a dataset is read once."""
+    """Rows made one after the other; a dataset and its features are read once."""
 
     def __init__(self, options: Options, out: Path, cache: Path | None, pack: Path | None) -> None:
         self.options, self.out, self.cache, self.pack = options, out, cache, pack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from poisonproof.reproduction.law import FeatureFolder
 from poisonproof.reproduction.outcome import Outcome, certify_result, evaluate
 from poisonproof.reproduction.packing import data_from_pack, write_pack
 from poisonproof.reproduction.recipe import PaperNumbers, Recipe, load_recipes, select_rows
@@ -11,6 +12,7 @@ from poisonproof.reproduction.row_data import RowData, data_from_cache, make_par
 from poisonproof.reproduction.running import Options, gather_results, run_row
 
 __all__ = [
+    "FeatureFolder",
     "Options",
     "Outcome",
     "PaperNumbers",

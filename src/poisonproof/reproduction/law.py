@@ -17,15 +17,22 @@ from poisonproof.reproduction.row_data import RowData
 if TYPE_CHECKING:
     from poisonproof.engines.torch import TorchLearner
     from poisonproof.learners.torch import TorchSpec
-    from poisonproof.pretraining import FrozenNetwork, TailLearner
-    from poisonproof.pretraining.tail_specification import TailSpec
+    from poisonproof.pretraining import FrozenNetwork, HeadLearner, TailLearner
+    from poisonproof.pretraining.on_frozen_specification import OnFrozenSpec
 
-    Learner = TorchLearner | TailLearner
-    Spec = TorchSpec | TailSpec
+    Learner = TorchLearner | HeadLearner | TailLearner
+    Spec = TorchSpec | OnFrozenSpec
 
-__all__ = ["features_of", "law_of", "make_learner", "member_samples", "resolve"]
+__all__ = [
+    "FeatureFolder",
+    "features_of",
+    "law_of",
+    "make_learner",
+    "member_samples",
+    "resolve",
+]
 
-_KINDS = {"dpa": ("torch",), "ss-dpa": ("tail", "torch")}
+_KINDS = {"dpa": ("torch",), "ss-dpa": ("head", "tail", "torch")}
 """Methods, and the kinds of learners that make their rows."""
 
 
@@ -36,7 +43,7 @@ def make_learner(recipe: Recipe, device: str, frozen: FrozenNetwork | None = Non
     if kind not in _KINDS.get(recipe.method, ()):
         raise InvalidInputError(
             f"{recipe.id}: rows of method 'dpa' with learners of kind 'torch' can be made, and "
-            f"'ss-dpa' with 'tail' or 'torch'; got {recipe.method!r} with {kind!r}."
+            f"'ss-dpa' with 'head', 'tail' or 'torch'; got {recipe.method!r} with {kind!r}."
         )
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
     try:
@@ -44,10 +51,12 @@ def make_learner(recipe: Recipe, device: str, frozen: FrozenNetwork | None = Non
             from poisonproof.engines.torch import TorchLearner
 
             return TorchLearner(**options, device=device)
-        from poisonproof.pretraining import TailLearner
+        from poisonproof.pretraining import HeadLearner, TailLearner
 
         assert frozen is not None
-        options.pop("network")
+        options.pop("network")  # named for whoever compares results with recipes
+        if kind == "head":
+            return HeadLearner(frozen, **options)
         return TailLearner(frozen, **options, lane_rows=_lane_rows(recipe))
     except TypeError as error:
         raise InvalidInputError(f"{recipe.id}: the learner is wrong: {error}.") from error
@@ -59,12 +68,38 @@ def _lane_rows(recipe: Recipe) -> int:
     return min(int(recipe.learner["batch_size"]), -(-largest // 8) * 8)
 
 
+class FeatureFolder:
+    """A folder of learned features, one folder each.
+
+    Those last read are kept, with the views of images that were mapped by them: the next row on
+    the same features finds both.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._last: tuple[tuple[str, str], FrozenNetwork] | None = None
+
+    def load(self, name: str, device: str) -> FrozenNetwork:
+        """Return the features ``path/name`` for one device."""
+        from poisonproof.pretraining import load_features
+
+        if self._last is None or self._last[0] != (name, device):
+            self._last = None  # not two at once
+            self._last = (name, device), load_features(self.path / name, device=device)
+        return self._last[1]
+
+
 def features_of(
-    recipe: Recipe, data: RowData, source: Path | FrozenNetwork | None, device: str
+    recipe: Recipe, data: RowData, source: FeatureFolder | Path | FrozenNetwork | None, device: str
 ) -> FrozenNetwork | None:
     """Return the features that a row's members share, learned from the row's own samples.
 
-    They are those of ``source/name`` if `source` is a folder, else `source` itself.
+    They are those of that name if `source` is a folder, else `source` itself.
 
     Raises
     ------
@@ -73,7 +108,6 @@ def features_of(
     """
     if not recipe.features:
         return None
-    from poisonproof.pretraining import load_features
     from poisonproof.pretraining.samples import samples_digest, sorted_images
 
     if source is None:
@@ -81,8 +115,10 @@ def features_of(
             f"{recipe.id} needs the features {recipe.features}: name their folder with --features."
         )
     if isinstance(source, Path):
-        name = str(source / recipe.features)
-        frozen = load_features(name, device=device)
+        source = FeatureFolder(source)
+    if isinstance(source, FeatureFolder):
+        name = str(source.path / recipe.features)
+        frozen = source.load(recipe.features, device)
     else:
         name, frozen = recipe.features, source
     own = samples_digest(sorted_images(data.x_train, frozen.spec.input_shape))
@@ -106,9 +142,10 @@ def member_samples(
 ) -> tuple[PartitionedData, NDArray[Any]]:
     """Return what members are trained on and asked: images, or features where those are frozen.
 
-    Members of kind ``"tail"`` take images, because they change them before the frozen part.
+    Members of kind ``"tail"`` and ``"head"`` take images, because they change them before the
+    frozen part.
     """
-    if frozen is None or recipe.learner["kind"] == "tail":
+    if frozen is None or recipe.learner["kind"] in ("head", "tail"):
         return parts, data.x_test
     return replace(parts, X=frozen.transform(data.x_train)), frozen.transform(data.x_test)
 

@@ -18,6 +18,7 @@ __all__ = ["ReportRow", "read_rows"]
 
 _COMPARED = (
     "network",
+    "views",
     "epochs",
     "batch_size",
     "optimizer",

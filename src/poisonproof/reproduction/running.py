@@ -16,6 +16,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import PartitionedData
 from poisonproof.progress import Progress, Silent
 from poisonproof.reproduction.law import (
+    FeatureFolder,
     features_of,
     law_of,
     make_learner,
@@ -42,7 +43,7 @@ from poisonproof.reproduction.scores import write_scores
 if TYPE_CHECKING:
     from poisonproof.engines.torch import TorchEnsemble
     from poisonproof.pretraining import FrozenNetwork
-    from poisonproof.pretraining.tail_ensemble import TailEnsemble
+    from poisonproof.pretraining.on_frozen_ensemble import OnFrozenEnsemble
     from poisonproof.reproduction.law import Learner
 
 __all__ = ["Options", "gather_results", "run_row"]
@@ -63,8 +64,9 @@ class Options:
         Which members to train; all by default.
     resume_from : tuple of Path
         Folders with members that other runs have finished.
-    features : Path or FrozenNetwork, optional
-        Folder of learned features, one folder each; or the row's own, loaded.
+    features : Path, FeatureFolder or FrozenNetwork, optional
+        Folder of learned features, one folder each; or the row's own, loaded. A `FeatureFolder`
+        keeps what it has read for the rows that follow.
     deadline : float, optional
         Value of `time.monotonic` before which to stop; no block is begun that would end later.
     scores : bool
@@ -82,7 +84,7 @@ class Options:
     device: str = "cuda"
     members: range | None = None
     resume_from: tuple[Path, ...] = ()
-    features: Path | FrozenNetwork | None = None
+    features: Path | FeatureFolder | FrozenNetwork | None = None
     deadline: float | None = None
     scores: bool = False
     n_jobs: int | None = None
@@ -211,7 +213,7 @@ class _Row:
     def _result(
         self,
         which: list[int],
-        ensemble: TorchEnsemble | TailEnsemble,
+        ensemble: TorchEnsemble | OnFrozenEnsemble,
         votes: NDArray[np.int16],
         run: Run,
     ) -> RowResult:
