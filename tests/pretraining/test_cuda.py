@@ -15,9 +15,11 @@ from poisonproof.learners.torch.streams import Stream  # noqa: E402
 from poisonproof.partition import PartitionedData, sample_digests  # noqa: E402
 from poisonproof.pretraining import (  # noqa: E402
     FrozenNetwork,
+    HeadLearner,
     PretrainSpec,
     RefineSpec,
     TailLearner,
+    ViewTable,
     pretraining_recipe,
     refine_clusters,
     train_features,
@@ -141,3 +143,47 @@ def test_a_flipped_label_reaches_the_member_of_its_partition_alone(rotnet):
     asked = digits()[0][240:300].reshape(60, -1)
     assert np.array_equal(alone.votes(asked)[:, 0], before.votes(asked)[:, 5])
     assert (before.votes(asked)[:, 5] == before.votes(asked[::-1])[::-1, 5]).all()
+
+
+@pytest.fixture(scope="module")
+def simclr() -> FrozenNetwork:
+    spec = replace(specification("simclr-cifar10", "eager"), epochs=1, width=16, map_rows=512)
+    found = train_features(samples(spec, 256), spec)
+    assert found is not None
+    return found
+
+
+def test_views_of_an_image_are_the_same_whichever_images_are_mapped_with_it(simclr):
+    X = samples(simclr.spec, 300)
+    together = ViewTable(simclr, 5).vectors(X)
+    assert np.isfinite(together).all()
+    assert (np.abs(together - simclr.transform(X)[:, None]).max(axis=2) > 0).any(axis=1).all()
+    table = ViewTable(simclr, 5)
+    for row in (299, 0, 130):
+        assert np.array_equal(table.vectors(X[row : row + 1])[0], together[row])
+    assert np.array_equal(table.vectors(X[::-1]), together[::-1])
+
+
+def test_heads_keep_their_bits_in_other_stacks_and_beside_other_labels(simclr):
+    learner = HeadLearner(simclr, views=5, epochs=8, milestones=(6,), stack_width=8)
+    X, y = samples(simclr.spec, 1200), digits()[1][:1200]
+    where = np.where(np.arange(1200) < 600, 3, np.arange(1200) % 30)  # 600 rows, and 20 or so
+
+    def parts(labels):
+        return PartitionedData.build(X, labels, where, sample_digests(X), 30)
+
+    before = learner.fit_members(parts(y), range(30), 10, 0)
+    assert not before.failures()
+    flipped = np.where(where == 7, (y + 1) % 10, y)
+    after = learner.fit_members(parts(flipped), range(30), 10, 0)
+    changed = [a != b for a, b in zip(before.digests(), after.digests(), strict=True)]
+    assert np.flatnonzero(changed).tolist() == [7]
+    some = learner.fit_members(parts(y), [21, 3, 5], 10, 0)
+    assert some.digests() == [before.digests()[place] for place in (21, 3, 5)]
+    fresh = FrozenNetwork(simclr.spec, simclr.tensors, simclr.law)
+    again = HeadLearner(fresh, views=5, epochs=8, milestones=(6,), stack_width=8)
+    assert again.fit_members(parts(y), [5], 10, 0).digests() == before.digests()[5:6]
+    asked = samples(simclr.spec, 1400)[1200:]
+    votes = before.votes(asked)
+    assert np.array_equal(some.votes(asked), votes[:, [21, 3, 5]])
+    assert np.array_equal(before.votes(asked[::-1]), votes[::-1])
