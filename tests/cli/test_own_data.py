@@ -122,28 +122,6 @@ def test_unfit_rows_are_left_out_alone_and_reported(
     assert "line 502" in stopped.err
 
 
-@pytest.mark.parametrize(
-    "label",
-    ["eggs", 'ha"m', '"ham\nand eggs"', "ham,spam", "h\udce4m"],
-    ids=["unknown", "quote", "line break", "comma", "not UTF-8"],
-)
-def test_ss_dpa_does_not_let_a_label_remove_a_sample(
-    cli: Cli, mails: Path, schema: Path, tmp_path: Path, label: str
-) -> None:
-    dirty = tmp_path / "dirty.csv"
-    text = f"{mails.read_text()}1,1,DE,hi,,u1,{label}\n"
-    dirty.write_bytes(text.encode("utf-8", "surrogateescape"))
-    ss_dpa = ("--method", "ss-dpa", "--partitioner", "sorted")
-    result = cli("train", dirty, "--schema", schema, *TRAIN, *ss_dpa, "--out", tmp_path / "m")
-    assert result.code == 2
-    assert "one flipped label would move samples" in result.err
-    plain = ("--label", "kind", "--classes", "ham,spam", "--features", "length,links")
-    drop = ("--invalid-rows", "drop")
-    result = cli("train", dirty, *plain, *TRAIN, *ss_dpa, *drop, "--out", tmp_path / "m")
-    assert result.code == 2
-    assert "one flipped label would move samples" in result.err
-
-
 def test_new_rows_need_neither_labels_nor_contributors(
     cli: Cli, mails: Path, schema: Path, tmp_path: Path
 ) -> None:

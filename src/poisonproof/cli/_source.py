@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from poisonproof.cli._options import declared_classes, parse_list
 from poisonproof.cli._text import verbosity
 from poisonproof.datasets import CheckedRows, Schema, read_rows, read_table, split_rows
+from poisonproof.datasets.image_rows import hidden_by_class
+from poisonproof.datasets.rows import RowProblem
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.progress import make_progress
 from poisonproof.schema import (
@@ -31,6 +33,9 @@ __all__ = ["ColumnOptions", "TrainingSource", "open_source", "refuse_labels"]
 def refuse_labels(rows: CheckedRows) -> None:
     """Raise `GuaranteeError` if a row was left out because of its label, or may have been."""
     labels = [problem for problem in rows.problems if problem.label]
+    if rows.unit == "file":
+        reason = "lies in a class whose name begins with a point, which hides the file"
+        labels += [RowProblem(file, reason) for file in hidden_by_class(rows.path)]
     if labels:
         raise GuaranteeError(
             f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. With ss-dpa such "

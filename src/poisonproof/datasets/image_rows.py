@@ -17,7 +17,14 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import Progress, Silent
 from poisonproof.schema import ImageColumn
 
-__all__ = ["count_images", "hidden", "image_parts", "printable", "read_image_rows"]
+__all__ = [
+    "count_images",
+    "hidden",
+    "hidden_by_class",
+    "image_parts",
+    "printable",
+    "read_image_rows",
+]
 
 LIMIT = 64 * MEBIBYTE
 """The largest image file that is read."""
@@ -134,6 +141,12 @@ def hidden(path: str) -> bool:
     (True, True, False)
     """
     return any(part.startswith(".") for part in path.split("/"))
+
+
+def hidden_by_class(path: Path) -> list[str]:
+    """Return the files of a folder that are passed over because their class is hidden."""
+    with _opened(path) as tree:
+        return [printable(file) for file in tree.paths() if file.startswith(".") and "/" in file]
 
 
 def printable(name: str) -> str:
