@@ -108,10 +108,21 @@ def flips(study: Study, k: int) -> None:
 
 
 def flat(study: Study, components: int) -> None:
-    """Certify regression on all rows, with the weights of least squares and with capped ones."""
+    """Certify regression on principal components of all rows."""
+    _regression(study, "flat", components, "components", None)
+
+
+def shared(study: Study, components: int) -> None:
+    """Certify regression on the components in which neighbours differ least."""
+    near, _ = study.neighbours()
+    _regression(study, "shared", components, "components that neighbours share", near)
+
+
+def _regression(study: Study, name: str, components: int, which: str, near: Any) -> None:
+    """Use the weights of least squares, and capped ones."""
     n_classes = study.data.n_classes
     for share in SHARES:
-        weights = FlatWeights(components, share).fit(study.train)
+        weights = FlatWeights(components, share).fit(study.train, near=near)
         parts = [
             fewest_flips(
                 weights.integers(study.test[start : start + 250]), study.y_train, n_classes
@@ -121,10 +132,10 @@ def flat(study: Study, components: int) -> None:
         votes, rivals, prices = (np.concatenate(part) for part in zip(*parts, strict=True))
         words = f"the largest {100 * share:g} % of weights capped" if share else "least squares"
         study.write(
-            f"{study.kind}-flat-{components}-{share:g}",
+            f"{study.kind}-{name}-{components}-{share:g}",
             "label_flips",
-            f"regression on {components} components of {study.title}, {words}",
-            f"{components} principal components, one member on all rows, {words}",
+            f"regression on {components} {which} of {study.title}, {words}",
+            f"{components} {which}, one member on all rows, {words}",
             certify_one_member(votes, rivals, prices, n_classes, len(study.y_train), FLIPS_COUNTED),
         )
 
@@ -179,7 +190,7 @@ def neighbours(study: Study, _: int) -> None:
     study.neighbours()
 
 
-PARTS = (neighbours, spectral, heads, kmeans, mixture, flips, flat, graph, ridge, refined)
+PARTS = (neighbours, spectral, heads, kmeans, mixture, flips, flat, shared, graph, ridge, refined)
 
 
 def main() -> None:

@@ -55,6 +55,19 @@ def test_integers_leave_room_for_exact_sums(digits: tuple[Any, Any]) -> None:
     assert total.min() > 2**26
 
 
+def test_neighbours_differ_least_in_the_components_they_share() -> None:
+    """Pairs share one direction of little variance, which principal components find last."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([10 + 0 * rng.random(400), rng.normal(size=(400, 5))])
+    X[:, 5] = 0.2 * np.repeat(rng.normal(size=200), 2)
+    near = np.arange(400)[:, None] ^ 1
+    plain, shared = (FlatWeights(1, 0.0).fit(X, near=table) for table in (None, near))
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    found = [abs(np.corrcoef(f.rows_[:, 0], unit[:, 5])[0, 1]) for f in (plain, shared)]
+    assert found[0] < 0.5
+    assert found[1] > 0.95
+
+
 @pytest.mark.parametrize(
     "parameters", [{"n_components": 65}, {"n_components": 0}, {"share": 1.0}, {"n_steps": -1}]
 )

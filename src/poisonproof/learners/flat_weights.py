@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.clusters.spectral import neighbor_graph
 from poisonproof.threads import one_thread
 
 __all__ = ["FlatWeights"]
@@ -29,13 +30,14 @@ Floats = NDArray[np.float32]
 class FlatWeights(BaseEstimator):
     """Weights of training labels, from samples alone.
 
-    Samples are scaled to length one and described by their leading principal components, all
-    scaled to variance one, and a constant.
+    Samples are scaled to length one and described by a few components, all scaled to variance one,
+    and a constant: the principal components, or, where the neighbours of all samples are given,
+    those in which neighbours differ least.
 
     Parameters
     ----------
     n_components : int, default=128
-        Principal components, d.
+        Components, d.
     share : float, default=0.03
         Of all rows, how many may reach the cap: for every test row it is the size of least
         squares' weights that this share of them exceeds. 0 is least squares itself.
@@ -60,8 +62,18 @@ class FlatWeights(BaseEstimator):
         self.share = share
         self.n_steps = n_steps
 
-    def fit(self, X: NDArray[Any], y: Any = None) -> Self:
-        """Find the components of all samples `X`, shape (m, d'); `y` is not looked at."""
+    def fit(self, X: NDArray[Any], y: Any = None, *, near: NDArray[Any] | None = None) -> Self:
+        """Find the components of all samples; `y` is not looked at.
+
+        Parameters
+        ----------
+        X : ndarray of shape (m, d')
+            Samples.
+        y : ignored
+        near : ndarray of int, shape (m, N), optional
+            Nearest samples of every sample. Directions are then ordered by how much less
+            neighbours differ in them than samples do, not by how much samples differ.
+        """
         if not 1 <= self.n_components <= X.shape[1]:
             raise InvalidInputError(
                 f"n_components is at least 1 and at most the {X.shape[1]} columns. "
@@ -76,12 +88,10 @@ class FlatWeights(BaseEstimator):
             rows = _unit(X)
             self.centre_ = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
             rows -= self.centre_
-            squares, turns = np.linalg.eigh((rows.T @ rows).astype(np.float64) / len(rows))
-            kept = slice(len(squares) - self.n_components, None)
-            # A component without variance says nothing; dividing by it would only add noise.
-            seen = squares[kept] > 1e-7 * squares[-1]
-            turns = turns[:, kept][:, seen] / np.sqrt(squares[kept][seen])
-            self.components_ = turns.astype(np.float32)
+            whitened = _whitening(rows, None if near is not None else self.n_components)
+            if near is not None:
+                whitened = _shared(rows, whitened, near)[:, : self.n_components]
+            self.components_ = whitened.astype(np.float32)
             self.rows_ = self._with_constant(rows @ self.components_)
         return self
 
@@ -115,6 +125,31 @@ class FlatWeights(BaseEstimator):
 
     def _with_constant(self, rows: Floats) -> Floats:
         return np.hstack([rows, np.ones((len(rows), 1), dtype=np.float32)])
+
+
+def _whitening(rows: Floats, count: int | None) -> NDArray[np.float64]:
+    """Return the `count` leading principal directions, scaled to variance one, as columns."""
+    squares, turns = np.linalg.eigh((rows.T @ rows).astype(np.float64) / len(rows))
+    squares, turns = squares[::-1][:count], turns[:, ::-1][:, :count]
+    # A component without variance says nothing; dividing by it would only add noise.
+    seen = squares > 1e-7 * squares[0]
+    directions: NDArray[np.float64] = turns[:, seen] / np.sqrt(squares[seen])
+    return directions
+
+
+def _shared(rows: Floats, whitened: NDArray[np.float64], near: NDArray[Any]) -> NDArray[np.float64]:
+    """Turn directions of variance one so that those in which neighbours differ least come first.
+
+    These are the locality preserving projections of He and Niyogi (2003), with unit variance in
+    place of unit length.
+    """
+    graph = neighbor_graph(near)
+    degrees = np.asarray(graph.sum(axis=1))
+    places = rows @ whitened.astype(np.float32)
+    apart = degrees[:, np.newaxis].astype(np.float32) * places - graph.astype(np.float32) @ places
+    _, turns = np.linalg.eigh((places.T @ apart).astype(np.float64))
+    turned: NDArray[np.float64] = whitened @ turns
+    return turned
 
 
 def _unit(X: NDArray[Any]) -> Floats:
