@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from poisonproof.engines.torch import TorchLearner  # noqa: E402
+from poisonproof.engines.torch import TorchLearner, device  # noqa: E402
+from poisonproof.engines.torch.device import autocast, deterministic  # noqa: E402
 from poisonproof.engines.torch.flat import FlatModule, make_rule  # noqa: E402
 from poisonproof.engines.torch.graphs import Track  # noqa: E402
 from poisonproof.engines.torch.memory import needed_bytes  # noqa: E402
@@ -238,3 +239,23 @@ def test_what_the_kernels_lack_is_refused_with_the_way_out(changes):
     with pytest.raises(InvalidInputError, match="use execution='graph'"):
         TorchSpec("nin", (3, 32, 32), execution="fused", device="cuda", dtype="bfloat16", **wanted)
     TorchSpec("nin", (3, 32, 32), execution="graph", device="cuda", dtype="bfloat16", **wanted)
+
+
+@pytest.mark.parametrize("execution", ["graph", "single"])
+def test_no_member_votes_with_the_rounded_weights_of_another(execution, parts):
+    if not device._multiplies_bfloat16():
+        pytest.skip("torch dies here of bfloat16; see test_nothing_is_remembered_under_autocast")
+    learner = resnet(execution, dtype="bfloat16")
+    together = fitted(learner, parts)
+    X = random_parts([20], SHAPE, seed=1)[0][0]
+    scores = together.scores(X)
+    for place in range(len(parts)):
+        alone = fitted(learner, parts, [place])
+        assert bits(alone) == bits(together)[place : place + 1]
+        assert np.array_equal(alone.scores(X)[:, 0], scores[:, place])
+
+
+def test_nothing_is_remembered_under_autocast():
+    spec = resnet().resolve(SHAPE, 10)
+    with deterministic(spec), autocast(spec):
+        assert not torch.is_autocast_cache_enabled()

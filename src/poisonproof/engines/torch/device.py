@@ -70,8 +70,13 @@ def _multiplies_bfloat16() -> bool:
 
 
 def autocast(spec: TorchSpec) -> AbstractContextManager[object]:
-    """Return the context of a forward pass in the specification's dtype."""
-    return torch.autocast(spec.device, torch.bfloat16, enabled=spec.dtype == "bfloat16")
+    """Return the context of a forward pass in the specification's dtype.
+
+    Nothing is remembered: torch forgets its copies of weights in bfloat16 only where the outermost
+    autocast ends, and a graph or a step that found old ones would go on with another member's.
+    """
+    half = spec.dtype == "bfloat16"
+    return torch.autocast(spec.device, torch.bfloat16, enabled=half, cache_enabled=False)
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:

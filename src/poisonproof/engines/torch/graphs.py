@@ -187,7 +187,9 @@ class Track:
         """Refuse a user's module that cannot be replayed, before any member is trained."""
         module, width = self.flat.module, min(2, self.spec.batch_size)
         with self._recorder.here(), own_streams(0):
-            self.x.uniform_()  # of zeros a module may write zeros down
+            # Of zeros a module may write zeros down. Drawn by the host: the device's generator may
+            # have been left in the middle of a recording that failed.
+            self.x.copy_(torch.rand(self.x.shape))
             kept, before = kept_values(module), draws(self.device)
             try:
                 self._step_of(width)()
