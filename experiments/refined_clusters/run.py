@@ -121,7 +121,7 @@ def shared(study: Study, components: int) -> None:
 def _regression(study: Study, name: str, components: int, which: str, near: Any) -> None:
     """Use the weights of least squares, and capped ones."""
     n_classes = study.data.n_classes
-    for share in SHARES:
+    for share in study.shares:
         weights = FlatWeights(components, share).fit(study.train, near=near)
         parts = [
             fewest_flips(
@@ -200,6 +200,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--refined", type=Path, default=None)
+    parser.add_argument("--shares", type=float, nargs="+", default=SHARES, help="weights capped")
     parser.add_argument("--only", required=True)
     parser.add_argument("--out", type=Path, default=HERE.parent / "frontier")
     options = parser.parse_args()

@@ -78,7 +78,7 @@ class Study:
         self.about = json.loads((options.vectors / "about.json").read_text(encoding="utf-8"))
         self.data = DATASETS[options.dataset]
         self.work, self.out, self.refined = options.work, options.out, options.refined
-        self.part = options.only
+        self.part, self.shares = options.only, options.shares
         self.began = time.perf_counter()
 
     @property
