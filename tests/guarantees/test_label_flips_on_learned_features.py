@@ -17,6 +17,7 @@ from poisonproof.engines.torch import TorchLearner
 from poisonproof.learners.closed_form import RidgeClassifier
 from poisonproof.pretraining import (
     FrozenNetwork,
+    HeadLearner,
     LearnedFeatures,
     PretrainSpec,
     TailLearner,
@@ -59,6 +60,14 @@ def tail() -> tuple[Any, Any]:
     return learner, X.reshape(len(X), -1)
 
 
+def head() -> tuple[Any, Any]:
+    learner = HeadLearner(
+        features("simclr"), views=4, epochs=60, batch_size=16, milestones=(40,), learning_rate=0.5,
+        stack_width=K,
+    )  # fmt: skip
+    return learner, X.reshape(len(X), -1)
+
+
 def linear() -> tuple[Any, Any]:
     learner = TorchLearner("linear", epochs=60, batch_size=64, learning_rate=0.5, stack_width=K)
     return learner, features("simclr").transform(X)
@@ -68,7 +77,9 @@ def closed_form() -> tuple[Any, Any]:
     return RidgeClassifier(), features("simclr").transform(X)
 
 
-@pytest.mark.parametrize("make", [pytest.param(tail, marks=pytest.mark.slow), linear, closed_form])
+@pytest.mark.parametrize(
+    "make", [pytest.param(tail, marks=pytest.mark.slow), head, linear, closed_form]
+)
 def test_flips_at_the_radius_change_no_certified_prediction(make: Any) -> None:
     learner, samples = make()
 

@@ -27,7 +27,7 @@ def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
     ----------
     classifier : DPAClassifier, SSDPAClassifier or FiniteAggregationClassifier
         Fitted, with members that have scores: closed-form learners, `TorchLearner`, `TailLearner`,
-        or scikit-learn classifiers with `predict_proba`.
+        `HeadLearner`, or scikit-learn classifiers with `predict_proba`.
     X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
         Samples.
 

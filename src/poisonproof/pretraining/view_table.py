@@ -78,6 +78,8 @@ class ViewTable:
     def vectors(self, X: Any) -> NDArray[np.float16]:
         """Return the vectors of all views of images, rounded to float16.
 
+        A value beyond float16 becomes infinite: members that see it abstain.
+
         Parameters
         ----------
         X : ndarray of uint8, shape (n, C, H, W) or (n, H, W)
@@ -107,11 +109,8 @@ class ViewTable:
     def _mapped(self, images: NDArray[np.uint8], digests: list[bytes]) -> NDArray[np.float16]:
         """Return vectors of new images, shape (n, views, d), `map_rows` views per launch."""
         spec = self.frozen.spec
-        device, size, total = (
-            require_device(spec.machine()),
-            spec.map_rows,
-            len(images) * self.views,
-        )
+        device = require_device(spec.machine())
+        size, total = spec.map_rows, len(images) * self.views
         words = np.frombuffer(b"".join(digests), dtype="<u4").reshape(len(images), -1)
         keys = torch.from_numpy(words[:, :_WORDS].astype(np.int64))
         ratios = _ratios().to(device)
