@@ -112,17 +112,24 @@ def flat(study: Study, components: int) -> None:
     _regression(study, "flat", components, "components", None)
 
 
+def damped(study: Study, components: int) -> None:
+    """Certify the same with a ridge: the mean variance of a column."""
+    _regression(study, "damped", components, "damped components", None, ridge=1.0)
+
+
 def shared(study: Study, components: int) -> None:
     """Certify regression on the components in which neighbours differ least."""
     near, _ = study.neighbours()
     _regression(study, "shared", components, "components that neighbours share", near)
 
 
-def _regression(study: Study, name: str, components: int, which: str, near: Any) -> None:
+def _regression(
+    study: Study, name: str, components: int, which: str, near: Any, ridge: float = 0.0
+) -> None:
     """Use the weights of least squares, and capped ones."""
     n_classes = study.data.n_classes
     for share in study.shares:
-        weights = FlatWeights(components, share).fit(study.train, near=near)
+        weights = FlatWeights(components, share, ridge=ridge).fit(study.train, near=near)
         parts = [
             fewest_flips(
                 weights.integers(study.test[start : start + 250]), study.y_train, n_classes
@@ -190,7 +197,20 @@ def neighbours(study: Study, _: int) -> None:
     study.neighbours()
 
 
-PARTS = (neighbours, spectral, heads, kmeans, mixture, flips, flat, shared, graph, ridge, refined)
+PARTS = (
+    neighbours,
+    spectral,
+    heads,
+    kmeans,
+    mixture,
+    flips,
+    flat,
+    damped,
+    shared,
+    graph,
+    ridge,
+    refined,
+)
 
 
 def main() -> None:

@@ -34,10 +34,23 @@ def test_without_a_cap_the_weights_are_least_squares(digits: tuple[Any, Any]) ->
     assert np.abs(found - expected).max() < 1e-3
 
 
+def test_the_ridge_is_that_of_ridge_regression(digits: tuple[Any, Any]) -> None:
+    X, y = digits
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    centre = unit[:1500].mean(axis=0)
+    known, asked = unit[:1500] - centre, unit[1500:] - centre
+    alpha = 2.0 * (known * known).sum() / known.size * len(known)
+    level = np.bincount(y[:1500]) / 1500
+    gram = known.T @ known + alpha * np.eye(64)
+    expected = asked @ np.linalg.solve(gram, known.T @ np.eye(10)[y[:1500]]) + level
+    found = scores(FlatWeights(64, 0.0, ridge=2.0).fit(X[:1500]).integers(X[1500:]), y[:1500])
+    assert np.abs(found / found.sum(axis=1, keepdims=True) - expected).max() < 1e-3
+
+
 def test_no_row_counts_more_than_the_cap_and_scores_stay_near(digits: tuple[Any, Any]) -> None:
     X, y = digits
     plain = FlatWeights(40, 0.0).fit(X[:1500]).integers(X[1500:])
-    flat = FlatWeights(40, 0.05, 60).fit(X[:1500]).integers(X[1500:])
+    flat = FlatWeights(40, 0.05, n_steps=60).fit(X[:1500]).integers(X[1500:])
     before, after = (scores(w, y[:1500]) for w in (plain, flat))
     before, after = (s / s.sum(axis=1, keepdims=True) for s in (before, after))
     largest = [np.abs(w).max(axis=1) / w.sum(axis=1) for w in (plain, flat)]
@@ -69,7 +82,8 @@ def test_neighbours_differ_least_in_the_components_they_share() -> None:
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"n_components": 65}, {"n_components": 0}, {"share": 1.0}, {"n_steps": -1}]
+    "parameters",
+    [{"n_components": 65}, {"n_components": 0}, {"share": 1.0}, {"n_steps": -1}, {"ridge": -1.0}],
 )
 def test_parameters_out_of_range_are_refused_in_words(
     digits: tuple[Any, Any], parameters: dict[str, Any]

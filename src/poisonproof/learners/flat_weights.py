@@ -41,6 +41,9 @@ class FlatWeights(BaseEstimator):
     share : float, default=0.03
         Of all rows, how many may reach the cap: for every test row it is the size of least
         squares' weights that this share of them exceeds. 0 is least squares itself.
+    ridge : float, default=0.0
+        Ridge of the regression, in units of the mean variance of a column. Components of little
+        variance count less.
     n_steps : int, default=10
         Corrections of the weights below the cap.
 
@@ -57,9 +60,17 @@ class FlatWeights(BaseEstimator):
     True
     """
 
-    def __init__(self, n_components: int = 128, share: float = 0.03, n_steps: int = 10) -> None:
+    def __init__(
+        self,
+        n_components: int = 128,
+        share: float = 0.03,
+        *,
+        ridge: float = 0.0,
+        n_steps: int = 10,
+    ) -> None:
         self.n_components = n_components
         self.share = share
+        self.ridge = ridge
         self.n_steps = n_steps
 
     def fit(self, X: NDArray[Any], y: Any = None, *, near: NDArray[Any] | None = None) -> Self:
@@ -79,10 +90,10 @@ class FlatWeights(BaseEstimator):
                 f"n_components is at least 1 and at most the {X.shape[1]} columns. "
                 f"Got {self.n_components}."
             )
-        if not (0.0 <= self.share < 1.0 and self.n_steps >= 0):
+        if not (0.0 <= self.share < 1.0 and self.n_steps >= 0 and 0.0 <= self.ridge < np.inf):
             raise InvalidInputError(
-                "share is at least 0 and below 1, n_steps at least 0. "
-                f"Got {self.share} and {self.n_steps}."
+                "share is at least 0 and below 1, n_steps and ridge are at least 0. "
+                f"Got {self.share}, {self.n_steps} and {self.ridge}."
             )
         with one_thread():
             rows = _unit(X)
@@ -92,6 +103,7 @@ class FlatWeights(BaseEstimator):
             if near is not None:
                 whitened = _shared(rows, whitened, near)[:, : self.n_components]
             self.components_ = whitened.astype(np.float32)
+            self.kept_ = self._kept(whitened, float((rows * rows).sum() / rows.size))
             self.rows_ = self._with_constant(rows @ self.components_)
         return self
 
@@ -109,19 +121,26 @@ class FlatWeights(BaseEstimator):
         """Cap weights and correct the others; an accelerated ascent in the dual problem."""
         n_rows = len(self.rows_)
         part = np.float32(1.0 / n_rows)
-        weights: Floats = places @ self.rows_.T
+        weights: Floats = (places * self.kept_) @ self.rows_.T
         if self.share == 0.0:
             return weights
         kept = min(n_rows - 1, round((1.0 - self.share) * n_rows))
         cap = np.partition(np.abs(weights), kept, axis=1)[:, kept : kept + 1]
         np.clip(weights, -cap, cap, out=weights)
-        dual, ahead = places, places
+        dual = ahead = places * self.kept_
         for step in range(self.n_steps):
-            before, dual = dual, ahead + (places - part * (weights @ self.rows_))
+            lacking = places - part * (weights @ self.rows_)
+            before, dual = dual, self.kept_ * (ahead + lacking)
             ahead = dual + np.float32(step / (step + _MOMENTUM)) * (dual - before)
             np.matmul(ahead, self.rows_.T, out=weights)
             np.clip(weights, -cap, cap, out=weights)
         return weights
+
+    def _kept(self, whitened: NDArray[np.float64], mean_variance: float) -> Floats:
+        """Return how much of each component, and of the constant, the ridge leaves."""
+        variances = 1.0 / (whitened * whitened).sum(axis=0)
+        kept = variances / (variances + self.ridge * mean_variance)
+        return np.append(kept, 1.0).astype(np.float32)
 
     def _with_constant(self, rows: Floats) -> Floats:
         return np.hstack([rows, np.ones((len(rows), 1), dtype=np.float32)])
