@@ -96,6 +96,31 @@ def test_rows_that_cannot_be_used_are_dropped_on_request() -> None:
     assert fitted.partition_sizes_.sum() == len(y) - 2
 
 
+def test_texts_held_as_objects_are_classes_of_text() -> None:
+    """An array of objects has no form on disk, and compares by identity of type."""
+    words = np.array(["zero", "one"], dtype=object)[(y > 4).astype(int)]
+    found = ensemble(classes=None).fit(X, words)
+    assert found.classes_.dtype.kind == "U"
+    assert found.predict(X_test[:5]).dtype.kind == "U"
+    assert (
+        found.ensemble_.digests()
+        == ensemble(classes=None).fit(X, words.tolist()).ensemble_.digests()
+    )
+
+
+@pytest.mark.parametrize("other", [np.nan, None, 7], ids=repr)
+def test_labels_that_are_not_all_text_are_not_made_text(other: Any) -> None:
+    words = np.array(["zero", "one"], dtype=object)[(y > 4).astype(int)]
+    words[3] = other
+    with pytest.raises((TypeError, ValueError)):
+        ensemble(classes=None).fit(X, words)
+
+
+def test_numbers_held_as_objects_are_not_made_text() -> None:
+    with pytest.raises(ValueError, match="Unknown label type"):
+        ensemble(classes=None).fit(X, y.astype(object))
+
+
 def test_a_target_outside_the_classes_is_refused() -> None:
     fitted = ensemble().fit(X, y)
     with pytest.raises(InvalidInputError, match="target must be one of the classes"):

@@ -9,7 +9,12 @@ import pytest
 
 from poisonproof.exceptions import InvalidRowsError, MemberWarning
 from poisonproof.learners.base import Member
-from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
+from poisonproof.learners.members import (
+    _PATIENCE,
+    AbstainingMember,
+    ConstantMember,
+    MemberList,
+)
 from poisonproof.progress import Silent
 
 X = np.arange(12.0).reshape(4, 3)
@@ -91,6 +96,51 @@ def test_rows_on_which_every_model_raises_are_to_blame() -> None:
     ensemble = MemberList([ConstantMember(0), Raising(ValueError("no")), AbstainingMember()])
     with pytest.raises(InvalidRowsError, match="no member could vote on row 0; ValueError: no"):
         ensemble.votes(X, n_jobs=1, progress=Silent())
+
+
+class Choosy(Member):
+    """A member that raises on the rows of certain numbers, and counts how often it is asked."""
+
+    def __init__(self, refused: range) -> None:
+        self.refused = refused
+        self.asked = 0
+
+    def votes(self, X: Any) -> Any:
+        self.asked += 1
+        if any(int(row[0]) in self.refused for row in X):
+            raise ValueError("not this row")
+        return np.full(len(X), 2, dtype=np.int16)
+
+    def digest(self) -> str:
+        return "choosy"
+
+
+def voted_on(refused: range) -> tuple[list[int], int]:
+    """Return on which of 1,000 rows a choosy member voted, and how often it was asked."""
+    member = Choosy(refused)
+    rows = np.arange(1000.0)[:, np.newaxis]
+    with pytest.warns(MemberWarning, match="1 of 2 members abstain"):
+        votes = MemberList([member, Echo(1)]).votes(rows, n_jobs=None, progress=Silent())
+    assert (votes[:, 1] == 1).all()
+    assert set(votes[:, 0]) <= {-1, 2}
+    return np.flatnonzero(votes[:, 0] == 2).tolist(), member.asked
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [range(1), range(999, 1000), range(500, 501), range(_PATIENCE - 1), range(1, 700)],
+    ids=["first", "last", "middle", "almost impatient", "all but a few"],
+)
+def test_a_member_abstains_on_the_rows_it_raises_on_and_on_no_other(refused: range) -> None:
+    voted, _ = voted_on(refused)
+    assert voted == [row for row in range(1000) if row not in refused]
+
+
+def test_a_member_that_has_raised_on_every_row_so_far_is_left_alone() -> None:
+    voted, asked = voted_on(range(1000))
+    assert voted == []
+    assert _PATIENCE < asked < 3 * _PATIENCE
+    assert voted_on(range(_PATIENCE)) == ([], asked)
 
 
 def test_errors_of_the_machine_are_raised() -> None:

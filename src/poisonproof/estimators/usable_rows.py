@@ -13,10 +13,13 @@ from sklearn.utils import get_tags
 from poisonproof.estimators.validation import is_frame
 from poisonproof.features.base import FrozenTransformer
 from poisonproof.features.pipeline import FrozenPipeline
-from poisonproof.partition.columns import canonical_column
+from poisonproof.partition.columns import CanonicalColumn, canonical_column
 from poisonproof.partition.frames import Column, frame_columns
 
 __all__ = ["unusable", "usable_rows"]
+
+_BEYOND_FLOATS = 2**1024 - 2**970
+"""The least integer that rounds to infinity."""
 
 
 def usable_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
@@ -85,8 +88,21 @@ def _usable_cells(
     for position, column in enumerate(columns):
         canonical = canonical_column(column, rows, position)
         bad = np.isinf(canonical.floats) if allow_nan else ~np.isfinite(canonical.floats)
-        good &= ~(canonical.odd | bad) if numbers_only else canonical.odd | ~bad
+        strange = ~_long_integers(canonical) if numbers_only else False
+        good &= ~np.where(canonical.odd, strange, bad)
     return good
+
+
+def _long_integers(column: CanonicalColumn) -> NDArray[np.bool_]:
+    """Return which cells are integers that float64 rounds, but holds.
+
+    They are numbers as in an array of integers, whatever another row makes of its dtype.
+    """
+    found = np.zeros(len(column.odd), dtype=np.bool_)
+    for row in np.flatnonzero(column.odd):
+        cell = column.cell(row)
+        found[row] = isinstance(cell, int) and abs(cell) < _BEYOND_FLOATS
+    return found
 
 
 def _surely_finite(values: NDArray[Any]) -> bool:
