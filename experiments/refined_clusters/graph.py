@@ -30,9 +30,7 @@ def graph_votes(
     data : Dataset
         Sizes of neighbourhoods, and how many eigenvectors.
     """
-    train = diffusion(neighbor_graph(near_train), data)
-    test = _unit(train[near_test].mean(axis=1))
-    train = _unit(train)
+    train, test = _places(neighbor_graph(near_train), near_test, data)
     n_classes, hoods = data.n_classes, data.hoods
     counts = {m: np.zeros((len(test), n_classes), dtype=np.int64) for m in (*hoods, *CLOSENESS)}
     for start in range(0, len(test), 250):
@@ -48,6 +46,48 @@ def graph_votes(
                     :, 0
                 ]
     return counts
+
+
+def sweep_votes(
+    near_train: NDArray[Any], near_test: NDArray[Any], labels: NDArray[Any], data: Dataset
+) -> NDArray[np.int64]:
+    """Count the labels of neighbourhoods that end where the graph is thinnest.
+
+    The nearest rows of a test image are taken in order, and of all sizes from the smallest to the
+    largest of `data` the one is kept whose rows have the smallest share of arcs that leave them.
+    Parameters are those of `graph_votes`.
+    """
+    graph = neighbor_graph(near_train)
+    train, test = _places(graph, near_test, data)
+    counts = np.zeros((len(test), data.n_classes), dtype=np.int64)
+    rank = np.full(len(train), max(data.hoods))
+    for start in range(0, len(test), 250):
+        cosines = test[start : start + 250] @ train.T
+        for place, line in enumerate(cosines, start):
+            order = np.argsort(-line, kind="stable")[: max(data.hoods)]
+            rank[order] = np.arange(len(order))
+            size = _thinnest(graph, order, rank, min(data.hoods))
+            rank[order] = len(order)
+            counts[place] = np.bincount(labels[order[:size]], minlength=data.n_classes)
+    return counts
+
+
+def _thinnest(graph: Any, order: NDArray[Any], rank: NDArray[Any], least: int) -> int:
+    """Return how many of the rows in `order` leave the smallest share of their arcs outside."""
+    arcs = graph[order]
+    ends = rank[arcs.indices]
+    last = np.maximum(ends, np.repeat(np.arange(len(order)), np.diff(arcs.indptr)))
+    inside = np.cumsum(np.bincount(last, weights=arcs.data, minlength=len(order) + 1)[:-1])
+    every = np.cumsum(np.asarray(arcs.sum(axis=1)).ravel())
+    return least + int(np.argmax((inside / every)[least - 1 :]))
+
+
+def _places(
+    graph: Any, near_test: NDArray[Any], data: Dataset
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return where training and test images stand along the graph, as vectors of length one."""
+    train = diffusion(graph, data)
+    return _unit(train), _unit(train[near_test].mean(axis=1))
 
 
 def diffusion(weights: Any, data: Dataset) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from graph import graph_votes
+from graph import graph_votes, sweep_votes
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 from study import DATASETS, FLIPS_COUNTED, SAMPLES_TRUSTED, Study
@@ -160,6 +160,18 @@ def graph(study: Study, _: int) -> None:
             f"diffusion on the graph of {data.neighbours} neighbours",
             certify_row_votes(table, len(study.y_train), SAMPLES_TRUSTED),
         )
+
+
+def sweep(study: Study, _: int) -> None:
+    """Let training images vote up to where the graph is thinnest."""
+    table = sweep_votes(*study.neighbours(), study.y_train, study.data)
+    study.write(
+        f"{study.kind}-sweep",
+        "neighbors",
+        "graph neighbourhoods that end where it is thinnest",
+        f"diffusion on the graph of {study.data.neighbours} neighbours, least conductance",
+        certify_row_votes(table, len(study.y_train), SAMPLES_TRUSTED),
+    )
 
 
 def ridge(study: Study, k: int) -> None:
