@@ -220,6 +220,7 @@ PARTS = (
     damped,
     shared,
     graph,
+    sweep,
     ridge,
     refined,
 )
