@@ -14,6 +14,7 @@ from study import Dataset
 from poisonproof.learners.clusters.spectral import neighbor_graph
 
 CLOSENESS = (0.5, 0.6, 0.7, 0.8, 0.9)
+SLACK = (1, 2, 4, 8)
 
 
 def graph_votes(
@@ -50,36 +51,38 @@ def graph_votes(
 
 def sweep_votes(
     near_train: NDArray[Any], near_test: NDArray[Any], labels: NDArray[Any], data: Dataset
-) -> NDArray[np.int64]:
-    """Count the labels of neighbourhoods that end where the graph is thinnest.
+) -> dict[int, NDArray[np.int64]]:
+    """Count the labels of neighbourhoods that end where the graph is thin, for every slack.
 
     The nearest rows of a test image are taken in order, and of all sizes from the smallest to the
-    largest of `data` the one is kept whose rows have the smallest share of arcs that leave them.
-    Parameters are those of `graph_votes`.
+    largest of `data` the first is kept whose rows have a share of arcs that leave them of at most
+    `slack` times the smallest. Parameters are those of `graph_votes`.
     """
     graph = neighbor_graph(near_train)
     train, test = _places(graph, near_test, data)
-    counts = np.zeros((len(test), data.n_classes), dtype=np.int64)
+    counts = {s: np.zeros((len(test), data.n_classes), dtype=np.int64) for s in SLACK}
     rank = np.full(len(train), max(data.hoods))
     for start in range(0, len(test), 250):
         cosines = test[start : start + 250] @ train.T
         for place, line in enumerate(cosines, start):
             order = np.argsort(-line, kind="stable")[: max(data.hoods)]
             rank[order] = np.arange(len(order))
-            size = _thinnest(graph, order, rank, min(data.hoods))
+            leaving = _leaving(graph, order, rank)[min(data.hoods) - 1 :]
             rank[order] = len(order)
-            counts[place] = np.bincount(labels[order[:size]], minlength=data.n_classes)
+            for slack, table in counts.items():
+                size = min(data.hoods) + int(np.argmax(leaving <= slack * leaving.min()))
+                table[place] = np.bincount(labels[order[:size]], minlength=data.n_classes)
     return counts
 
 
-def _thinnest(graph: Any, order: NDArray[Any], rank: NDArray[Any], least: int) -> int:
-    """Return how many of the rows in `order` leave the smallest share of their arcs outside."""
+def _leaving(graph: Any, order: NDArray[Any], rank: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the share of arcs that leave the first rows in `order`, for all numbers of them."""
     arcs = graph[order]
     ends = rank[arcs.indices]
     last = np.maximum(ends, np.repeat(np.arange(len(order)), np.diff(arcs.indptr)))
     inside = np.cumsum(np.bincount(last, weights=arcs.data, minlength=len(order) + 1)[:-1])
     every = np.cumsum(np.asarray(arcs.sum(axis=1)).ravel())
-    return least + int(np.argmax((inside / every)[least - 1 :]))
+    return 1.0 - inside / every
 
 
 def _places(
