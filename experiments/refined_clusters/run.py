@@ -113,8 +113,11 @@ def flat(study: Study, components: int) -> None:
 
 
 def damped(study: Study, components: int) -> None:
-    """Certify the same with a ridge: the mean variance of a column."""
-    _regression(study, "damped", components, "damped components", None, ridge=1.0)
+    """Certify the same with a ridge, in units of the mean variance of a column."""
+    ridge = study.ridge
+    name = "damped" if ridge == 1.0 else f"damped-{ridge:g}"
+    which = "damped components" if ridge == 1.0 else f"components damped by {ridge:g}"
+    _regression(study, name, components, which, None, ridge)
 
 
 def shared(study: Study, components: int) -> None:
@@ -236,6 +239,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--refined", type=Path, default=None)
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES, help="weights capped")
+    parser.add_argument("--ridge", type=float, default=1.0, help="of damped components")
     parser.add_argument("--only", required=True)
     parser.add_argument("--out", type=Path, default=HERE.parent / "frontier")
     options = parser.parse_args()

@@ -78,7 +78,7 @@ class Study:
         self.about = json.loads((options.vectors / "about.json").read_text(encoding="utf-8"))
         self.data = DATASETS[options.dataset]
         self.work, self.out, self.refined = options.work, options.out, options.refined
-        self.part, self.shares = options.only, options.shares
+        self.part, self.shares, self.ridge = options.only, options.shares, options.ridge
         self.began = time.perf_counter()
 
     @property
@@ -147,7 +147,7 @@ class Study:
             f"{vectors}; {settings}",
             CHOSEN[data.name],
             f"python experiments/refined_clusters/run.py {dataset}--vectors DIR --work WORK "
-            f"--only {self.part}",
+            f"--only {self.part}" + ("" if self.ridge == 1.0 else f" --ridge {self.ridge:g}"),
             certificates,
             self.y_test,
             self._facts(),
