@@ -14,20 +14,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn
 from safetensors.numpy import load_file
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_scores, certify_votes
 from poisonproof.estimators import member_scores
 from poisonproof.features import OrientationHistogram
-from poisonproof.frontier import Method, make_evidence, write_method
+from poisonproof.frontier import Method, make_evidence, run_facts, write_method
 from poisonproof.reproduction import RowData, data_from_pack
 
 COSINES = (0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.60)
@@ -162,18 +160,12 @@ class Study:
             f"--only {options.only}{more}",
             replace(found, classes=None),
             data.y_test,
-            {
-                "note": NOTE,
-                "n_train": len(data.y_train),
-                "train_class_sizes": np.bincount(data.y_train).tolist(),
+            run_facts(
+                data.y_train,
+                {"fit and certify": time.perf_counter() - began},
+                note=NOTE,
                 **members,
-                "seconds": {"fit and certify": round(time.perf_counter() - began, 1)},
-                "software": {
-                    "python": platform.python_version(),
-                    "numpy": np.__version__,
-                    "scikit-learn": sklearn.__version__,
-                },
-            },
+            ),
         )
         write_method(method, make_evidence(method.certificates), options.out)
         print(f"{method.id}: clean {100 * method.clean:.2f} %, median {method.median}", flush=True)

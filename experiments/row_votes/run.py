@@ -16,21 +16,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import sklearn
-
-import poisonproof
 from poisonproof import ClusterVoteClassifier, LinearLabelClassifier, NeighborVoteClassifier
 from poisonproof.estimators.recipes import digit_classifier, digit_features, digit_member
 from poisonproof.features import Deskew, FrozenPipeline, OrientationHistogram, make_frozen_pipeline
-from poisonproof.frontier import Method, cluster_evidence, make_evidence, write_method
+from poisonproof.frontier import (
+    Method,
+    cluster_evidence,
+    make_evidence,
+    run_facts,
+    write_method,
+)
 from poisonproof.learners.clusters import SpectralClusters, certify_clusters
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -54,21 +55,6 @@ def neighbor_features() -> FrozenPipeline:
     return make_frozen_pipeline(Deskew(), histogram)
 
 
-def facts(images: Any, seconds: dict[str, float]) -> dict[str, Any]:
-    """Return what the result file keeps beside the numbers."""
-    return {
-        "n_train": len(images.y_train),
-        "train_class_sizes": np.bincount(images.y_train).tolist(),
-        "seconds": {name: round(value, 1) for name, value in seconds.items()},
-        "software": {
-            "poisonproof": poisonproof.__version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scikit-learn": sklearn.__version__,
-        },
-    }
-
-
 def neighbors(images: Any, dataset: str, out: Path) -> None:
     """Certify against inserted and deleted rows, for all cosines; count flips as well."""
     start = time.perf_counter()
@@ -90,7 +76,7 @@ def neighbors(images: Any, dataset: str, out: Path) -> None:
             f"python experiments/row_votes/run.py --data DIR --dataset {dataset} --only neighbors",
             certificates,
             images.y_test,
-            facts(images, {"fit": fitted, "certify": asked}),
+            run_facts(images.y_train, {"fit": fitted, "certify": asked}),
         )
         _finish(method, make_evidence(certificates), out)
 
@@ -120,7 +106,7 @@ def clusters(images: Any, dataset: str, count: int, out: Path) -> None:
             f"--only clusters-{count}",
             certificates,
             images.y_test,
-            facts(images, {"fit": fitted, "ask": asked}),
+            run_facts(images.y_train, {"fit": fitted, "ask": asked}),
         )
         _finish(method, cluster_evidence(clf.table_, found, rule), out)
 
@@ -142,7 +128,7 @@ def partitions(images: Any, dataset: str, out: Path) -> None:
             f"python experiments/row_votes/run.py --data DIR --dataset {dataset} --only dpa",
             certificates,
             images.y_test,
-            facts(images, {"all": time.perf_counter() - start}),
+            run_facts(images.y_train, {"all": time.perf_counter() - start}),
         )
         _finish(method, make_evidence(certificates), out)
 
@@ -167,7 +153,7 @@ def flips(images: Any, dataset: str, k: int, out: Path) -> None:
         f"python experiments/row_votes/run.py --data DIR --dataset {dataset} --only flips-{k}",
         certificates,
         images.y_test,
-        facts(images, {"all": time.perf_counter() - start}),
+        run_facts(images.y_train, {"all": time.perf_counter() - start}),
     )
     _finish(method, make_evidence(certificates), out)
 

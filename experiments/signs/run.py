@@ -15,7 +15,6 @@ README.md says where every number comes from. All k and all cosines are reported
 from __future__ import annotations
 
 import argparse
-import platform
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,13 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_votes
 from poisonproof.estimators import certify_runoff
 from poisonproof.estimators.recipes import digit_member
 from poisonproof.features import OrientationHistogram
-from poisonproof.frontier import Method, make_evidence, write_method
+from poisonproof.frontier import Method, make_evidence, run_facts, write_method
 from poisonproof.partition import sample_digests
 from poisonproof.reproduction import RowData, data_from_pack
 
@@ -161,16 +159,7 @@ class Study:
             f"python experiments/signs/run.py --data PACK --features FILE --only {only}",
             replace(found, classes=None),
             data.y_test,
-            {
-                "n_train": len(data.y_train),
-                "train_class_sizes": np.bincount(data.y_train).tolist(),
-                "seconds": {"fit and certify": round(time.perf_counter() - began, 1)},
-                "software": {
-                    "python": platform.python_version(),
-                    "numpy": np.__version__,
-                    "scikit-learn": sklearn.__version__,
-                },
-            },
+            run_facts(data.y_train, {"fit and certify": time.perf_counter() - began}),
         )
         write_method(method, make_evidence(method.certificates), self.options.out)
         print(f"{method.id}: clean {100 * method.clean:.2f} %, median {method.median}", flush=True)

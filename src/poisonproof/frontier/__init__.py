@@ -7,6 +7,7 @@ from poisonproof.frontier.evidence import (
     make_evidence,
     radius_evidence,
 )
+from poisonproof.frontier.facts import run_facts
 from poisonproof.frontier.files import read_method, read_methods, write_method
 from poisonproof.frontier.goals import Change, Goal, read_goals
 from poisonproof.frontier.method import FAMILIES, Method
@@ -30,6 +31,7 @@ __all__ = [
     "read_goals",
     "read_method",
     "read_methods",
+    "run_facts",
     "write_frontier",
     "write_method",
 ]
