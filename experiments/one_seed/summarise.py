@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ def summarise(row: str, runs: Mapping[int, RowResult], committed: Path) -> dict[
         "seeds": list(by_seed),
         "base_percent": base.round(3).tolist(),
         "clean_percent": [round(plurality_of(r, members), 3) for r in by_seed.values()],
+        "median": medians(by_seed.values()) if len(members) == whole.n_partitions else None,
         "own_seeds_base_percent": round(own_base, 3),
         "own_seeds_clean_percent": round(plurality_of(own_seeds, members), 3),
         "lost_to_own_seeds": (own_base - base).round(3).tolist(),
@@ -89,6 +90,11 @@ def summarise(row: str, runs: Mapping[int, RowResult], committed: Path) -> dict[
         "row": whole_row(row, own, whole, own_seeds),
         "accuracies_percent": table.round(2).tolist(),
     }
+
+
+def medians(results: Iterable[RowResult]) -> list[int | None]:
+    """Return the largest attack size that half of the test set withstands, of whole rows."""
+    return [evaluate(result).median for result in results]
 
 
 def deviations(table: NDArray[np.float64], k: int) -> dict[str, float]:
