@@ -31,7 +31,7 @@ def graph_votes(
     data : Dataset
         Sizes of neighbourhoods, and how many eigenvectors.
     """
-    train, test = _places(neighbor_graph(near_train), near_test, data)
+    train, test = places(near_train, near_test, data)
     n_classes, hoods = data.n_classes, data.hoods
     counts = {m: np.zeros((len(test), n_classes), dtype=np.int64) for m in (*hoods, *CLOSENESS)}
     for start in range(0, len(test), 250):
@@ -59,7 +59,7 @@ def sweep_votes(
     `slack` times the smallest. Parameters are those of `graph_votes`.
     """
     graph = neighbor_graph(near_train)
-    train, test = _places(graph, near_test, data)
+    train, test = places(near_train, near_test, data)
     counts = {s: np.zeros((len(test), data.n_classes), dtype=np.int64) for s in SLACK}
     rank = np.full(len(train), max(data.hoods))
     for start in range(0, len(test), 250):
@@ -85,11 +85,11 @@ def _leaving(graph: Any, order: NDArray[Any], rank: NDArray[Any]) -> NDArray[np.
     return 1.0 - inside / every
 
 
-def _places(
-    graph: Any, near_test: NDArray[Any], data: Dataset
+def places(
+    near_train: NDArray[Any], near_test: NDArray[Any], data: Dataset
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return where training and test images stand along the graph, as vectors of length one."""
-    train = diffusion(graph, data)
+    train = diffusion(neighbor_graph(near_train), data)
     return _unit(train), _unit(train[near_test].mean(axis=1))
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from graph import graph_votes, sweep_votes
+from graph import graph_votes, places, sweep_votes
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 from study import DATASETS, FLIPS_COUNTED, SAMPLES_TRUSTED, Study
@@ -150,6 +150,12 @@ def _regression(
         )
 
 
+def eigen(study: Study, components: int) -> None:
+    """Certify regression on coordinates along the graph."""
+    study.train, study.test = places(*study.neighbours(), study.data)
+    _regression(study, "eigen", components, "coordinates along the graph", None)
+
+
 def graph(study: Study, _: int) -> None:
     """Let training images vote that are near along the graph: as many, or as near."""
     data = study.data
@@ -224,6 +230,7 @@ PARTS = (
     flat,
     damped,
     shared,
+    eigen,
     graph,
     sweep,
     ridge,
