@@ -113,7 +113,16 @@ def test_channel_last_images_are_sorted_channel_first_when_declared():
     assert ranks(last) == published(last.reshape(200, -1))
 
 
-@pytest.mark.parametrize("X", [np.zeros((2, 4)), sp.csr_matrix((2, 4)), pd.DataFrame([[1], [2]])])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((2, 4)),
+        sp.csr_matrix((2, 4)),
+        pd.DataFrame([[1], [2]]),
+        [np.zeros((2, 3)), np.zeros((3, 2))],
+    ],
+    ids=["table", "sparse", "frame", "gray images of two sizes"],
+)
 def test_channels_of_what_has_none_are_refused(X):
     with pytest.raises(InvalidInputError, match="channels='last' is for"):
         SortedIndex(n_partitions=2, channels="last").assign(X)
