@@ -22,7 +22,13 @@ from poisonproof.certificates import (
 from poisonproof.evaluation.collective import collective_certificate
 
 from .oracle import order_types, outcomes, plurality_types, scores_of, true_radius
-from .random_row_cases import Case, clusters_case, label_flips_case, row_votes_case
+from .random_row_cases import (
+    Case,
+    clusters_case,
+    label_flips_case,
+    one_member_case,
+    row_votes_case,
+)
 
 Rng = np.random.Generator
 
@@ -123,9 +129,9 @@ def targeted(case: Callable[..., Outcome], **options) -> Callable[[Rng], Outcome
     return lambda rng: case(rng, targeted=True, **options)
 
 
-def radius_case(case: Callable[..., Case], *settings: str, aimed: bool) -> Callable[[Rng], Outcome]:
+def radius_case(case: Callable[..., Case], *settings: str, **aim: bool) -> Callable[[Rng], Outcome]:
     def outcome(rng: Rng) -> Outcome:
-        claimed, truth = case(rng, *settings, targeted=aimed)
+        claimed, truth = case(rng, *settings, **aim)
         return Outcome(claimed, truth, claimed > truth)
 
     return outcome
@@ -155,10 +161,11 @@ CASES: dict[str, Callable[[Rng], Outcome]] = {
     "collective, fast bound": lambda rng: collective_case(rng, method="bound"),
     "collective, fast bound, targeted": targeted(collective_case, method="bound"),
     **{
-        name + (", targeted" if aimed else ""): radius_case(*settings, aimed=aimed)
+        name + (", targeted" if aimed else ""): radius_case(*settings, targeted=aimed)
         for name, settings in ROWS.items()
         for aimed in (False, True)
     },
+    "one member on all rows": radius_case(one_member_case),
 }
 
 BOUNDS = ("finite aggregation", "fast bound", "relabelled", "clusters", "flips")

@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 
 from poisonproof.certificates import certify_row_votes, make_threat
+from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.learners.clusters import best_assignment, certify_clusters
 
@@ -144,4 +145,17 @@ def label_flips_case(rng: Rng, targeted: bool) -> Case:
     now = int(winners[flips == 0][0])
     fallen = winners != now if target is None else winners == target
     truth = int(flips[fallen].min()) - 1 if fallen.any() else len(y)
+    return int(found.radius[0]), truth
+
+
+def one_member_case(rng: Rng) -> Case:
+    n_classes, n_rows = int(rng.integers(2, 5)), int(rng.integers(1, 7))
+    weights, y = rng.integers(-3, 6, n_rows), rng.integers(0, n_classes, n_rows)
+    prices = fewest_flips(weights[None], y, n_classes)
+    found = certify_one_member(*prices, n_classes, n_rows, make_threat("label_flip"))
+    every = labelings(n_rows, n_classes)
+    scores = [(weights * (every == c)).sum(axis=1) for c in range(n_classes)]
+    winners, flips = np.argmax(scores, axis=0), (every != y).sum(axis=1)
+    fallen = winners != winners[flips == 0][0]
+    truth = int(flips[fallen].min()) - 1 if fallen.any() else n_rows
     return int(found.radius[0]), truth

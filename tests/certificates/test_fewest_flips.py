@@ -63,3 +63,11 @@ def test_flips_at_the_radius_are_survived_and_one_more_changes_the_vote() -> Non
 def test_one_class_or_no_rows_are_refused_in_words() -> None:
     with pytest.raises(InvalidInputError, match="two classes"):
         fewest_flips(np.ones((1, 2), int), np.zeros(2, int), 1)
+
+
+def test_weights_that_would_overflow_are_refused_and_the_largest_are_counted_right() -> None:
+    y = np.array([0, 1])
+    with pytest.raises(InvalidInputError, match="fewer bits"):
+        fewest_flips(np.array([[2**29, 2**29]]), y, 2)
+    _, _, prices = fewest_flips(np.array([[2**30 - 2, 1]]), y, 2)
+    assert prices.tolist() == [1]

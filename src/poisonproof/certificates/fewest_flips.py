@@ -18,6 +18,8 @@ from poisonproof.exceptions import InvalidInputError
 
 __all__ = ["certify_one_member", "fewest_flips"]
 
+_TOTAL = 2**30
+
 Ints = NDArray[np.int64]
 
 
@@ -28,7 +30,7 @@ def fewest_flips(weights: NDArray[Any], y: NDArray[Any], n_classes: int) -> tupl
     ----------
     weights : ndarray of int, shape (n, m)
         How much each of the m rows counts for each test row. No label may change them. Their
-        absolute values add up to less than 2^30 in every row.
+        absolute values add up to less than 2^30 in every row, else `InvalidInputError`.
     y : ndarray of int, shape (m,)
         Labels of the rows.
     n_classes : int
@@ -55,6 +57,11 @@ def fewest_flips(weights: NDArray[Any], y: NDArray[Any], n_classes: int) -> tupl
         raise InvalidInputError(
             f"Flips change a vote among at least two classes, with at least one row. "
             f"Got {n_classes} classes and {len(y)} rows."
+        )
+    if len(weights) and np.abs(weights.astype(np.int64)).sum(axis=1).max() >= _TOTAL:
+        raise InvalidInputError(
+            f"The absolute weights of a row add up to less than {_TOTAL:,}, so that nothing "
+            "overflows. Round them to fewer bits."
         )
     found = np.empty((3, len(weights)), dtype=np.int64)
     for place, row in enumerate(weights.astype(np.int64)):
