@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from graph import graph_votes, places, sweep_votes
 from sklearn.cluster import KMeans
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
 from study import DATASETS, FLIPS_COUNTED, SAMPLES_TRUSTED, Study
 
@@ -39,6 +40,7 @@ from poisonproof.pretraining.refinement.heads import fit_head, spectral_start
 
 HERE = Path(__file__).parent
 SHARES = (0.0, 0.01, 0.03)
+TURNS = 50
 
 
 def spectral(study: Study, k: int) -> None:
@@ -82,8 +84,35 @@ def kmeans(study: Study, k: int) -> None:
 def mixture(study: Study, k: int) -> None:
     """Find Gaussian clusters of vectors of length one, by default one per class."""
     k = k or study.data.n_classes
-    model = GaussianMixture(k, covariance_type="diag", reg_covar=1e-4, random_state=0)
-    _round_clusters(study, "mixture", "Gaussian clusters", model, k)
+    _round_clusters(study, "mixture", "Gaussian clusters", _mixture(k), k)
+
+
+def _mixture(k: int) -> GaussianMixture:
+    return GaussianMixture(k, covariance_type="diag", reg_covar=1e-4, random_state=0)
+
+
+def discriminant(study: Study, k: int) -> None:
+    """Look in turn for directions that part the clusters, and for clusters in these directions."""
+    train, test = study.unit()
+    found = _mixture(k).fit_predict(train)
+    for turn in range(1, TURNS + 1):
+        directions = LinearDiscriminantAnalysis().fit(train, found)
+        seen, before = directions.transform(train), found
+        means = np.stack([seen[before == cluster].mean(axis=0) for cluster in range(k)])
+        model = GaussianMixture(k, random_state=0, means_init=means).fit(seen)
+        found = model.predict(seen)
+        print(f"turn {turn}: {(found != before).sum():,} rows moved", flush=True)
+        if len(np.unique(found)) < k or np.array_equal(found, before):
+            break
+    asked = model.predict(directions.transform(test))
+    study.clusters(
+        f"{study.kind}-discriminant",
+        "discriminant clusters",
+        f"{k} discriminant clusters, {turn} turns",
+        found,
+        asked,
+        k,
+    )
 
 
 def _round_clusters(study: Study, name: str, words: str, model: Any, k: int) -> None:
@@ -226,6 +255,7 @@ PARTS = (
     heads,
     kmeans,
     mixture,
+    discriminant,
     flips,
     flat,
     damped,
