@@ -41,6 +41,7 @@ from poisonproof.pretraining.refinement.heads import fit_head, spectral_start
 HERE = Path(__file__).parent
 SHARES = (0.0, 0.01, 0.03)
 TURNS = 50
+SMOOTHING = 1000
 
 
 def spectral(study: Study, k: int) -> None:
@@ -89,6 +90,22 @@ def mixture(study: Study, k: int) -> None:
 
 def _mixture(k: int) -> GaussianMixture:
     return GaussianMixture(k, covariance_type="diag", reg_covar=1e-4, random_state=0)
+
+
+def smoothed(study: Study, k: int) -> None:
+    """Let a test image take the Gaussian cluster of most images around it along the graph."""
+    train, _ = study.unit()
+    found = _mixture(k).fit_predict(train)
+    data = replace(study.data, n_classes=k, hoods=(SMOOTHING,))
+    asked = graph_votes(*study.neighbours(), found, data)[SMOOTHING].argmax(axis=1)
+    study.clusters(
+        f"{study.kind}-smoothed",
+        "Gaussian clusters, smoothed",
+        f"{k} Gaussian clusters; a test image takes that of most of {SMOOTHING:,} along the graph",
+        found,
+        asked,
+        k,
+    )
 
 
 def discriminant(study: Study, k: int) -> None:
@@ -256,6 +273,7 @@ PARTS = (
     kmeans,
     mixture,
     discriminant,
+    smoothed,
     flips,
     flat,
     damped,
