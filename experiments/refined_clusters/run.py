@@ -26,7 +26,7 @@ from graph import graph_votes, places, sweep_votes
 from sklearn.cluster import KMeans
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
-from study import DATASETS, FLIPS_COUNTED, SAMPLES_TRUSTED, Study
+from study import DATASETS, FLIPS_COUNTED, SAMPLES_TRUSTED, Study, unit
 
 from poisonproof import LinearLabelClassifier, SSDPAClassifier
 from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
@@ -104,6 +104,23 @@ def smoothed(study: Study, k: int) -> None:
         f"{k} Gaussian clusters; a test image takes that of most of {SMOOTHING:,} along the graph",
         found,
         asked,
+        k,
+    )
+
+
+def filtered(study: Study, rounds: int) -> None:
+    """Find Gaussian clusters of vectors that were averaged over their neighbours, in rounds."""
+    near, near_test = study.neighbours()
+    (train, _), k = study.unit(), study.data.n_classes
+    for _ in range(rounds):
+        train = unit((train + train[near].mean(axis=1)) / 2)
+    model = _mixture(k).fit(train)
+    study.clusters(
+        f"{study.kind}-filtered-{rounds}",
+        f"Gaussian clusters of vectors averaged in {rounds} rounds",
+        f"{k} Gaussian clusters of vectors averaged over {study.data.neighbours} neighbours",
+        model.predict(train),
+        model.predict(unit(train[near_test].mean(axis=1))),
         k,
     )
 
@@ -273,6 +290,7 @@ PARTS = (
     kmeans,
     mixture,
     discriminant,
+    filtered,
     smoothed,
     flips,
     flat,

@@ -106,7 +106,7 @@ class Study:
 
     def unit(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return vectors of length one."""
-        return _unit(self.train), _unit(self.test)
+        return unit(self.train), unit(self.test)
 
     def write(self, name: str, family: str, title: str, settings: str, certificates: Any) -> None:
         """Write one method by its certificates."""
@@ -170,7 +170,8 @@ class Study:
         }
 
 
-def _unit(X: NDArray[Any]) -> NDArray[np.float32]:
+def unit(X: NDArray[Any]) -> NDArray[np.float32]:
+    """Return vectors of length one."""
     lengths = np.sqrt((X.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
-    unit: NDArray[np.float32] = (X / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
-    return unit
+    found: NDArray[np.float32] = (X / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+    return found
