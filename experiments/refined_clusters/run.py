@@ -115,9 +115,10 @@ def filtered(study: Study, rounds: int) -> None:
     for _ in range(rounds):
         train = unit((train + train[near].mean(axis=1)) / 2)
     model = _mixture(k).fit(train)
+    often = "once" if rounds == 1 else f"in {rounds} rounds"
     study.clusters(
         f"{study.kind}-filtered-{rounds}",
-        f"Gaussian clusters of vectors averaged in {rounds} rounds",
+        f"Gaussian clusters of vectors averaged {often}",
         f"{k} Gaussian clusters of vectors averaged over {study.data.neighbours} neighbours",
         model.predict(train),
         model.predict(unit(train[near_test].mean(axis=1))),

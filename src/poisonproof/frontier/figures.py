@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +31,7 @@ _COLORS = dict(
 
 _DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0, (7, 2, 1.5, 2)))
 _WIDTH, _PLOT_HEIGHT, _LINE_HEIGHT = 7.0, 4.3, 0.19  # inches
+_COLUMN_WIDTH = 42  # characters
 _CROWDED = 12
 """With more curves than this, those that another one beats everywhere step back."""
 
@@ -54,7 +56,8 @@ def frontier_svg(
     numbered = {
         number: method for number, method in enumerate(methods, start=1) if number - 1 not in grey
     }
-    lines = -(-(len(numbered) + bool(grey) + len(crosses)) // 2)
+    names = {number: _wrapped(f"{number}  {method.title}") for number, method in numbered.items()}
+    lines = _legend_lines([*names.values(), *["one"] * (bool(grey) + len(crosses))])
     # A fixed salt and no date: nothing in the file changes from one run to the next.
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -70,7 +73,7 @@ def frontier_svg(
         ax.set_title(title, loc="left")
         for number, method in numbered.items():
             style = curve_style(method, list(numbered.values()))
-            _draw(ax, method, style, f"{number}  {method.title}")
+            _draw(ax, method, style, names[number])
         label = "beaten at every size by another"
         for place in grey:
             _draw(ax, methods[place], ("0.8", "-"), label, linewidth=0.8, zorder=1)
@@ -84,6 +87,17 @@ def frontier_svg(
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
+
+
+def _wrapped(name: str) -> str:
+    """Break a long name, so that it stays in its column of the legend."""
+    return textwrap.fill(name, _COLUMN_WIDTH, subsequent_indent="      ")
+
+
+def _legend_lines(names: Sequence[str]) -> int:
+    """Return how many lines the longer of two columns of the legend has."""
+    half = -(-len(names) // 2)
+    return max(sum(name.count("\n") + 1 for name in part) for part in (names[:half], names[half:]))
 
 
 def _last_size(methods: Sequence[Method], crosses: Sequence[PublishedPoint]) -> float:

@@ -121,13 +121,14 @@ class FlatWeights(BaseEstimator):
         """Cap weights and correct the others; an accelerated ascent in the dual problem."""
         n_rows = len(self.rows_)
         part = np.float32(1.0 / n_rows)
-        weights: Floats = (places * self.kept_) @ self.rows_.T
+        dual: Floats = places * self.kept_
+        weights: Floats = dual @ self.rows_.T
         if self.share == 0.0:
             return weights
         kept = min(n_rows - 1, round((1.0 - self.share) * n_rows))
         cap = np.partition(np.abs(weights), kept, axis=1)[:, kept : kept + 1]
         np.clip(weights, -cap, cap, out=weights)
-        dual = ahead = places * self.kept_
+        ahead = dual
         for step in range(self.n_steps):
             lacking = places - part * (weights @ self.rows_)
             before, dual = dual, self.kept_ * (ahead + lacking)

@@ -34,12 +34,14 @@ def figure_svg(rows: Sequence[ReportRow], title: str) -> bytes:
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update({"svg.hashsalt": "poisonproof", "svg.fonttype": "path"})
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        figure = Figure(figsize=(6.4, 5.0), layout="constrained")
         ax = figure.subplots()
         curves = [_draw(row, ax, color) for row, color in zip(rows, _COLORS, strict=False)]
         ax.plot([], [], "x", color="0.45", markeredgewidth=2, label="paper's median")
         ax.set_title(title, loc="left")
-        ax.legend(loc="upper right", framealpha=0.9, edgecolor="none")
+        # Below the plot: inside it would cover a curve.
+        ax.legend().remove()
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
         # The last images withstand attacks far beyond the others; the plot ends before them.
         ax.set_xlim(0, 1.05 * max(_visible(curve) for curve in curves))
         buffer = io.BytesIO()
