@@ -8,7 +8,8 @@ import pytest
 from poisonproof.certificates import make_threat
 from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
 from poisonproof.certificates.label_flips import NEVER, certify_label_flips, flips_to_overtake
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.certificates.threats import parse_threat
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
 FLIPS = make_threat("label_flip")
 
@@ -71,3 +72,35 @@ def test_weights_that_would_overflow_are_refused_and_the_largest_are_counted_rig
         fewest_flips(np.array([[2**29, 2**29]]), y, 2)
     _, _, prices = fewest_flips(np.array([[2**30 - 2, 1]]), y, 2)
     assert prices.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        np.array([[2**62, 2**62, 1]]),  # add up to -2^63
+        np.array([[-(2**63), 0, 1]]),  # its own absolute value
+        np.array([[2**64 - 1, 0, 2]], dtype=np.uint64),  # -1 as int64
+    ],
+)
+def test_weights_whose_sum_wraps_around_are_refused(weights: np.ndarray) -> None:
+    with pytest.raises(InvalidInputError, match="fewer bits"):
+        fewest_flips(weights, np.array([0, 0, 1]), 2)
+
+
+@pytest.mark.parametrize("weights", [[[0.9, 0.8, 1.5]], [[np.nan, 1.0, 1.0]], [1, 2, 3], [[1, 2]]])
+def test_weights_that_are_no_integers_per_label_are_refused(weights: list[object]) -> None:
+    with pytest.raises(InvalidInputError, match=r"integers of shape \(n, 3\)"):
+        fewest_flips(np.array(weights), np.array([0, 0, 1]), 2)
+
+
+@pytest.mark.parametrize("y", [[0, 0, 2], [0, 0, -1], [0.0, 0.0, 1.0]])
+def test_labels_outside_the_classes_are_refused(y: list[float]) -> None:
+    with pytest.raises(InvalidInputError, match="Labels are integers from 0 to 1"):
+        fewest_flips(np.array([[1, 2, 3]]), np.array(y), 2)
+
+
+@pytest.mark.parametrize("threat", ["insert_delete", "replace", "label_flip/sample"])
+def test_flips_counted_in_rows_certify_nothing_else(threat: str) -> None:
+    found = fewest_flips(np.array([[1, 2, 3]]), np.array([0, 0, 1], dtype=np.uint64), 2)
+    with pytest.raises(GuaranteeError, match="counted in rows"):
+        certify_one_member(*found, 2, 3, parse_threat(threat))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from poisonproof.certificates.label_flips import NEVER
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
 __all__ = ["certify_one_member", "fewest_flips"]
 
@@ -53,20 +53,37 @@ def fewest_flips(weights: NDArray[Any], y: NDArray[Any], n_classes: int) -> tupl
     >>> fewest_flips(np.array([[4, 2, 1]]), np.array([0, 0, 1]), 3)
     (array([0]), array([1]), array([1]))
     """
+    _check(weights, y, n_classes)
+    found = np.empty((3, len(weights)), dtype=np.int64)
+    y = y.astype(np.int64)
+    for place, row in enumerate(weights.astype(np.int64)):
+        found[:, place] = _one_row(row, y, n_classes)
+    return found[0], found[1], found[2]
+
+
+def _check(weights: NDArray[Any], y: NDArray[Any], n_classes: int) -> None:
+    """Refuse what would be rounded, wrapped or counted for no class: prices would be too high."""
     if n_classes < 2 or not len(y):
         raise InvalidInputError(
             f"Flips change a vote among at least two classes, with at least one row. "
             f"Got {n_classes} classes and {len(y)} rows."
         )
-    if len(weights) and np.abs(weights.astype(np.int64)).sum(axis=1).max() >= _TOTAL:
+    if weights.dtype.kind not in "biu" or weights.ndim != 2 or weights.shape[1] != len(y):
+        raise InvalidInputError(
+            f"weights are integers of shape (n, {len(y)}), one column per label. "
+            f"Got {weights.dtype} of shape {weights.shape}."
+        )
+    if y.dtype.kind not in "biu" or y.ndim != 1 or y.min() < 0 or y.max() >= n_classes:
+        raise InvalidInputError(
+            f"Labels are integers from 0 to {n_classes - 1}, shape (m,). "
+            f"Got {y.dtype} of shape {y.shape}, from {y.min()} to {y.max()}."
+        )
+    # In floating point: a sum of integers could wrap around and look small.
+    if len(weights) and np.abs(weights.astype(np.float64)).sum(axis=1).max() >= _TOTAL:
         raise InvalidInputError(
             f"The absolute weights of a row add up to less than {_TOTAL:,}, so that nothing "
             "overflows. Round them to fewer bits."
         )
-    found = np.empty((3, len(weights)), dtype=np.int64)
-    for place, row in enumerate(weights.astype(np.int64)):
-        found[:, place] = _one_row(row, y, n_classes)
-    return found[0], found[1], found[2]
 
 
 def _one_row(weights: Ints, y: NDArray[Any], n_classes: int) -> tuple[int, int, int]:
@@ -110,7 +127,12 @@ def certify_one_member(
     n_rows : int
         Number of training rows; the radius where no flips change the label.
     threat : Threat
-        Label flips.
+        Label flips, counted in rows.
+
+    Raises
+    ------
+    GuaranteeError
+        If the threat is another: a row inserted, or a sample with all its repeats, costs more.
 
     Guarantee
     ---------
@@ -118,8 +140,14 @@ def certify_one_member(
 
     Assumes
     -------
-    The weights are the same whatever the labels are.
+    The weights are the same whatever the labels are, and predictions are `votes`, of the same
+    weights: weights computed again in other company may differ in their last bits.
     """
+    if (threat.name, threat.unit) != ("label_flip", "row"):
+        raise GuaranteeError(
+            "One member on all rows is certified against label flips, counted in rows. "
+            f"Got {threat.name!r}, counted in {threat.unit}s."
+        )
     counts = (votes[:, None] == np.arange(n_classes)).astype(np.int64)
     radius = np.where(prices >= NEVER, n_rows, prices - 1)
     return Certificates(votes, radius, rivals, counts, threat, 1, method="label_flips")
