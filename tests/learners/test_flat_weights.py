@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.flat_weights import FlatWeights
 
 
@@ -90,3 +90,26 @@ def test_parameters_out_of_range_are_refused_in_words(
 ) -> None:
     with pytest.raises(InvalidInputError, match="Got"):
         FlatWeights(**{"n_components": 8, **parameters}).fit(digits[0])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30, 1e300])
+def test_samples_that_are_not_finite_are_refused_and_not_counted_alike(
+    digits: tuple[Any, Any], value: float
+) -> None:
+    X = digits[0].copy()
+    fitted = FlatWeights(8).fit(X)
+    X[7, 3] = value
+    with pytest.raises(InvalidRowsError, match="in row 7"):
+        FlatWeights(8).fit(X)
+    with pytest.raises(InvalidRowsError, match="in row 2"):
+        fitted.integers(X[5:9])
+
+
+def test_the_rows_asked_beside_a_row_leave_no_trace_in_calls_of_one_size() -> None:
+    """The experiments ask 250 rows a call; other sizes may round differently, as documented."""
+    rng = np.random.default_rng(0)
+    X, asked = rng.normal(size=(5000, 64)), rng.normal(size=(250, 64))
+    fitted = FlatWeights(32).fit(X)
+    expected = fitted.integers(asked)
+    asked[100:] = rng.normal(size=(150, 64))
+    assert np.array_equal(fitted.integers(asked)[:100], expected[:100])

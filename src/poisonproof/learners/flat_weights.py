@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.clusters.spectral import neighbor_graph
 from poisonproof.threads import one_thread
 
@@ -50,6 +50,12 @@ class FlatWeights(BaseEstimator):
     Guarantee
     ---------
     The weights are a function of samples and parameters; no label enters.
+
+    Assumes
+    -------
+    Weights are computed in floating point and then rounded, so that the last bits of an asked
+    row's integers may change with the number of rows asked in one call. Predict and certify with
+    the same integers, as `fewest_flips` does.
 
     Examples
     --------
@@ -173,6 +179,12 @@ def _shared(rows: Floats, whitened: NDArray[np.float64], near: NDArray[Any]) -> 
 
 
 def _unit(X: NDArray[Any]) -> Floats:
-    rows = np.asarray(X, dtype=np.float32)
-    lengths = np.sqrt((rows * rows).sum(axis=1, dtype=np.float64, keepdims=True))
+    with np.errstate(over="ignore"):  # what is infinite is refused below
+        rows = np.asarray(X, dtype=np.float32)
+        lengths = np.sqrt((rows * rows).sum(axis=1, dtype=np.float64, keepdims=True))
+    if not np.isfinite(lengths).all():
+        raise InvalidRowsError(
+            "Flat weights take finite samples, whose squares are finite in float32. Got NaN, "
+            f"infinite or larger values in row {int(np.argmin(np.isfinite(lengths)))}."
+        )
     return (rows / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
