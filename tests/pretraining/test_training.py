@@ -85,21 +85,27 @@ def test_the_loss_falls(rotnet):
     assert losses[-1] < losses[0]
 
 
-def test_loss_and_gradients_are_those_of_the_plain_module(images):
+def test_loss_and_gradients_are_those_of_the_plain_module():
+    torch.manual_seed(0)
     task = RotNet(replace(ROTNET, crop=0))
-    x = task.views(torch.from_numpy(images[:6, None]), {})
-    ours, _ = task.loss(torch.from_numpy(images[:6, None]), {})
+    # In double precision: of millions of activations some lie so near zero or to another one that
+    # single precision rounds them to the other side in one of the two, and gradients jump there.
+    task.dtype, (*body, linear) = torch.float64, task.module.double()
+    linear.float()
+    images = torch.randint(0, 256, (6, 1, 8, 8), dtype=torch.uint8)
+    ours, _ = task.loss(images, {})
     ours.backward()
     found = {name: p.grad.clone() for name, p in task.module.named_parameters()}
     task.module.zero_grad()
-    truth = torch.arange(4).repeat_interleave(6)
-    plain = torch.nn.functional.cross_entropy(task.module.train()(x), truth)
+    x = torch.nn.Sequential(*body).train()(task.views(images, {}).double())
+    plain = torch.nn.functional.cross_entropy(
+        linear(x.float()), torch.arange(4).repeat_interleave(6)
+    )
     plain.backward()
     assert ours.item() == pytest.approx(plain.item(), rel=1e-5)
     for name, p in task.module.named_parameters():
-        # Where two pixels tie for a maximum the plain module gives the gradient to one of them.
         scale = p.grad.abs().max()
-        assert torch.allclose(found[name], p.grad, atol=float(0.03 * scale)), name
+        assert torch.allclose(found[name], p.grad, atol=float(1e-4 * scale)), name
 
 
 def test_a_map_is_saved_once_and_read_back(rotnet, images, tmp_path):
