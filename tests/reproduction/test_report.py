@@ -77,7 +77,8 @@ def test_a_row_outside_the_tolerance_is_flagged_and_its_note_is_printed(
     recipes = {**recipes, recipe.id: far}
     write_report(recipes, results, tmp_path / "docs")
     page = (tmp_path / "docs" / "reproduction.md").read_text()
-    assert "**outside: clean +" in page
+    assert "| [**outside**](#rows-outside-the-tolerance) |" in page
+    assert "- `shapes-dpa-12`: clean +" in page
     assert "Not explained yet." in page
     (results / "notes.toml").write_text('shapes-dpa-12 = "The shapes are simple."\n')
     write_report(recipes, results, tmp_path / "docs")

@@ -124,8 +124,9 @@ def _median(value: int | None) -> str:
 
 
 def _marked(row: ReportRow) -> str:
+    """Return the verdict; by how much a row is off stands where it is explained."""
     off = row.is_finished and bool(row.disagreements)
-    return f"**{_verdict(row)}**" if off else _verdict(row)
+    return "[**outside**](#rows-outside-the-tolerance)" if off else _verdict(row)
 
 
 def _verdict(row: ReportRow) -> str:
