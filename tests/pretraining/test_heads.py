@@ -14,7 +14,13 @@ from poisonproof import SSDPAClassifier, load
 from poisonproof.estimators import member_scores
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, MemberWarning
 from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
-from poisonproof.pretraining import HeadLearner, PretrainSpec, ViewTable, train_features
+from poisonproof.pretraining import (
+    FrozenNetwork,
+    HeadLearner,
+    PretrainSpec,
+    ViewTable,
+    train_features,
+)
 from poisonproof.pretraining.head_ensemble import restore_members
 from poisonproof.pretraining.head_specification import HeadSpec
 from poisonproof.pretraining.views import framed
@@ -226,6 +232,39 @@ def test_the_width_of_a_stack_is_part_of_the_law(learner, members, parts):
     assert wider.spec.digest() != members.spec.digest()
     first, second = (e.members[9].tensors["1.weight"] for e in (members, wider))
     assert np.allclose(first, second, atol=1e-4)
+
+
+def test_how_features_are_computed_is_part_of_the_law(learner, members, simclr, parts):
+    """The same weights on other pixels: other vectors, other members, one digest of features."""
+    brighter = FrozenNetwork(replace(SIMCLR, mean=(0.5,)), simclr.tensors, simclr.law)
+    other = clone(learner).set_params(features=brighter)
+    assert other.specification() != learner.specification()
+    found = other.fit_members(parts, [2], 10, 0)
+    assert found.members[0].digest() != members.members[2].digest()
+    with pytest.raises(InvalidInputError, match="specifications of the features differ"):
+        members.replaced([2], found)
+
+
+def test_weights_of_the_features_cannot_change_under_what_is_kept(simclr):
+    for frozen in (simclr, pickle.loads(pickle.dumps(simclr))):
+        for array in frozen.tensors.values():
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
+
+
+@pytest.mark.parametrize("seed", [True, 1.0, "1", np.True_])
+def test_seeds_that_equal_another_but_are_not_it_are_refused(simclr, seed):
+    with pytest.raises(InvalidInputError, match="must be a whole number"):
+        ViewTable(simclr, 2, seed)
+    with pytest.raises(InvalidInputError, match="must be a whole number"):
+        HeadLearner(simclr, view_seed=seed).resolve((1, 8, 8), 10)
+    with pytest.raises(InvalidInputError, match="must be a whole number"):
+        HeadLearner(simclr, views=seed).resolve((1, 8, 8), 10)
+
+
+def test_numbers_of_numpy_are_the_same_law(learner, members, parts):
+    own = clone(learner).set_params(views=np.int64(VIEWS), view_seed=np.uint8(0))
+    assert own.fit_members(parts, [2], 10, 0).digests() == members.digests()[2:3]
 
 
 def test_the_specification_reads_what_it_wrote(members):

@@ -35,7 +35,8 @@ class FrozenNetwork:
     spec : PretrainSpec
         How it was learned; also decides how it is computed.
     tensors : dict of arrays
-        Weights and running statistics.
+        Weights and running statistics. Through the map they cannot be written to: what it has
+        computed and keeps would be another map's.
     law : mapping
         Specification, digest of the samples, and machine it was learned on.
     history : sequence of [loss, share]
@@ -53,7 +54,7 @@ class FrozenNetwork:
         law: Mapping[str, Any],
         history: Sequence[Sequence[float]] = (),
     ) -> None:
-        self.spec, self.tensors, self.law = spec, tensors, law
+        self.spec, self.tensors, self.law = spec, _locked(tensors), law
         self.history = [list(entry) for entry in history]
         self._task: Any = None
         self._kept: dict[tuple[Any, ...], Any] = {}
@@ -65,6 +66,10 @@ class FrozenNetwork:
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what can be made again where it is needed."""
         return {**self.__dict__, "_task": None, "_kept": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Lock the weights again: a pickle does not say that they are."""
+        self.__dict__.update(state, tensors=_locked(state["tensors"]))
 
     def kept(self, make: Callable[..., T], *key: Any) -> T:
         """Return ``make(self, *key)``, made once and kept as long as the map is.
@@ -142,7 +147,7 @@ class FrozenNetwork:
             module = task.module
             if device.type == "cuda":
                 module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            known = {name: torch.from_numpy(array) for name, array in self.tensors.items()}
+            known = {name: torch.from_numpy(np.array(v)) for name, v in self.tensors.items()}
             missing, unexpected = module.load_state_dict(known, strict=False)
             if unexpected or any(not name.endswith("num_batches_tracked") for name in missing):
                 raise StoreError("These weights are not those of the network in the specification.")
@@ -150,6 +155,14 @@ class FrozenNetwork:
             task.pixels.to(device)
             self._task = task
         return self._task
+
+
+def _locked(tensors: Tensors) -> Tensors:
+    """Return views of arrays that cannot be written to."""
+    views = {name: array.view() for name, array in tensors.items()}
+    for view in views.values():
+        view.setflags(write=False)
+    return views
 
 
 def load_features(folder: str | os.PathLike[str], *, device: str | None = None) -> FrozenNetwork:

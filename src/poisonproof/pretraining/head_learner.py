@@ -21,7 +21,7 @@ from poisonproof.pretraining.on_frozen_ensemble import OnFrozenEnsemble
 from poisonproof.pretraining.on_frozen_learner import OnFrozenLearner
 from poisonproof.pretraining.transformer import as_pixels
 from poisonproof.pretraining.view_lanes import ViewLanes
-from poisonproof.pretraining.view_table import ViewTable, vector_length
+from poisonproof.pretraining.view_table import ViewTable, vector_length, whole_numbers
 
 __all__ = ["HeadLearner"]
 
@@ -105,7 +105,7 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
     def resolve(self, shape: tuple[int, ...], n_classes: int) -> HeadSpec:
         """Return the full specification for samples of one shape and a label set's size."""
         params = self.get_params(deep=False)
-        own = {name: params.pop(name) for name in ("views", "view_seed")}
+        views, seed = whole_numbers(params.pop("views"), params.pop("view_seed"))
         law = params.pop("features").spec
         deep = TorchLearner(
             "linear", **params, normalize="none", device=law.device, threads=law.threads
@@ -116,7 +116,8 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
             smallest_view=law.smallest_view,
             flip=law.flip,
             vector_length=vector_length(self.features),
-            **own,
+            views=views,
+            view_seed=seed,
         )
 
     def _rows(self, partition: Partition, spec: HeadSpec) -> MemberRows:
@@ -129,7 +130,7 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
         self, spec: HeadSpec, group: list[MemberRows], seed: int, device: torch.device
     ) -> list[MemberState]:
         images = np.concatenate([rows.X.numpy() for rows in group])
-        table = self.features.kept(ViewTable, self.views, self.view_seed)
+        table = self.features.kept(ViewTable, spec.views, spec.view_seed)
         own = np.split(table.vectors(images), np.cumsum([len(rows) for rows in group])[:-1])
         seen = [
             replace(rows, X=torch.from_numpy(views)) for rows, views in zip(group, own, strict=True)

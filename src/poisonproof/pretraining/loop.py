@@ -208,7 +208,7 @@ class Run:
     def _load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
         state = self.task.module.state_dict()
         for name, array in tensors.items():
-            state[name].copy_(torch.from_numpy(array))
+            state[name].copy_(torch.from_numpy(np.array(array)))  # some cannot be written to
 
 
 def machine_of(spec: PretrainSpec) -> dict[str, str | int]:

@@ -13,6 +13,8 @@ from torch import Tensor
 from poisonproof.engines.torch.deep_members import DeepMembers, member_states
 from poisonproof.engines.torch.device import require_device
 from poisonproof.engines.torch.state import MemberState
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.base import Ensemble
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.pretraining.frozen import FrozenNetwork
 from poisonproof.pretraining.on_frozen_specification import OnFrozenSpec
@@ -57,6 +59,18 @@ class OnFrozenEnsemble(DeepMembers):
 
     def _with(self, members: Sequence[MemberState]) -> Self:
         return type(self)(self.spec, self.frozen, members)
+
+    def replaced(self, which: Sequence[int], members: Ensemble) -> Self:
+        """Return a copy in which member ``which[j]`` is member j of `members`.
+
+        Both must compute the frozen part alike: its digest is that of the weights alone.
+        """
+        if isinstance(members, type(self)) and members.frozen.spec != self.frozen.spec:
+            raise InvalidInputError(
+                "Members can only be replaced by members on the same features, computed alike."
+                " The weights are the same; the specifications of the features differ."
+            )
+        return super().replaced(which, members)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays, the frozen part once."""

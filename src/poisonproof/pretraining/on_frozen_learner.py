@@ -57,7 +57,12 @@ class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[Sp
         spec = self.resolve(self.image_shape, 2)
         values = {key: v for key, v in spec.to_json().items() if key != "n_classes"}
         kind = self.ensemble_type.family
-        return {"learner": kind, **values, "machine": fingerprint(spec.schedule)}
+        return {
+            "learner": kind,
+            **values,
+            "features": self.features.spec.to_json(),
+            "machine": fingerprint(spec.schedule),
+        }
 
     def fit_members(
         self,

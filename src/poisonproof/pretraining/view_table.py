@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from poisonproof.pretraining.frozen import FrozenNetwork
 from poisonproof.pretraining.samples import as_images
 from poisonproof.pretraining.views import LARGEST_RATIO, framed
 
-__all__ = ["ViewTable", "vector_length"]
+__all__ = ["ViewTable", "vector_length", "whole_numbers"]
 
 _DOMAIN = "poisonproof.views1"
 _WORDS = 5
@@ -43,6 +44,19 @@ def vector_length(frozen: FrozenNetwork) -> int:
     return 8 * frozen.spec.width
 
 
+def whole_numbers(views: Any, seed: Any) -> tuple[int, int]:
+    """Return how many views of which seed, as plain integers.
+
+    Other numbers are refused: 1.0 and True would find the table of seed 1, and make another.
+    """
+    for name, value in (("views", views), ("seed of views", seed)):
+        if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+            raise InvalidInputError(f"{name} must be a whole number, got {value!r}.")
+    if views < 1:
+        raise InvalidInputError(f"views must be at least 1, got {views}.")
+    return operator.index(views), operator.index(seed)
+
+
 class ViewTable:
     """Feature vectors of random views: a part of the image, mirrored where the features allow it.
 
@@ -65,9 +79,8 @@ class ViewTable:
     """
 
     def __init__(self, frozen: FrozenNetwork, views: int = 32, seed: int = 0) -> None:
-        if views < 1:
-            raise InvalidInputError(f"views must be at least 1, got {views}.")
-        self.frozen, self.views, self.seed = frozen, views, seed
+        self.frozen = frozen
+        self.views, self.seed = whole_numbers(views, seed)
         self.length = vector_length(frozen)
         self._known: dict[bytes, NDArray[np.float16]] = {}
 
