@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 from poisonproof.engines.torch import TorchLearner, device  # noqa: E402
 from poisonproof.engines.torch.ensemble import restore_members  # noqa: E402
 from poisonproof.engines.torch.memory import needed_bytes  # noqa: E402
+from poisonproof.engines.torch.rows import as_samples, input_shape  # noqa: E402
 from poisonproof.estimators import DPAClassifier  # noqa: E402
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError  # noqa: E402
 from tests.engines.torch.partitions import partitioned, random_parts  # noqa: E402
@@ -305,3 +306,18 @@ def test_resnet_and_strong_augmentation_train():
     ensemble = learner.fit_members(data, [0, 1], 10, 0, n_jobs=2)
     assert ensemble.failures() == {}
     assert ensemble.digests() == learner.fit_members(data, [0, 1], 10, 0).digests()
+
+
+def test_images_with_channels_last_are_refused_and_not_scrambled() -> None:
+    X = np.random.default_rng(0).random((6, 8, 8, 3)).astype(np.float32)
+    with pytest.raises(InvalidInputError, match="channels first"):
+        input_shape(X, (3, 8, 8))
+    assert input_shape(np.moveaxis(X, -1, 1), (3, 8, 8)) == (3, 8, 8)
+    assert input_shape(X[..., :1], (1, 8, 8)) == (1, 8, 8)  # one channel: only unpacked
+    assert input_shape(X.reshape(6, -1), (3, 8, 8)) == (3, 8, 8)
+    spec = TorchLearner("resnet10", image_shape=(3, 8, 8)).resolve((3, 8, 8), 2)
+    with pytest.raises(InvalidRowsError, match="channels first"):
+        as_samples(X, spec)
+    assert as_samples(X.reshape(6, -1), spec).shape == (6, 3, 8, 8)
+    flat = TorchLearner("linear").resolve((192,), 2)
+    assert as_samples(X, flat).shape == (6, 192)

@@ -66,7 +66,18 @@ def input_shape(X: Any, image_shape: tuple[int, ...] | None) -> tuple[int, ...]:
             f"image_shape={declared} does not fit samples of shape {shape}: it must be"
             " (channels, height, width) with the same number of values."
         )
+    if _is_turned(shape, declared):
+        raise InvalidInputError(
+            f"Images come channels first, as image_shape={declared}; got samples of shape {shape}."
+            " Move the axes first: numpy.moveaxis(X, -1, 1)."
+        )
     return declared
+
+
+def _is_turned(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Return whether images of `shape` would be scrambled, and not just unpacked, as `wanted`."""
+    found, expected = ([side for side in sides if side != 1] for sides in (shape, wanted))
+    return len(shape) == len(wanted) == 3 and found != expected
 
 
 def as_samples(X: Any, spec: TorchSpec) -> NDArray[np.float32]:
@@ -82,6 +93,11 @@ def as_samples(X: Any, spec: TorchSpec) -> NDArray[np.float32]:
     if array[0:1].size != (np.prod(spec.input_shape) if len(array) else 0):
         raise InvalidRowsError(
             f"The network takes samples of shape {spec.input_shape}, got {array.shape[1:]}."
+        )
+    if _is_turned(array.shape[1:], spec.input_shape):
+        raise InvalidRowsError(
+            f"The network takes images of shape {spec.input_shape}, channels first; got"
+            f" {array.shape[1:]}."
         )
     array = array.reshape(len(array), *spec.input_shape)
     return array if spec.input_scale == 1.0 else array * np.float32(spec.input_scale)
