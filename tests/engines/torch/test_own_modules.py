@@ -27,6 +27,7 @@ LAWFUL = {
         own.DrawsWithNumpy,
         own.BeginsWithNumpy,
         own.DropsAlways,
+        own.KeepsHalves,
         own.WorksInPlace,
         own.RemembersWhatItIsAsked,
         own.CountsSteps,
@@ -34,9 +35,10 @@ LAWFUL = {
         own.PositionTable,
         own.TurnsOneDNNOff,
     ],
-    "graph": [own.Plain, own.BeginsWithNumpy, own.WorksInPlace, own.PositionTable, own.Recurrent],
-    "vmap": [own.Plain, own.BeginsWithNumpy, own.WorksInPlace],
-}
+    "graph": [own.Plain, own.BeginsWithNumpy, own.KeepsHalves, own.WorksInPlace, own.PositionTable,
+              own.Recurrent],
+    "vmap": [own.Plain, own.BeginsWithNumpy, own.KeepsHalves, own.WorksInPlace],
+}  # fmt: skip
 REFUSED = {
     "graph": [own.DrawsWithPython, own.DrawsWithNumpy, own.DropsAlways, own.CountsSteps,
               own.HiddenMean, own.RemembersWhatItIsAsked],

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 
@@ -69,14 +69,21 @@ def _multiplies_bfloat16() -> bool:
     return trial.returncode == 0
 
 
-def autocast(spec: TorchSpec) -> AbstractContextManager[object]:
-    """Return the context of a forward pass in the specification's dtype.
+@contextmanager
+def autocast(spec: TorchSpec) -> Iterator[None]:
+    """Compute a forward pass in the specification's dtype.
 
-    Nothing is remembered: torch forgets its copies of weights in bfloat16 only where the outermost
-    autocast ends, and a graph or a step that found old ones would go on with another member's.
+    Nothing is remembered: torch forgets its copies of weights in half precision only where the
+    outermost autocast ends, and a graph or a step that found old ones would go on with another
+    member's. A user's module may ask for copies all the same; they end here.
     """
     half = spec.dtype == "bfloat16"
-    return torch.autocast(spec.device, torch.bfloat16, enabled=half, cache_enabled=False)
+    torch.clear_autocast_cache()
+    try:
+        with torch.autocast(spec.device, torch.bfloat16, enabled=half, cache_enabled=False):
+            yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:

@@ -59,7 +59,7 @@ def fixed_settings(device: str) -> Iterator[None]:
         stack.callback(torch.set_flush_denormal, flushed)
         torch.set_flush_denormal(False)
         for kind in sorted({"cpu", device}):
-            stack.enter_context(torch.autocast(kind, enabled=False))
+            stack.enter_context(torch.autocast(kind, enabled=False, cache_enabled=False))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         yield
