@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sklearn
 from numpy.typing import NDArray
 from vectors import read
 
-import poisonproof
 from poisonproof.certificates import TRUSTED_SAMPLES, make_threat
 from poisonproof.features.exact import exact_rows
-from poisonproof.frontier import Method, cluster_evidence, make_evidence, write_method
+from poisonproof.frontier import Method, cluster_evidence, make_evidence, run_facts, write_method
 from poisonproof.learners.clusters import AssignmentRule, certify_clusters
 from poisonproof.learners.similarity import nearest_rows
 from poisonproof.pretraining.refinement.neighbours import neighbour_table
@@ -150,24 +147,14 @@ class Study:
             f"--only {self.part}" + ("" if self.ridge == 1.0 else f" --ridge {self.ridge:g}"),
             certificates,
             self.y_test,
-            self._facts(),
+            run_facts(
+                self.y_train,
+                {"all": time.perf_counter() - self.began},
+                features_sha256=self.about["features_sha256"],
+            ),
         )
         write_method(method, evidence, self.out)
         print(f"{method.id}: clean {100 * method.clean:.2f} %, median {method.median}", flush=True)
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "n_train": len(self.y_train),
-            "train_class_sizes": np.bincount(self.y_train).tolist(),
-            "features_sha256": self.about["features_sha256"],
-            "seconds": {"all": round(time.perf_counter() - self.began, 1)},
-            "software": {
-                "poisonproof": poisonproof.__version__,
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "scikit-learn": sklearn.__version__,
-            },
-        }
 
 
 def unit(X: NDArray[Any]) -> NDArray[np.float32]:
