@@ -22,6 +22,6 @@ def test_no_pinned_version_asks_for_a_newer_python_than_the_project():
         except PackageNotFoundError:  # of another platform
             continue
         if found.version == pinned:
-            asked[name] = found.metadata["Requires-Python"] or ""
+            asked[name] = found.metadata.get("Requires-Python", "")
     assert len(asked) > 50
     assert [name for name, wish in asked.items() if not SpecifierSet(wish).contains(oldest)] == []
