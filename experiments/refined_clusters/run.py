@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 from graph import graph_votes, places, sweep_votes
+from graph import walks as graph_walks
+from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
@@ -34,13 +37,14 @@ from poisonproof.certificates.row_votes import certify_row_votes
 from poisonproof.estimators.recipes import digit_member
 from poisonproof.frontier.candidates import in_rows
 from poisonproof.learners.closed_form import RidgeClassifier
-from poisonproof.learners.flat_weights import FlatWeights
+from poisonproof.learners.flat_weights import FlatWeights, weight_cap, whole_weights
 from poisonproof.pretraining import pretraining_recipe, refinement_recipe
 from poisonproof.pretraining.refinement.heads import fit_head, spectral_start
 
 HERE = Path(__file__).parent
 SHARES = (0.0, 0.01, 0.03)
 TURNS = 50
+CHANCES = (0.9, 0.99, 0.999)
 SMOOTHING = 1000
 
 
@@ -194,24 +198,57 @@ def _regression(
     study: Study, name: str, components: int, which: str, near: Any, ridge: float = 0.0
 ) -> None:
     """Use the weights of least squares, and capped ones."""
-    n_classes = study.data.n_classes
     for share in study.shares:
         weights = FlatWeights(components, share, ridge=ridge).fit(study.train, near=near)
-        parts = [
-            fewest_flips(
-                weights.integers(study.test[start : start + 250]), study.y_train, n_classes
-            )
-            for start in range(0, len(study.test), 250)
-        ]
-        votes, rivals, prices = (np.concatenate(part) for part in zip(*parts, strict=True))
-        words = f"the largest {100 * share:g} % of weights capped" if share else "least squares"
-        study.write(
-            f"{study.kind}-{name}-{components}-{share:g}",
-            "label_flips",
-            f"regression on {components} {which} of {study.title}, {words}",
-            f"{components} {which}, one member on all rows, {words}",
-            certify_one_member(votes, rivals, prices, n_classes, len(study.y_train), FLIPS_COUNTED),
+        _weighted(
+            study,
+            f"{name}-{components}-{share:g}",
+            f"regression on {components} {which} of {study.title}, {_capping(share)}",
+            f"{components} {which}, one member on all rows, {_capping(share)}",
+            (weights.integers(study.test[start : start + 250]) for start in _starts(study)),
         )
+
+
+def walks(study: Study, _: int) -> None:
+    """Let all training images vote, each as often as walks along the graph visit it."""
+    values, began, ends = graph_walks(*study.neighbours(), study.data)
+    for chance in CHANCES:
+        # A walk goes on with this chance after every step: the sum over its length is geometric.
+        visits = (began / (1.0 - chance * values)).astype(np.float32)
+        for share in study.shares:
+            words = f"that go on with {chance:g}, {_capping(share, 'all visits')}"
+            _weighted(
+                study,
+                f"walks-{chance:g}-{share:g}",
+                f"walks along the graph of {study.title} {words}",
+                f"walks along the graph of {study.data.neighbours} neighbours {words}",
+                (
+                    whole_weights(_capped(visits[start : start + 250] @ ends, share))
+                    for start in _starts(study)
+                ),
+            )
+
+
+def _capped(weights: NDArray[np.float32], share: float) -> NDArray[np.float32]:
+    cap = weight_cap(weights, share)
+    return np.clip(weights, -cap, cap) if share else weights
+
+
+def _capping(share: float, plain: str = "least squares") -> str:
+    return f"the largest {100 * share:g} % of weights capped" if share else plain
+
+
+def _starts(study: Study) -> range:
+    return range(0, len(study.test), 250)
+
+
+def _weighted(study: Study, name: str, title: str, settings: str, weights: Iterable[Any]) -> None:
+    """Certify one member on all rows by its weights, in blocks of test rows."""
+    n_classes = study.data.n_classes
+    parts = [fewest_flips(block, study.y_train, n_classes) for block in weights]
+    votes, rivals, prices = (np.concatenate(part) for part in zip(*parts, strict=True))
+    made = certify_one_member(votes, rivals, prices, n_classes, len(study.y_train), FLIPS_COUNTED)
+    study.write(f"{study.kind}-{name}", "label_flips", title, settings, made)
 
 
 def eigen(study: Study, components: int) -> None:
@@ -300,6 +337,7 @@ PARTS = (
     eigen,
     graph,
     sweep,
+    walks,
     ridge,
     refined,
 )

@@ -19,7 +19,7 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.clusters.spectral import neighbor_graph
 from poisonproof.threads import one_thread
 
-__all__ = ["FlatWeights"]
+__all__ = ["FlatWeights", "weight_cap", "whole_weights"]
 
 _BITS = 28  # the absolute weights of a test row add up to less than 2^29
 _MOMENTUM = 3.0
@@ -117,22 +117,17 @@ class FlatWeights(BaseEstimator):
         """Return the integer weights of all training rows for every asked row, shape (n, m)."""
         with one_thread():
             places = self._with_constant((_unit(asked) - self.centre_) @ self.components_)
-            weights = self._flat(places).astype(np.float64)
-        total = np.abs(weights).sum(axis=1, keepdims=True)
-        power = np.frexp(total)[1]
-        integers: NDArray[np.int32] = np.rint(np.ldexp(weights, _BITS - power)).astype(np.int32)
-        return integers
+            weights = self._flat(places)
+        return whole_weights(weights)
 
     def _flat(self, places: Floats) -> Floats:
         """Cap weights and correct the others; an accelerated ascent in the dual problem."""
-        n_rows = len(self.rows_)
-        part = np.float32(1.0 / n_rows)
+        part = np.float32(1.0 / len(self.rows_))
         dual: Floats = places * self.kept_
         weights: Floats = dual @ self.rows_.T
         if self.share == 0.0:
             return weights
-        kept = min(n_rows - 1, round((1.0 - self.share) * n_rows))
-        cap = np.partition(np.abs(weights), kept, axis=1)[:, kept : kept + 1]
+        cap = weight_cap(weights, self.share)
         np.clip(weights, -cap, cap, out=weights)
         ahead = dual
         for step in range(self.n_steps):
@@ -151,6 +146,38 @@ class FlatWeights(BaseEstimator):
 
     def _with_constant(self, rows: Floats) -> Floats:
         return np.hstack([rows, np.ones((len(rows), 1), dtype=np.float32)])
+
+
+def weight_cap(weights: Floats, share: float) -> Floats:
+    """Return the absolute value that a share of each row's weights exceed, shape (n, 1)."""
+    n_rows = weights.shape[1]
+    kept = min(n_rows - 1, round((1.0 - share) * n_rows))
+    cap: Floats = np.partition(np.abs(weights), kept, axis=1)[:, kept : kept + 1]
+    return cap
+
+
+def whole_weights(weights: NDArray[np.floating]) -> NDArray[np.int32]:
+    """Round weights to integers whose absolute values add up to less than 2^29 in every row.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n, m)
+        Weights of the m training rows for n asked rows, finite.
+
+    Returns
+    -------
+    ndarray of int32, shape (n, m)
+        The weights times a power of two of each row's own, as `fewest_flips` takes them.
+
+    Examples
+    --------
+    >>> whole_weights(np.array([[0.5, -0.25, 0.0]]))
+    array([[134217728, -67108864,         0]], dtype=int32)
+    """
+    weights = weights.astype(np.float64)
+    power = np.frexp(np.abs(weights).sum(axis=1, keepdims=True))[1]
+    whole: NDArray[np.int32] = np.rint(np.ldexp(weights, _BITS - power)).astype(np.int32)
+    return whole
 
 
 def _whitening(rows: Floats, count: int | None) -> NDArray[np.float64]:
