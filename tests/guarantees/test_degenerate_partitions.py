@@ -13,6 +13,11 @@ from sklearn.svm import SVC
 
 from poisonproof import DPAClassifier
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, MemberWarning
+from poisonproof.learners.closed_form import (
+    KernelRidgeClassifier,
+    RidgeClassifier,
+    ScaledKernelClassifier,
+)
 
 from .checks import assert_only_touched_change, assert_same_members
 from .data import data
@@ -119,8 +124,19 @@ def test_if_no_member_can_vote_the_rows_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
-def test_huge_values_in_one_partition_reach_no_other() -> None:
+@pytest.mark.parametrize(
+    "member",
+    [
+        SVC(),
+        KernelRidgeClassifier("linear"),
+        KernelRidgeClassifier("polynomial", alpha="loo"),
+        RidgeClassifier("loo"),
+        ScaledKernelClassifier(),
+    ],
+    ids=lambda member: type(member).__name__,
+)
+def test_huge_values_in_one_partition_reach_no_other(member: Any) -> None:
     row = np.full((1, 64), 1e308)
-    clean = ensemble(SVC()).fit(DIGITS.X, DIGITS.y)
-    after = ensemble(SVC()).fit(np.concatenate([DIGITS.X, row]), np.append(DIGITS.y, 3))
+    clean = ensemble(member).fit(DIGITS.X, DIGITS.y)
+    after = ensemble(member).fit(np.concatenate([DIGITS.X, row]), np.append(DIGITS.y, 3))
     assert_only_touched_change(clean, after, DIGITS.X_test, after.partitioner_.assign(row))

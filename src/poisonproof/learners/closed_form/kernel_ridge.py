@@ -137,8 +137,8 @@ class KernelRidgeClassifier(WeightedClassifier):
         for index in range(len(members)):
             try:
                 dual[index] = self._solve(gram[index], targets[index])
-            except np.linalg.LinAlgError as error:
-                errors[index] = error
+            except (np.linalg.LinAlgError, FloatingPointError) as error:
+                errors[index] = error  # no system, or an infinite one: this member's own matter
         dual *= root
         integers, powers = integer_coefficients(dual, exponents, self.precision)
         return [
