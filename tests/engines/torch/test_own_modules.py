@@ -37,7 +37,7 @@ LAWFUL = {
     ],
     "graph": [own.Plain, own.BeginsWithNumpy, own.KeepsHalves, own.WorksInPlace, own.PositionTable,
               own.Recurrent],
-    "vmap": [own.Plain, own.BeginsWithNumpy, own.KeepsHalves, own.WorksInPlace],
+    "vmap": [own.Plain, own.Smooth, own.BeginsWithNumpy, own.KeepsHalves, own.WorksInPlace],
 }  # fmt: skip
 REFUSED = {
     "graph": [own.DrawsWithPython, own.DrawsWithNumpy, own.DropsAlways, own.CountsSteps,
@@ -94,6 +94,18 @@ def test_a_member_that_falls_silent_moves_no_other_vote(execution, factory):
     assert list(after.failures()) == [0]
     assert before.digests()[1:] == after.digests()[1:]
     assert np.array_equal(before.scores(X)[:, 1:], after.scores(X)[:, 1:], equal_nan=True)
+
+
+@pytest.mark.parametrize("stack_width", [5, 50])
+def test_a_lane_at_the_end_of_the_stack_computes_what_every_other_lane_does(stack_width):
+    """An attacker who empties a partition, or silences a member, moves all others by one lane."""
+    (part,) = random_parts([70], (64,))
+    options = {"stack_width": stack_width, "batch_size": 33, "vote_rows": 7, "input_scale": 1 / 255}
+    maker = learner(own.Smooth, "vmap", seed_rule="shared", **options)
+    ensemble = maker.fit_members(partitioned([part] * 64, (64,)), range(64), 10, 0)
+    assert len(set(ensemble.digests())) == 1
+    scores = ensemble.scores(part[0])
+    assert np.array_equal(scores, np.repeat(scores[:, :1], 64, axis=1))
 
 
 @pytest.mark.parametrize("factory", LAWFUL[None])

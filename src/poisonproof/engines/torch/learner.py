@@ -27,6 +27,10 @@ from poisonproof.progress import Progress, Silent
 
 __all__ = ["TorchLearner"]
 
+# What lies behind the last whole vector of a tensor, torch rounds differently in sigmoid, SiLU, ELU
+# and others. A stack of so many lanes has nothing there, whatever shapes a user's module makes.
+_WHOLE_VECTORS = 64
+
 
 class _OnePartition:
     """A training set that is one partition, for fitting a network alone."""
@@ -81,7 +85,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     execution : {None, "stacked", "single", "graph", "fused", "vmap"}
         How members are trained; None takes the one for the network and device.
     stack_width : int, optional
-        Members per launch, or on their way at once for ``"graph"``; 32, or 8 for ``"graph"``.
+        Members per launch, or on their way at once for ``"graph"``; 32, or 8 for ``"graph"``. For
+        ``"vmap"`` on a CPU it is rounded up to a multiple of 64, the vectors of any processor.
     tile_rows : int
         Rows per launch of a stacked batch.
     dtype : {None, "float32", "bfloat16"}
@@ -220,7 +225,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         partition = "channel" if len(shape) == 3 else "feature"
         params.update(
             execution=execution,
-            stack_width=(8 if graph else 32) if self.stack_width is None else self.stack_width,
+            stack_width=self._stack_width(execution),
             dtype=self.dtype or ("bfloat16" if half else "float32"),
             milestones=self._milestones(),
             augmentation=_augmentation(self.augmentation),
@@ -229,6 +234,13 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         )
         params = {k: tuple(v) if isinstance(v, (list, tuple)) else v for k, v in params.items()}
         return TorchSpec(network=network, input_shape=shape, n_classes=n_classes, **params)
+
+    def _stack_width(self, execution: str) -> int:
+        usual = 8 if execution == "graph" else 32
+        width = usual if self.stack_width is None else self.stack_width
+        if execution != "vmap" or self.device != "cpu":
+            return width
+        return -(-width // _WHOLE_VECTORS) * _WHOLE_VECTORS
 
     def _milestones(self) -> tuple[int, ...]:
         if self.milestones is not None:
