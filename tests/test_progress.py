@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from poisonproof.progress import RichProgress
+from poisonproof.progress import RichProgress, Silent, reporting
 
 
 def test_nothing_is_written_where_standard_error_is_no_terminal(
@@ -30,3 +30,15 @@ def test_a_terminal_sees_the_bar(
     bar.advance(3)
     bar.stop()
     assert "Training" in capsys.readouterr().err
+
+
+def test_a_task_that_fails_is_ended_too() -> None:
+    told: list[str] = []
+
+    class Listener(Silent):
+        def stop(self) -> None:
+            told.append("ended")
+
+    with pytest.raises(OSError, match="gone"), reporting(Listener(), 3, "Training"):
+        raise OSError("gone")
+    assert told == ["ended"]

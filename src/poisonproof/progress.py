@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from poisonproof.exceptions import MissingExtraError
 
-__all__ = ["Progress", "RichProgress", "Silent", "make_progress"]
+__all__ = ["Progress", "RichProgress", "Silent", "make_progress", "reporting"]
 
 
 class Progress(Protocol):
@@ -81,3 +83,19 @@ class RichProgress:
 def make_progress(verbose: int) -> Progress:
     """Return a bar if `verbose` is positive, else a listener that says nothing."""
     return RichProgress() if verbose > 0 else Silent()
+
+
+@contextmanager
+def reporting(progress: Progress | None, total: int, description: str) -> Iterator[Progress]:
+    """Tell a listener, if there is one, that a task of `total` units begins, and that it ends.
+
+    >>> with reporting(None, 3, "Counting") as progress:
+    ...     for _ in range(3):
+    ...         progress.advance()
+    """
+    listener = Silent() if progress is None else progress
+    listener.start(total, description)
+    try:
+        yield listener
+    finally:
+        listener.stop()

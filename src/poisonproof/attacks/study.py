@@ -23,7 +23,7 @@ from poisonproof.estimators.changes import training_set
 from poisonproof.estimators.updating import require_same_law
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition import make_partitioner
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, Silent, reporting
 
 __all__ = ["WEIGHTED", "attack_study"]
 
@@ -147,14 +147,11 @@ def _fitted(classifier: Any, samples: Any, y: Any, owners: Any) -> CleanModel:
 
 def _run(attacks: Sequence[_Attacks], progress: Progress) -> None:
     """Attack one target of every kind after the other, so that the pace tells what remains."""
-    progress.start(2 * sum(len(attack.targets) for attack in attacks), "Attacking")
-    try:
+    with reporting(progress, 2 * sum(len(attack.targets) for attack in attacks), "Attacking"):
         for turn in range(max((len(attack.targets) for attack in attacks), default=0)):
             for attack in attacks:
                 if turn < len(attack.targets):
                     attack.carry_out(turn, progress)
-    finally:
-        progress.stop()
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from poisonproof.cli._source import ColumnOptions, TrainingSource, open_source
 from poisonproof.cli._text import console, note, say, spoken_warnings, verbosity
 from poisonproof.evaluation import SAME_SOURCE
 from poisonproof.exceptions import InvalidInputError, PoisonproofError
-from poisonproof.progress import make_progress
+from poisonproof.progress import make_progress, reporting
 
 __all__ = ["compare"]
 
@@ -161,9 +161,7 @@ def _run(
     )
     chosen = list(candidates(n_classes, member, partitions, cosines, jobs))
     methods = []
-    progress = make_progress(verbosity())
-    progress.start(len(chosen), "Comparing")
-    try:
+    with reporting(make_progress(verbosity()), len(chosen), "Comparing") as progress:
         for candidate in chosen:
             try:
                 with spoken_warnings():
@@ -174,8 +172,6 @@ def _run(
                 write_method(method, make_evidence(method.certificates), out / "results")
                 methods.append(method)
             progress.advance()
-    finally:
-        progress.stop()
     if not methods:
         raise InvalidInputError("No method could be run on these rows; see the notes above.")
     return methods

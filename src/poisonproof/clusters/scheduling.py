@@ -19,7 +19,7 @@ from poisonproof.estimators.training_sets import TrainingSet
 from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.partition import PartitionedData
 from poisonproof.partition.shards import Shard, shard_of
-from poisonproof.progress import Progress, make_progress
+from poisonproof.progress import Progress, make_progress, reporting
 from poisonproof.store import TrainingRun, differences, fingerprint
 
 __all__ = ["train_on"]
@@ -58,13 +58,9 @@ def train_on(cluster: Cluster, classifier: Any, rows: TrainingSet, run: Training
     mapped = classifier._features_see_all_rows()
     read = _mapped_rows(classifier, rows, run.missing) if mapped else rows.raw_shard
     recipe = Recipe.of(classifier, len(rows.sizes), mapped=mapped)
-    progress = make_progress(classifier.verbose)
-    progress.start(len(run.missing), "Training")
-    try:
+    with reporting(make_progress(classifier.verbose), len(run.missing), "Training") as progress:
         digests = classifier.partition_digests_
         _Driver(cluster, recipe, read, digests, run, progress).train(run.missing)
-    finally:
-        progress.stop()
 
 
 def _mapped_rows(

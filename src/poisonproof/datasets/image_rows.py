@@ -14,7 +14,7 @@ from poisonproof.datasets.images.pixels import channels_first, decode_image, res
 from poisonproof.datasets.images.trees import FolderTree, open_tree
 from poisonproof.datasets.rows import RawRows, RowProblem
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, reporting
 from poisonproof.schema import ImageColumn
 
 __all__ = [
@@ -39,15 +39,11 @@ def read_image_rows(
     managers leave behind, are passed over. With `labelled` an image
     belongs in ``CLASS/`` below the folder, at any depth. `progress` is told of every file.
     """
-    listener = progress or Silent()
     with _opened(path) as tree:
         files = _images(tree)
-        listener.start(len(files), "Reading images")
-        try:
+        with reporting(progress, len(files), "Reading images") as listener:
             read = _each(files, listener)
             return _read_files(tree, read, _links(tree), column, labelled=labelled)
-        finally:
-            listener.stop()
 
 
 def _each(files: Sequence[str], progress: Progress) -> Iterator[str]:

@@ -19,7 +19,7 @@ from poisonproof.learners.members import AbstainingMember, ConstantMember, Membe
 from poisonproof.learners.memory import is_impossible, largest_cell
 from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
 __all__ = ["fit_one", "fit_stream", "train"]
@@ -56,14 +56,11 @@ def train(
     """
     if isinstance(learner, BatchedLearner):
         return learner.fit_members(data, which, n_classes, seed, n_jobs=n_jobs, progress=progress)
-    progress.start(len(which), "Training")
     members: list[Member] = []
-    try:
+    with reporting(progress, len(which), "Training"):
         for member in fit_stream(learner, data, which, n_classes, seed, n_jobs):
             members.append(member)
             progress.advance()
-    finally:
-        progress.stop()
     return MemberList(members)
 
 

@@ -16,7 +16,7 @@ from poisonproof.engines.local import fit_stream
 from poisonproof.learners.base import BatchedLearner, Finished, Learner
 from poisonproof.learners.members import MemberList
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, Silent, reporting
 
 __all__ = ["train_portions"]
 
@@ -44,8 +44,7 @@ def train_portions(
     finished : function of (partitions, members)
         Called in this thread, every member once.
     """
-    progress.start(len(which), "Training")
-    try:
+    with reporting(progress, len(which), "Training"):
         if isinstance(learner, BatchedLearner):
             _batched(learner, data, which, n_classes, seed, n_jobs, progress, finished)
             return
@@ -53,8 +52,6 @@ def train_portions(
         for index, member in zip(which, stream, strict=True):
             finished([index], MemberList([member]))
             progress.advance()
-    finally:
-        progress.stop()
 
 
 def _batched(

@@ -21,7 +21,7 @@ from poisonproof.features.base import canonical_chunk
 from poisonproof.features.images import ImageMap
 from poisonproof.features.kept_vectors import KeptVectors
 from poisonproof.features.network_files import NetworkFile, file_digest, open_network, pinned
-from poisonproof.progress import make_progress
+from poisonproof.progress import make_progress, reporting
 
 __all__ = ["NetworkFeatures"]
 
@@ -127,17 +127,12 @@ class NetworkFeatures(ImageMap):
         program, digest = self._opened()
         mapped = np.empty((len(rows), program.n_features), dtype=np.float32)
         kept = None if self.cache is None else KeptVectors(Path(self.cache), self._digest(digest))
-        bar = make_progress(self.verbose)
-        bar.start(len(rows), "Features")
-        try:
-            with pinned():
-                self._try_places(program)
-                for start in range(0, len(rows), _AT_ONCE):
-                    some = slice(start, start + _AT_ONCE)
-                    mapped[some] = self._some(program, _pixels(rows[some]), kept)
-                    bar.advance(len(mapped[some]))
-        finally:
-            bar.stop()
+        with reporting(make_progress(self.verbose), len(rows), "Features") as bar, pinned():
+            self._try_places(program)
+            for start in range(0, len(rows), _AT_ONCE):
+                some = slice(start, start + _AT_ONCE)
+                mapped[some] = self._some(program, _pixels(rows[some]), kept)
+                bar.advance(len(mapped[some]))
         return mapped
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.learners.memory import is_impossible
 from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.containers import is_sparse, n_rows, take_rows
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
 __all__ = ["AbstainingMember", "ConstantMember", "MemberList"]
@@ -92,15 +92,12 @@ class MemberList(Ensemble):
         blocks = np.array_split(np.arange(len(self)), min(len(self), 8 * workers))
         errors: dict[int, str] = {}
         raised = np.zeros(len(votes), dtype=np.int64)
-        progress.start(len(self), "Voting")
-        try:
+        with reporting(progress, len(self), "Voting"):
             for block, answers in zip(blocks, self._answers(blocks, X, workers), strict=True):
                 votes[:, block] = answers.votes
                 errors.update({int(block[place]): text for place, text in answers.errors.items()})
                 raised += answers.raised
                 progress.advance(len(block))
-        finally:
-            progress.stop()
         self._report(errors, raised)
         return votes
 

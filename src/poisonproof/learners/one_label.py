@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, BatchedLearner, Ensemble
 from poisonproof.partition.partitioned import Partition, PartitionedData
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["OneLabelClassifier", "OneLabelEnsemble", "restore_members"]
 
@@ -62,13 +62,11 @@ class OneLabelClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     ) -> OneLabelEnsemble:
         """Read the members of the partitions `which` off their rows."""
         self._check(n_classes)
-        listener = progress or Silent()
-        listener.start(len(which), "Training")
         table = np.full((len(which), self.n_clusters), ABSTAIN, dtype=np.int16)
-        for place, index in enumerate(which):
-            table[place] = self._member(data[index], n_classes)
-            listener.advance()
-        listener.stop()
+        with reporting(progress, len(which), "Training") as listener:
+            for place, index in enumerate(which):
+                table[place] = self._member(data[index], n_classes)
+                listener.advance()
         return OneLabelEnsemble(table)
 
     def _check(self, n_classes: int) -> None:

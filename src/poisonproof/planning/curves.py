@@ -16,7 +16,7 @@ from poisonproof.certificates import Certificates, certify_votes
 from poisonproof.estimators import DPAClassifier
 from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.partition import sample_digests
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, reporting
 from poisonproof.schema import held_out_rows
 
 __all__ = ["CurvePoint", "LearningCurves", "measure_curves"]
@@ -124,16 +124,12 @@ def measure_curves(
         )
     data = _TrustedRows(X, y, groups, np.asarray(classes), test)
     counts = list(sizes or _default_sizes(data.n_train, len(classes)))
-    progress = Silent() if progress is None else progress
-    progress.start(len(counts) * len(members), "Measuring")
     points = []
-    try:
+    with reporting(progress, len(counts) * len(members), "Measuring") as listener:
         for name, member in members.items():
             for size in counts:
                 points.append(_measure(data, name, member, size, n_jobs))
-                progress.advance()
-    finally:
-        progress.stop()
+                listener.advance()
     unit = "row" if groups is None else "group"
     return LearningCurves(tuple(points), data.n_train, len(data.test_rows), unit)
 

@@ -22,7 +22,7 @@ from poisonproof.pretraining.frozen import FrozenNetwork
 from poisonproof.pretraining.specification import PretrainSpec
 from poisonproof.pretraining.steps import Stepper
 from poisonproof.pretraining.tasks import Task
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["EpochReport", "Limits", "Run", "Watch", "machine_of"]
 
@@ -125,9 +125,8 @@ class Run:
         first = len(self.history)
         if first < self.spec.epochs:
             stepper = Stepper(self.task, self.weights, self.images, self.width)
-        progress.start(self.spec.epochs, title)
-        progress.advance(first)
-        try:
+        with reporting(progress, self.spec.epochs, title):
+            progress.advance(first)
             for epoch in range(first, self.spec.epochs):
                 report = self._epoch(stepper, epoch)
                 progress.advance()
@@ -144,8 +143,6 @@ class Run:
                     home.save(self._state())
                 if stop and done < self.spec.epochs:
                     return None
-        finally:
-            progress.stop()
         return self.frozen()
 
     def _epoch(self, stepper: Stepper, epoch: int) -> EpochReport:

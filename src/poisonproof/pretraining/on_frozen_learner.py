@@ -19,7 +19,7 @@ from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.pretraining.frozen import FrozenNetwork
 from poisonproof.pretraining.on_frozen_ensemble import OnFrozenEnsemble
 from poisonproof.pretraining.on_frozen_specification import OnFrozenSpec
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["OnFrozenLearner"]
 
@@ -78,17 +78,15 @@ class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[Sp
         spec = self.resolve(input_shape(data.X, self.image_shape), n_classes)
         device = require_device(spec.schedule)
         done: dict[int, MemberState] = {}
-        listener = progress or Silent()
-        listener.start(len(which), "Training")
-        try:
-            with deterministic(spec.schedule):
-                waiting = self._waiting(spec, data, which, done)
-                while group := list(islice(waiting, spec.stack_width)):
-                    for state in self._train(spec, group, seed, device):
-                        done[state.index] = state
-                    listener.advance(len(group))
-        finally:
-            listener.stop()
+        with (
+            reporting(progress, len(which), "Training") as listener,
+            deterministic(spec.schedule),
+        ):
+            waiting = self._waiting(spec, data, which, done)
+            while group := list(islice(waiting, spec.stack_width)):
+                for state in self._train(spec, group, seed, device):
+                    done[state.index] = state
+                listener.advance(len(group))
         return self.ensemble_type(spec, self.features, [done[index] for index in which])  # type: ignore[return-value]
 
     def _waiting(

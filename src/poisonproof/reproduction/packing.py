@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, reporting
 from poisonproof.reproduction.pixel_coding import decode_pixels, encode_pixels
 from poisonproof.reproduction.row_data import RowData
 from poisonproof.reproduction.whole_files import (
@@ -55,11 +55,9 @@ def write_pack(
     list of Path
         The chunks, then the manifest.
     """
-    listener = progress or Silent()
     pieces = list(_pieces(data, largest))
     chunks, paths = [], []
-    listener.start(len(pieces), "Packing")
-    try:
+    with reporting(progress, len(pieces), "Packing") as listener:
         for number, (split, start, stop) in enumerate(pieces):
             content = npz_bytes(_arrays(data, split, slice(start, stop)))
             path = folder / f"{data.name}-{number:03d}.npz"
@@ -75,8 +73,6 @@ def write_pack(
             )
             paths.append(path)
             listener.advance()
-    finally:
-        listener.stop()
     manifest = {
         "format": FORMAT,
         "version": VERSION,

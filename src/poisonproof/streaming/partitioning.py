@@ -20,7 +20,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition import ContentHash, make_partitioner
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.shards import Shard
-from poisonproof.progress import make_progress
+from poisonproof.progress import make_progress, reporting
 from poisonproof.streaming.chunks import Chunk, RowSource
 from poisonproof.streaming.runs import RunWriter
 from poisonproof.streaming.sharded import ShardedRows
@@ -93,11 +93,9 @@ def partition_stream(
     """
     _check(classifier, memory)
     jobs = max(1, int(effective_n_jobs(classifier.n_jobs)))
-    progress = make_progress(classifier.verbose)
-    progress.start(source.total, "Partitioning")
     rows: ShardedRows | None = None
     classifier.n_dropped_, classifier.rejected_ = 0, Rejected()
-    try:
+    with reporting(make_progress(classifier.verbose), source.total, "Partitioning") as progress:
         parts = _parts(classifier, source, folder, memory, jobs, progress.advance)
         # Closed here: left to the garbage collector, it could stop workers of a later computation.
         with closing(parts):
@@ -108,8 +106,6 @@ def partition_stream(
                 classifier.rejected_.first = classifier.rejected_.first or part.rejected.first
                 if part.rows is not None:
                     rows = part.rows if rows is None else rows.joined(part.rows)
-    finally:
-        progress.stop()
     if rows is None:
         raise InvalidInputError("The source holds no training rows.")
     return rows

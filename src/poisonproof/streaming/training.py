@@ -19,7 +19,7 @@ from poisonproof.learners.base import Finished
 from poisonproof.locking import LOCK, WriterLock
 from poisonproof.partition import PartitionedData
 from poisonproof.partition.shards import gathered
-from poisonproof.progress import Silent, make_progress
+from poisonproof.progress import Silent, make_progress, reporting
 from poisonproof.store.writing import check_target
 from poisonproof.streaming.chunks import RowSource
 from poisonproof.streaming.partitioning import MEMORY, partition_stream
@@ -118,14 +118,12 @@ def _train_slabs(
     classifier: Any, rows: ShardedRows, missing: Sequence[int], finished: Finished, budget: int
 ) -> None:
     """Train the missing members, those of as many partitions at a time as memory holds."""
-    progress = make_progress(classifier.verbose)
-    progress.start(len(missing), "Training")
 
     def _count(indices: Sequence[int], members: Any) -> None:
         finished(indices, members)
         progress.advance(len(indices))
 
-    try:
+    with reporting(make_progress(classifier.verbose), len(missing), "Training") as progress:
         asked = set(missing)
         for first, last in rows.slabs(budget // rows.row_bytes):
             which = [index for index in range(first, last) if index in asked]
@@ -134,8 +132,6 @@ def _train_slabs(
                 task = classifier._task(data, which)
                 jobs = classifier.n_jobs
                 train_portions(*task, n_jobs=jobs, progress=Silent(), finished=_count)
-    finally:
-        progress.stop()
 
 
 def _one_partition(rows: ShardedRows) -> PartitionedData:

@@ -16,7 +16,7 @@ from poisonproof.datasets.images.pickled_batch import read_pickled_batch
 from poisonproof.datasets.images.pixels import decode_image
 from poisonproof.datasets.images.splits import Split, put_split
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["BATCHES", "batch_md5s", "read_cifar10"]
 
@@ -32,8 +32,7 @@ LIMIT = 128 * MEBIBYTE  # a batch has 30 MiB
 def read_cifar10(tree: FileTree, entry: EntryWriter, progress: Progress) -> None:
     """Read CIFAR-10 in whichever form it lies there."""
     read = _form(tree)
-    progress.start(sum(map(len, BATCHES.values())), "reading batches")
-    try:
+    with reporting(progress, sum(map(len, BATCHES.values())), "reading batches"):
         for split, names in BATCHES.items():
             batches = []
             for name in names:
@@ -42,8 +41,6 @@ def read_cifar10(tree: FileTree, entry: EntryWriter, progress: Progress) -> None
             images = np.concatenate([batch.images for batch in batches]).reshape(-1, *SHAPE)
             labels = np.concatenate([batch.labels for batch in batches])
             put_split(entry, split, Split(images, labels, batches[0].where), N_CLASSES)
-    finally:
-        progress.stop()
 
 
 def batch_md5s(images: NDArray[np.uint8], labels: NDArray[Any], batch_size: int) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from poisonproof.datasets.images.addresses import RemoteFile
 from poisonproof.datasets.images.file_tree import MEBIBYTE
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["download_files"]
 
@@ -106,15 +106,12 @@ def _receive(url: str, part: Path, progress: Progress) -> None:
         have = have if resumed else 0
         promised = answer.headers.get("Content-Length")
         total = have + int(promised) if promised and promised.isdecimal() else None
-        progress.start(total or 0, part.stem)
-        try:
+        with reporting(progress, total or 0, part.stem):
             progress.advance(have)
             with part.open("ab" if resumed else "wb") as target:
                 size = _copy(answer, target, have, progress)
                 target.flush()
                 os.fsync(target.fileno())
-        finally:
-            progress.stop()
     if total is not None and size < total:
         raise _CutOffError(f"the connection ended after {size:,} of {total:,} bytes")
 

@@ -24,7 +24,7 @@ from poisonproof.datasets.images.ragged import RaggedImages
 from poisonproof.datasets.images.splits import SPLITS, put_originals
 from poisonproof.datasets.images.trees import FolderTree
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["FolderOptions", "read_folder"]
 
@@ -82,11 +82,8 @@ def read_folder(
         entry.details["resize"] = f"Pillow {pillow_version()}, bilinear, {height} x {width}"
     shape = _image_shape(tree, splits["train"][0], options)
     for split, files in splits.items():
-        progress.start(len(files), f"reading {split} images")
-        try:
+        with reporting(progress, len(files), f"reading {split} images"):
             _write_images(tree, entry, split, files, shape, options, progress)
-        finally:
-            progress.stop()
 
 
 def _listing(

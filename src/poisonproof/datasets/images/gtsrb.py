@@ -24,7 +24,7 @@ from poisonproof.datasets.images.pixels import (
     resized,
 )
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["N_CLASSES", "read_gtsrb"]
 
@@ -54,11 +54,8 @@ def read_gtsrb(tree: FileTree, entry: EntryWriter, progress: Progress) -> None:
     entry.details["resize"] = f"Pillow {pillow_version()}, bilinear, {SIDE} x {SIDE}"
     entry.details["equalize"] = "Pillow ImageOps.equalize, per channel, before the resize"
     for split, rows in splits.items():
-        progress.start(len(rows), f"reading {split} images")
-        try:
+        with reporting(progress, len(rows), f"reading {split} images"):
             _write_images(tree, entry, split, rows, progress)
-        finally:
-            progress.stop()
 
 
 def _write_images(

@@ -18,7 +18,7 @@ from poisonproof.datasets.images.entry_writing import EntryWriter
 from poisonproof.datasets.images.file_tree import MEBIBYTE, FileTree, read_at_most
 from poisonproof.datasets.images.splits import SPLITS, Split, put_split
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["IDX_FILES", "idx_md5", "parse_idx", "read_mnist"]
 
@@ -38,13 +38,10 @@ N_CLASSES = 10
 
 def read_mnist(tree: FileTree, entry: EntryWriter, progress: Progress) -> None:
     """Read the four arrays from idx files, or else from the only npz file."""
-    progress.start(len(SPLITS), "reading images")
-    try:
+    with reporting(progress, len(SPLITS), "reading images"):
         for split in SPLITS:
             put_split(entry, split, _split(tree, split), N_CLASSES)
             progress.advance()
-    finally:
-        progress.stop()
 
 
 def parse_idx(data: bytes, dimensions: int, where: str) -> NDArray[np.uint8]:

@@ -16,7 +16,7 @@ from poisonproof.engines.torch.voting import Block, votes_of
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.torch.specification import TorchSpec
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["DeepMembers", "member_states"]
 
@@ -70,15 +70,11 @@ class DeepMembers(ArrayEnsemble):
         """Return the vote matrix, shape (n, k); scores are never kept."""
         samples = as_samples(X, self.schedule)
         votes = np.full((len(samples), len(self)), ABSTAIN, dtype=np.int16)
-        listener = progress or Silent()
-        listener.start(len(self), "Voting")
-        try:
+        with reporting(progress, len(self), "Voting") as listener:
             for places, rows, scores in self._blocks(samples):
                 votes[rows, places] = votes_of(scores).T
                 if rows.stop == len(samples):
                     listener.advance(len(places))
-        finally:
-            listener.stop()
         return votes
 
     def scores(self, X: Any) -> NDArray[np.float32]:

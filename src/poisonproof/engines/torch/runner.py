@@ -28,7 +28,7 @@ from poisonproof.engines.torch.vectorised import first_parameters, module_forwar
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 
 __all__ = ["train_members"]
 
@@ -57,19 +57,15 @@ def train_members(
         require_memory(spec)
         refuse_shared_state(spec)
     done: dict[int, MemberState] = {}
-    progress.start(len(which), "Training")
-    try:
-        with _settled(spec):
-            waiting = _waiting(spec, data, which, checkpoints, done, progress)
-            groups = _groups(spec, waiting)
-            for group, states in _trained(spec, seed, device, groups, n_jobs):
-                for rows, state in zip(group, states, strict=True):
-                    done[state.index] = state
-                    if checkpoints is not None:
-                        checkpoints.save(rows, state)
-                progress.advance(len(states))
-    finally:
-        progress.stop()
+    with reporting(progress, len(which), "Training"), _settled(spec):
+        waiting = _waiting(spec, data, which, checkpoints, done, progress)
+        groups = _groups(spec, waiting)
+        for group, states in _trained(spec, seed, device, groups, n_jobs):
+            for rows, state in zip(group, states, strict=True):
+                done[state.index] = state
+                if checkpoints is not None:
+                    checkpoints.save(rows, state)
+            progress.advance(len(states))
     return [done[index] for index in which]
 
 

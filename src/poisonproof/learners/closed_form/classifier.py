@@ -30,7 +30,7 @@ from poisonproof.learners.closed_form.rows import (
 from poisonproof.learners.closed_form.stacked import StackedMembers
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.values import take_canonical
-from poisonproof.progress import Progress, Silent
+from poisonproof.progress import Progress, Silent, reporting
 from poisonproof.threads import one_thread
 
 __all__ = ["MAX_BYTES", "ClosedFormClassifier"]
@@ -113,18 +113,15 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         settings = self._settings(n_features(data.X), n_classes)
         parts_of_data = list(blocks(data, which))
         parts: list[MemberParts] = []
-        progress.start(len(which), "Training")
-        try:
-            with (
-                one_thread("blas"),
-                ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool,
-            ):
-                fit = partial(self._fit_block, data, settings)
-                for fitted in pool.map(fit, parts_of_data):
-                    parts.extend(fitted)
-                    progress.advance(len(fitted))
-        finally:
-            progress.stop()
+        with (
+            reporting(progress, len(which), "Training"),
+            one_thread("blas"),
+            ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool,
+        ):
+            fit = partial(self._fit_block, data, settings)
+            for fitted in pool.map(fit, parts_of_data):
+                parts.extend(fitted)
+                progress.advance(len(fitted))
         return self._members.stack(settings, parts, self.max_bytes)
 
     def _fit_block(

@@ -25,7 +25,7 @@ from poisonproof.learners.base import ABSTAIN, ArrayEnsemble, Ensemble
 from poisonproof.learners.closed_form.lifts import lift, sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
 from poisonproof.learners.closed_form.tiles import Tile, VotingRoom, cut_tiles
-from poisonproof.progress import Progress
+from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
 __all__ = ["StackedMembers", "padded", "restore_members"]
@@ -212,15 +212,14 @@ class StackedMembers(ArrayEnsemble):
         most = max(min(self._widest(), _WIDEST) // _LANES, 1)
         width = int(np.clip(lanes, 1, most)) * _LANES
         spans = [(start, min(start + width, n)) for start in range(0, n, width)]
-        progress.start(n, "Voting")
-        try:
-            with one_thread("blas"), ThreadPoolExecutor(workers) as pool:
-                for (start, stop), _ in zip(
-                    spans, pool.map(lambda span: ask(*span), spans), strict=True
-                ):
-                    progress.advance(stop - start)
-        finally:
-            progress.stop()
+        with (
+            reporting(progress, n, "Voting"),
+            one_thread("blas"),
+            ThreadPoolExecutor(workers) as pool,
+        ):
+            asked = pool.map(lambda span: ask(*span), spans)
+            for (start, stop), _ in zip(spans, asked, strict=True):
+                progress.advance(stop - start)
 
     def _tile_rows(self) -> int:
         return 256
