@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from poisonproof.exceptions import MissingExtraError
+from poisonproof.extras import needing
 
 __all__ = ["Progress", "RichProgress", "Silent", "make_progress", "reporting"]
 
@@ -45,11 +45,9 @@ class RichProgress:
     """
 
     def __init__(self) -> None:
-        try:
+        with needing("rich", "cli"):
             from rich import progress as bars
             from rich.console import Console
-        except ImportError as error:
-            raise MissingExtraError("rich", "cli") from error
         screen = Console(stderr=True)
         self._bars = bars.Progress(
             bars.TextColumn("{task.description}"),

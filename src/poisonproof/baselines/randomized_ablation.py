@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
-from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.extras import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,10 +74,8 @@ def plot_poisoned_shares(m: int = 60000, s: int = 50, largest: int = 1000, ax: A
     ax : matplotlib axes, optional
         Where to draw.
     """
-    try:
+    with needing("matplotlib", "report"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
     if ax is None:
         ax = Figure(figsize=(6.4, 4.2), layout="constrained").subplots()
     flips = np.arange(largest + 1)

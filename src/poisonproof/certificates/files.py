@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from poisonproof.certificates.classes import class_indices
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.exceptions import InvalidInputError, MissingExtraError, StoreError
+from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.extras import needing
 from poisonproof.replacing import replacing
 
 __all__ = ["load_certificates", "save_certificates"]
@@ -218,9 +219,7 @@ def _read_parquet(file: IO[bytes]) -> tuple[Columns, str]:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
+    with needing("pyarrow", "data"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
     return pa, pq

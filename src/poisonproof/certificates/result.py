@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from poisonproof.certificates.classes import check_classes
 from poisonproof.certificates.threats import Threat
-from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.extras import needing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,10 +169,8 @@ class Certificates:
         The columns are ``label``, ``radius``, ``runner_up``, ``target`` (targeted certificates
         only) and ``votes_<class>`` for every class; ``frame.attrs["threat"]`` holds the threat.
         """
-        try:
+        with needing("pandas", "data"):
             import pandas as pd
-        except ImportError as error:
-            raise MissingExtraError("pandas", "data") from error
         frame = pd.DataFrame(self.columns())
         frame.attrs["threat"] = self.threat.to_dict()
         return frame

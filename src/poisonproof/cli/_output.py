@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.extras import needing
 from poisonproof.replacing import write_bytes, write_together
 
 __all__ = [
@@ -90,11 +91,9 @@ def _npz_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def _parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    try:
+    with needing("pyarrow", "data"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
     buffer = io.BytesIO()
     pq.write_table(pa.table({name: pa.array(column) for name, column in columns.items()}), buffer)
     return buffer.getvalue()

@@ -20,6 +20,7 @@ from poisonproof.cli._options import JobsOption
 from poisonproof.cli._output import check_folder, write_bytes, write_columns
 from poisonproof.cli._text import console, note, say, shares_table, spoken_warnings, verbosity
 from poisonproof.exceptions import MissingExtraError, StoreError
+from poisonproof.extras import needing
 
 if TYPE_CHECKING:
     from poisonproof.certificates import Certificates
@@ -202,10 +203,8 @@ def _results(outcomes: list[_Outcome], n_train: int) -> bytes:
 
 
 def _curves(outcomes: list[_Outcome], y_test: NDArray[Any]) -> bytes:
-    try:
+    with needing("matplotlib", "report"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
     from poisonproof.evaluation import CertifiedAccuracyDisplay
 
     figure = Figure(figsize=(11, 4.4), layout="constrained")

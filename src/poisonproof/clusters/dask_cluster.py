@@ -12,7 +12,8 @@ from typing import Any, Self
 from joblib import effective_n_jobs
 
 from poisonproof.clusters.base import Cluster, WorkerLostError
-from poisonproof.exceptions import ClusterError, MissingExtraError
+from poisonproof.exceptions import ClusterError
+from poisonproof.extras import needing
 
 __all__ = ["DaskCluster"]
 
@@ -43,10 +44,8 @@ class DaskCluster(Cluster):
 
     def __enter__(self) -> Self:
         """Connect to the scheduler, or start workers here."""
-        try:
+        with needing("distributed", "dask"):
             distributed: Any = import_module("distributed")
-        except ImportError as error:
-            raise MissingExtraError("distributed", "dask") from error
         self._dask = distributed
         self._stack = ExitStack()
         if isinstance(self.address, distributed.Client):

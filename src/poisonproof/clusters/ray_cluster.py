@@ -10,7 +10,8 @@ from typing import Any, Self
 from joblib import effective_n_jobs
 
 from poisonproof.clusters.base import Cluster, WorkerLostError
-from poisonproof.exceptions import ClusterError, MissingExtraError
+from poisonproof.exceptions import ClusterError
+from poisonproof.extras import needing
 
 __all__ = ["RayCluster"]
 
@@ -36,10 +37,8 @@ class RayCluster(Cluster):
 
     def __enter__(self) -> Self:
         """Connect, or start Ray here."""
-        try:
+        with needing("ray", "ray"):
             ray: Any = import_module("ray")
-        except ImportError as error:
-            raise MissingExtraError("ray", "ray") from error
         self._ray = ray
         self._started = not ray.is_initialized()
         self._actors: dict[str, Any] = {}

@@ -12,7 +12,8 @@ from poisonproof.datasets.arrow_texts import arrow_texts, has_texts
 from poisonproof.datasets.csv_lines import cell_number
 from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import Columns, Schema
-from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.extras import needing
 
 __all__ = [
     "column_numbers",
@@ -74,11 +75,9 @@ def open_parquet(path: Path, most: int | None = None) -> Any:
     InvalidInputError
         If the file is not Parquet.
     """
-    try:
+    with needing("pyarrow", "data"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
     try:
         with path.open("rb") as file:
             if most is None:

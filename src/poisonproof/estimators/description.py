@@ -79,11 +79,10 @@ def member_law(classifier: Any) -> str:
 
     That is the learner, the label set, the seed, the feature map, the software and the processor;
     where features are learned from all samples, the samples; and the kind of container that the
-    learner is handed, if it is no plain array.
+    learner is handed, if it is no plain array, with the names by which it may choose columns.
     """
-    kind = getattr(classifier, "container_", None)
     return json_digest(
-        ({} if kind in (None, "array") else {"container": kind})
+        _container_of(classifier)
         | {
             "learner": plain(classifier._learner().specification()),
             "classes": encode_classes(classifier.classes_),
@@ -93,6 +92,14 @@ def member_law(classifier: Any) -> str:
             "environment": fingerprint(),
         }
     )
+
+
+def _container_of(classifier: Any) -> dict[str, Any]:
+    """Return what a learner sees of its rows besides their values; nothing for plain arrays."""
+    kind = getattr(classifier, "container_", None)
+    if kind != "frame":
+        return {} if kind in (None, "array") else {"container": kind}
+    return {"container": kind, "columns": names_of(classifier)["feature_names_in"]}
 
 
 def draft_manifest(

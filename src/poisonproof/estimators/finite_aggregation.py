@@ -37,6 +37,7 @@ __all__ = ["FiniteAggregationClassifier"]
 
 _PREPARED = (
     "classes_",
+    "container_",
     "features_",
     "partitioner_",
     "n_dropped_",

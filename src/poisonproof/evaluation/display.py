@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from poisonproof.certificates import Certificates, Threat
 from poisonproof.evaluation.accuracy import certified_accuracy, median_radius, radius_if_correct
-from poisonproof.exceptions import GuaranteeError, MissingExtraError
+from poisonproof.exceptions import GuaranteeError
+from poisonproof.extras import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -228,8 +229,6 @@ def _dress(ax: Axes, threat: Threat) -> None:
 
 
 def _new_axes() -> Axes:
-    try:
+    with needing("matplotlib", "report"):
         import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
     return plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]

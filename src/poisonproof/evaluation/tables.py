@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poisonproof.certificates import Certificates, Threat
 from poisonproof.evaluation.accuracy import certified_accuracy, check_sizes, median_radius
-from poisonproof.exceptions import MissingExtraError
+from poisonproof.extras import needing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,10 +77,8 @@ class ClassTable:
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table as a pandas DataFrame, with ``attrs["threat"]``."""
-        try:
+        with needing("pandas", "data"):
             import pandas as pd
-        except ImportError as error:
-            raise MissingExtraError("pandas", "data") from error
         frame = pd.DataFrame(self.columns())
         frame.attrs["threat"] = self.threat.to_dict()
         return frame

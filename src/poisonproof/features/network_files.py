@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.extras import needing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -238,8 +239,6 @@ def _switched_off(node: Any) -> bool:
 
 
 def _torch() -> Any:
-    try:
+    with needing("torch", "torch"):
         import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "torch") from error
     return torch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import MissingExtraError
+from poisonproof.extras import needing
 from poisonproof.frontier.curve_marks import mark_places
 from poisonproof.frontier.method import FAMILIES, Method
 from poisonproof.frontier.published import PublishedPoint
@@ -46,11 +46,9 @@ def frontier_svg(
     there are many, methods that another one beats at every size are thin and grey, and only the
     table names them.
     """
-    try:
+    with needing("matplotlib", "report"):
         import matplotlib as mpl
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
     crosses = [point for point in points if point.median is not None]
     grey = steps_back(methods)
     numbered = {

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.extras import needing
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
 
 __all__ = ["Metric", "Neighborhood", "nearest_rows"]
@@ -249,8 +250,6 @@ def _full_precision(torch: Any) -> Iterator[None]:
 
 
 def _torch() -> Any:
-    try:
+    with needing("torch", "torch"):
         import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "torch") from error
     return torch

@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidRowsError, MissingExtraError
+from poisonproof.exceptions import InvalidRowsError
+from poisonproof.extras import needing
 from poisonproof.partition.blocks import canonical_csr
 from poisonproof.partition.cells import Cell, Duration, Instant, is_number
 from poisonproof.partition.columns import CanonicalColumn, canonical_column
@@ -111,10 +112,8 @@ def _frame(X: Any, rows: NDArray[np.intp] | None) -> Any:
 
 
 def _pandas() -> Any:
-    try:
+    with needing("pandas", "data"):
         import pandas as pd
-    except ImportError:
-        raise MissingExtraError("pandas", "data") from None
     return pd
 
 

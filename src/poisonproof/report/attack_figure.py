@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.attacks import AttackStudy, KindOutcome
-from poisonproof.exceptions import MissingExtraError
+from poisonproof.extras import needing
 from poisonproof.report.figures import encoded
 
 if TYPE_CHECKING:
@@ -51,10 +51,8 @@ def surviving(kind: KindOutcome, sizes: NDArray[np.int64]) -> dict[str, NDArray[
 
 def render_attack_figure(study: AttackStudy, form: str, title: str) -> bytes:
     """Return one panel per kind of attack, as ``"png"`` or ``"svg"``."""
-    try:
+    with needing("matplotlib", "report"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
     columns = min(_COLUMNS, len(study.kinds))
     rows = -(-len(study.kinds) // columns)
     figure = Figure(figsize=(4.0 * columns, 2.9 * rows + 0.9), layout="constrained")

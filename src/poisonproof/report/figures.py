@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poisonproof.evaluation import CertifiedAccuracyDisplay
-from poisonproof.exceptions import MissingExtraError
+from poisonproof.extras import needing
 from poisonproof.report.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -102,10 +102,8 @@ def _edges(low: int, high: int) -> Any:
 
 
 def _axes(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
-    try:
+    with needing("matplotlib", "report"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
     figure = Figure(figsize=size, layout="constrained")
     ax = figure.subplots()
     # A name with a dollar sign is no formula.

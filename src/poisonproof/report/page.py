@@ -16,7 +16,7 @@ import numpy as np
 import poisonproof
 from poisonproof.attacks import AttackStudy
 from poisonproof.evaluation import default_sizes
-from poisonproof.exceptions import MissingExtraError
+from poisonproof.extras import needing
 from poisonproof.report.attack_section import attack_section
 from poisonproof.report.charts import count_ticks, curve_path, radius_bars, size_bars
 from poisonproof.report.evidence import Evidence
@@ -219,10 +219,8 @@ def _partition_words(model: Evidence) -> str:
 
 
 def _environment() -> Any:
-    try:
+    with needing("jinja2", "report"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "report") from error
     environment = Environment(
         loader=PackageLoader("poisonproof.report"),
         autoescape=True,

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.extras import needing
 
 __all__ = [
     "CellSamples",
@@ -184,10 +185,8 @@ class ImageSamples:
 
     def show(self, row: int) -> Sample:
         """Return one picture."""
-        try:
+        with needing("pillow", "report"):
             from PIL import Image
-        except ImportError as error:
-            raise MissingExtraError("pillow", "report") from error
         scaled = (self._X[row].astype(np.float64) - self._low) / (self._high - self._low)
         levels = np.rint(255 * np.clip(np.nan_to_num(scaled), 0, 1)).astype(np.uint8)
         pixels = levels.reshape(self._shape)

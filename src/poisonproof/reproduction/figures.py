@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from poisonproof.evaluation import CertifiedAccuracyDisplay
-from poisonproof.exceptions import MissingExtraError
+from poisonproof.extras import needing
 from poisonproof.reproduction.outcome import certify_result
 from poisonproof.reproduction.rows import ReportRow
 
@@ -25,11 +25,9 @@ def figure_svg(rows: Sequence[ReportRow], title: str) -> bytes:
     Solid: our certified accuracy. Dashed: our accuracy without an attack. Dot: our median; cross:
     the paper's, as the attack size it stands for.
     """
-    try:
+    with needing("matplotlib", "report"):
         import matplotlib as mpl
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
     # A fixed salt and no date: nothing in the file changes from one run to the next.
     with mpl.rc_context():
         mpl.rcdefaults()

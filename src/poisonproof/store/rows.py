@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidRowsError, MissingExtraError, StoreError
+from poisonproof.exceptions import InvalidRowsError, StoreError
+from poisonproof.extras import needing
 from poisonproof.partition.containers import is_sparse
 from poisonproof.partition.frames import is_frame, is_pandas
 from poisonproof.partition.shards import Shard
@@ -149,10 +150,8 @@ def _decode_sparse(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
 
 
 def _decode_frame(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
-    try:
+    with needing("pandas", "data"):
         import pandas as pd
-    except ImportError:
-        raise MissingExtraError("pandas", "data") from None
     names = about["names"] if about["kind"] == "frame" else [0]
     columns: dict[int, Any] = {}
     for j in range(len(names)):

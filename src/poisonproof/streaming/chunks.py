@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from poisonproof.datasets import RowProblem
-from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.extras import needing
 from poisonproof.streaming.samples import SampleFiles
 
 __all__ = ["Chunk", "RowSource", "open_file", "rows_per_chunk"]
@@ -94,11 +95,9 @@ def open_file(path: Path) -> Iterator[Any]:
     InvalidInputError
         If the file is not Parquet, or turns out to be damaged within the block.
     """
-    try:
+    with needing("pyarrow", "data"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
     try:
         # A buffer per column instead of whole row groups: these may be as large as the file.
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:

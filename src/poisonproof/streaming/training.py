@@ -18,6 +18,7 @@ from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.base import Finished
 from poisonproof.locking import LOCK, WriterLock
 from poisonproof.partition import PartitionedData
+from poisonproof.partition.containers import kind_of
 from poisonproof.partition.shards import gathered
 from poisonproof.progress import Silent, make_progress, reporting
 from poisonproof.store.writing import check_target
@@ -101,7 +102,9 @@ def fit_stream(
     with _scratch_folder(Path(scratch or f"{os.fspath(path)}.shards")) as folder:
         rows = partition_stream(classifier, source, folder, memory=memory)
         budget = memory // TRAINING_SHARE
-        classifier.features_ = classifier._fit_features(_one_partition(rows))
+        some = _one_partition(rows)
+        classifier.container_ = kind_of(some.X)
+        classifier.features_ = classifier._fit_features(some)
         classifier._remember(rows, rows.partition_digests(budget))
 
         def _train(missing: Sequence[int], finished: Finished) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidInputError, MissingExtraError
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.extras import needing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -101,8 +102,6 @@ def pillow_version() -> str:
 
 
 def _pillow() -> ModuleType:
-    try:
+    with needing("Pillow", "data"):
         from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("Pillow", "data") from error
     return Image
