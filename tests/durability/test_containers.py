@@ -9,10 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from poisonproof import DPAClassifier, load
+from poisonproof.estimators import FiniteAggregationClassifier
 from poisonproof.exceptions import GuaranteeError
+from poisonproof.streaming import FrameRows, fit_stream
 
 rng = np.random.default_rng(0)
 X = np.where(rng.random((600, 40)) < 0.2, rng.normal(size=(600, 40)), 0.0)
@@ -60,3 +64,43 @@ def test_rows_of_another_kind_do_not_join_a_stored_model(tmp_path: Path) -> None
     loaded = load(tmp_path / "store")
     with pytest.raises(GuaranteeError, match="kind of container"):
         loaded.update(add=(X[500:], y[500:]), data=(X[:500], y[:500]))
+
+
+def test_rows_of_another_kind_do_not_join_a_stored_model_of_shared_buckets(tmp_path: Path) -> None:
+    shared = FiniteAggregationClassifier(LogisticRegression(), 4, 2, classes=[0, 1])
+    shared.fit(X[:500], y[:500]).save(tmp_path / "store")
+    sparse = KINDS["sparse"]
+    with pytest.raises(GuaranteeError, match="kind of container"):
+        load(tmp_path / "store").update(
+            add=(sparse(X[500:]), y[500:]), data=(sparse(X[:500]), y[:500])
+        )
+
+
+def test_streamed_frames_take_no_members_that_arrays_have_trained(tmp_path: Path) -> None:
+    labels = np.where(y, "b", "a")
+    rows = tmp_path / "rows.parquet"
+    KINDS["frame"](X).assign(kind=labels).to_parquet(rows)
+
+    def make() -> DPAClassifier:
+        return DPAClassifier(LogisticRegression(), 8, classes=["a", "b"])
+
+    held = make().fit_into(tmp_path / "held", KINDS["frame"](X), labels)
+    make().fit_into(tmp_path / "store", X, labels)
+    fit_stream(make(), tmp_path / "store", FrameRows(rows, FrameRows.types_of(rows), "kind"))
+    streamed = load(tmp_path / "store")
+    assert streamed.ensemble_.digests() == held.ensemble_.digests()
+    laws = {model.ensemble_.reader.manifest.law for model in (streamed, held)}
+    assert len(laws) == 1
+
+
+def test_members_that_choose_columns_by_name_are_trained_again_under_other_names(
+    tmp_path: Path,
+) -> None:
+    member = make_pipeline(
+        make_column_transformer(("passthrough", ["c3", "c5", "c7"])), LogisticRegression()
+    )
+    renamed = KINDS["frame"](X).rename(columns={"c3": "c30", "c30": "c3"})
+    for frame in (KINDS["frame"](X), renamed):
+        again = DPAClassifier(member, 8, classes=[0, 1]).fit_into(tmp_path / "store", frame, y)
+        scratch = DPAClassifier(member, 8, classes=[0, 1]).fit(frame, y)
+        assert again.ensemble_.digests() == scratch.ensemble_.digests()
