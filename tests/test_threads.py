@@ -51,6 +51,37 @@ assert {library["num_threads"] for library in many} == {1}, many
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
+def test_what_loads_a_library_is_done_again_on_one_thread() -> None:
+    code = """
+import numpy
+from threadpoolctl import threadpool_info
+from poisonproof.threads import on_one_thread, one_thread
+
+def work():
+    import sklearn.ensemble, scipy.linalg
+    calls.append({library["num_threads"] for library in threadpool_info()})
+    if fails:
+        raise ValueError
+    return "done"
+
+calls, fails = [], True
+with one_thread():
+    try:
+        on_one_thread(work)
+    except ValueError:
+        fails = False
+    assert max(calls[0]) == 3 and calls[1:] == [{1}], calls
+    assert on_one_thread(work) == "done"
+    assert calls[2:] == [{1}], calls
+assert max(library["num_threads"] for library in threadpool_info()) == 3
+assert on_one_thread(work) == "done"
+assert calls[3:] == [{1}], calls
+"""
+    variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(variables, "3")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
 def blas() -> set[int]:
     import numpy  # noqa: F401 - brings BLAS
 

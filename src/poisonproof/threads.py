@@ -5,6 +5,9 @@ take to vote. So they are remembered until the process loads or unloads another 
 
 BLAS has one number of threads for the whole process. Where a server asks a model from several of
 its threads, the first to finish must not give the number back that the others still rely on.
+
+A learner may import a library only when it is fitted. The first member would then be trained on
+more threads than the same member later, or in another process: `on_one_thread` trains it again.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_thread"]
+__all__ = ["on_one_thread", "one_thread"]
+
+Result = TypeVar("Result")
 
 
 class _Library(ctypes.Structure):
@@ -35,7 +40,10 @@ class _Library(ctypes.Structure):
 
 
 _Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
+_iterate: Any = ctypes.CDLL(None).dl_iterate_phdr if sys.platform == "linux" else None
 _known: tuple[tuple[int, int], ThreadpoolController] | None = None
+_limits = threading.local()
+"""The libraries that all are limited in this thread, by the innermost block."""
 
 
 _lock = threading.Lock()
@@ -74,7 +82,46 @@ def one_thread(user_api: str | None = None) -> Iterator[None]:
         if user_api != "blas":  # OpenMP keeps a number for every thread
             own = controller.select(user_api="openmp")
             stack.enter_context(own.limit(limits=1))
+        if user_api is None:
+            outside = getattr(_limits, "controller", None)
+            stack.callback(setattr, _limits, "controller", outside)
+            _limits.controller = controller
         yield
+
+
+def on_one_thread(work: Callable[[], Result]) -> Result:
+    """Call `work` in `one_thread`, and once more if it has loaded a library that has threads.
+
+    Guarantee
+    ---------
+    All libraries have had one thread in the call whose result is returned.
+
+    Examples
+    --------
+    >>> on_one_thread(lambda: 3 + 4)
+    7
+    """
+    while True:
+        before = _controller()
+        with (
+            nullcontext() if _alike(before, getattr(_limits, "controller", None)) else one_thread()
+        ):
+            try:
+                result = work()
+            except Exception:
+                if _alike(before, _controller()):
+                    raise
+            else:
+                if _alike(before, _controller()):
+                    return result
+
+
+def _alike(one: ThreadpoolController, other: ThreadpoolController | None) -> bool:
+    """Whether both know the same libraries; mostly they are the same object."""
+    if one is other or other is None:
+        return one is other
+    first, second = ({lib.filepath for lib in some.lib_controllers} for some in (one, other))
+    return first == second
 
 
 @contextmanager
@@ -108,9 +155,7 @@ def _set(library: Any, number: int) -> None:
 
 def _controller() -> ThreadpoolController:
     global _known  # noqa: PLW0603 - the libraries belong to the process
-    now = _loads_and_unloads()
-    if now is None:
-        return ThreadpoolController()
+    now = _loads_and_unloads() or (len(sys.modules), -1)
     if _known is None or _known[0] != now:
         _known = now, ThreadpoolController()
     return _known[1]
@@ -118,7 +163,7 @@ def _controller() -> ThreadpoolController:
 
 def _loads_and_unloads() -> tuple[int, int] | None:
     """Return how many libraries were ever loaded and unloaded, where the system counts them."""
-    if sys.platform != "linux":
+    if _iterate is None:
         return None
     found: list[tuple[int, int]] = []
 
@@ -127,5 +172,5 @@ def _loads_and_unloads() -> tuple[int, int] | None:
             found.append((library.contents.adds, library.contents.subs))
         return 1  # no more libraries: the counts are those of the process
 
-    ctypes.CDLL(None).dl_iterate_phdr(_Visit(first), None)
+    _iterate(_Visit(first), None)
     return found[0] if found else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -158,3 +159,46 @@ def test_the_member_that_loads_torch_is_the_one_it_is_anywhere_else() -> None:
     """An attack that empties partition 0 makes member 1 the first that draws."""
     pytest.importorskip("torch")
     assert _digests(-1)[1:] == _digests(0)[1:]
+
+
+LATE_THREADS = """
+import sys
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.tree import DecisionTreeClassifier
+from poisonproof import DPAClassifier
+
+class Late(ClassifierMixin, TransformerMixin, BaseEstimator):
+    learns_nothing = True
+    def fit(self, X, y=None):
+        if y is not None:
+            import torch
+            self.classes_, self.threads_ = np.unique(y), torch.get_num_threads()
+        return self
+    def transform(self, X):
+        import torch
+        return np.column_stack([X, np.full(len(X), torch.get_num_threads())])
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+X, y = np.arange(60.0).reshape(30, 2), np.arange(30) % 2
+if sys.argv[1] == "member":
+    model = DPAClassifier(Late(), 3, classes=range(2)).fit(X, y)
+    print(*(member.estimator.threads_ for member in model.ensemble_.members))
+else:
+    model = DPAClassifier(DecisionTreeClassifier(), 3, features=Late(), classes=range(2))
+    data = model._prepare(X, y, None, None)
+    mapped = model._member_data(data, range(3))
+    print(*(int(mapped[index].X[0, 2]) for index in range(3)))
+"""
+
+
+@pytest.mark.parametrize("late", ["member", "map"])
+def test_a_library_that_comes_with_the_first_member_has_one_thread(late: str) -> None:
+    """Later, in an update or another process, it would have one; so it must have one at once."""
+    pytest.importorskip("torch")
+    variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(variables, "3")}
+    command = [sys.executable, "-W", "ignore", "-c", LATE_THREADS, late]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["1", "1", "1"]

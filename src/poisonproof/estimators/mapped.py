@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,9 @@ from scipy import sparse
 
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
 from poisonproof.learners.machine_errors import is_machine_error
-from poisonproof.learners.streams import isolated_streams
+from poisonproof.learners.streams import in_own_streams
 from poisonproof.partition import Partition, PartitionedData, take_canonical
 from poisonproof.partition.containers import is_sparse, n_rows
-from poisonproof.threads import one_thread
 
 __all__ = ["MappedData", "map_partitions"]
 
@@ -61,8 +61,7 @@ def map_partitions(features: Any, data: PartitionedData, seed: int) -> Partition
     parts: dict[int, Any] = {}
     for index in np.flatnonzero(data.sizes).tolist():
         try:
-            with isolated_streams(seed, index), one_thread():
-                parts[index] = _mapped(features, data[index])
+            parts[index] = in_own_streams(seed, index, partial(_mapped, features, data[index]))
         except Exception as error:
             if is_machine_error(error):
                 raise

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from poisonproof.threads import on_one_thread
+
 __all__ = [
     "in_own_streams",
     "isolated_streams",
@@ -117,12 +119,16 @@ def in_own_streams(seed: int, index: int, work: Callable[[], Result]) -> Result:
 
     torch's stream cannot be seeded before it is there. Without the second call the first member of
     a process would draw from another stream than in its own right, and an attack that silences it
-    would make another member the first.
+    would make another member the first. For the same reason `work` runs on one thread, also where
+    it loads the library that has several.
     """
 
-    def call() -> Result:
+    def once() -> Result:
         with isolated_streams(seed, index):
             return work()
+
+    def call() -> Result:
+        return on_one_thread(once)
 
     if "torch" in sys.modules:
         return call()
