@@ -189,3 +189,41 @@ def test_the_code_of_a_class_that_is_not_installed_counts() -> None:
 
     assert state_digest(written("X + 1")) == state_digest(written("X + 1"))
     assert state_digest(written("X + 1")) != state_digest(written("X + 2"))
+
+
+PROGRAM = """
+SCALE, FACTORS = {scale}, ({factor}, 1.0)
+
+def halved(X):
+    return X / {divisor}
+
+class Base:
+    shift = {shift}
+
+class Own(Base):
+    def predict(self, X):
+        return [halved(row) * SCALE * FACTORS[0] for row in X] + self.shift
+"""
+WRITTEN = {"scale": 2, "factor": 3.0, "divisor": 2, "shift": 1.0}
+
+
+@pytest.mark.parametrize("changed", [*WRITTEN, None])
+def test_what_a_class_that_is_not_installed_reads_counts(changed: str | None) -> None:
+    """A constant or a helper that is edited makes other members of the same name."""
+
+    def written(**values: Any) -> Any:
+        names: dict[str, Any] = {"__name__": "__main__", "unread": object()}
+        exec(PROGRAM.format(**values), names)
+        return names["Own"]()
+
+    other = WRITTEN if changed is None else {**WRITTEN, changed: 7}
+    assert (state_digest(written(**WRITTEN)) == state_digest(written(**other))) == (changed is None)
+
+
+def test_a_global_that_shares_the_name_of_an_attribute_is_not_read() -> None:
+    def written(labels: Any) -> Any:
+        names: dict[str, Any] = {"__name__": "__main__", "y": labels}
+        exec("class Own:\n    def fit(self, X, y):\n        self.y = y\n", names)
+        return names["Own"]()
+
+    assert state_digest(written(np.zeros(3))) == state_digest(written(np.ones(3)))

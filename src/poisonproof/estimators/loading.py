@@ -155,8 +155,8 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
     if len(set(sizes.values())) != 1:
         raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
     _check_columns(model["n_features_in"], model["feature_names_in"])
-    _check_templates(reader, templates_of(classifier))
     _check_code(reader, classifier)
+    _check_templates(reader, templates_of(classifier))
 
 
 def _check_code(reader: ModelReader, classifier: Any) -> None:

@@ -7,6 +7,7 @@ what it finds by value. Nothing is pickled, and nothing that only identifies an 
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import struct
 import sys
@@ -101,15 +102,20 @@ class _Walk:
         if "<" not in function.__qualname__ and _is_installed(function.__module__):
             return _hash("global", [name])
         # A name says nothing about a lambda, an inner function or one of the user's own program,
-        # which may be another one tomorrow: the code and its cells decide.
+        # which may be another one tomorrow: the code, its cells and what it reads decide.
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         parts = [function.__code__, function.__defaults__, function.__kwdefaults__, cells]
-        return _hash("function", [name, *map(self.digest, parts)])
+        read = _globals_of(function)
+        return _hash("function", [name, *map(self.digest, parts), self.digest(read)])
 
     def digest_class(self, cls: type) -> bytes:
-        """Hash a class of the user's own program by what it does."""
+        """Hash a class of the user's own program by what it does, and with which constants."""
         name = f"{cls.__module__}.{cls.__qualname__}".encode()
-        own = {key: part for key, part in vars(cls).items() if isinstance(part, _CODE)}
+        own = {
+            key: part
+            for key, part in vars(cls).items()
+            if isinstance(part, _CODE) or (not key.startswith("__") and _is_constant(part))
+        }
         parts = [self.digest(part) for key in sorted(own) for part in (key, _function(own[key]))]
         return _hash("class", [name, *map(self.digest, cls.__bases__), *parts])
 
@@ -132,11 +138,45 @@ class _Walk:
 
 
 _CODE = (types.FunctionType, staticmethod, classmethod, property)
+_READ_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def _function(part: Any) -> Any:
     """Return the function behind what a class holds under a name."""
     return part.fget if isinstance(part, property) else getattr(part, "__func__", part)
+
+
+def _globals_of(function: types.FunctionType) -> dict[str, Any]:
+    """Return the constants, functions and classes of the user's program that a function reads.
+
+    What else it reads, a list or a model say, may be written to while the program runs.
+    """
+    names = _names_read(function.__code__)
+    known = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+    return {name: known[name] for name in sorted(known) if _is_written(known[name])}
+
+
+@cache
+def _names_read(code: types.CodeType) -> frozenset[str]:
+    """Return the names of globals that code reads, and the code within it."""
+    inner = [_names_read(part) for part in code.co_consts if isinstance(part, types.CodeType)]
+    own = {step.argval for step in dis.get_instructions(code) if step.opname in _READ_GLOBAL}
+    return frozenset(own).union(*inner)
+
+
+def _is_written(value: Any) -> bool:
+    """Whether a value stands in the user's own program."""
+    if isinstance(value, (types.FunctionType, type)):
+        return not _is_installed(value.__module__)
+    return _is_constant(value)
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a value is a number, a text or an array, or a tuple of these."""
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    numbers = isinstance(value, np.ndarray) and not value.dtype.hasobject
+    return numbers or isinstance(value, (bool, int, float, str, bytes, np.generic))
 
 
 @cache
@@ -149,6 +189,8 @@ def _is_installed(module: str | None) -> bool:
     root = (module or "builtins").split(".")[0]
     if root == "poisonproof" or root in sys.stdlib_module_names:
         return True
+    if root == "__main__":  # under python -m, its file is that of the package that was started
+        return False
     path = getattr(sys.modules.get(module or ""), "__file__", None) or ""
     return "site-packages" in path or "dist-packages" in path
 
