@@ -137,7 +137,7 @@ BAD_FILES = [
         for kept in (0.0, 0.5, 0.98)
     ),
     (broken_image, "Final_Test/Images/00002.ppm does not decode"),
-    (undecodable_image_of_a_folder, "stop/a.png is not a PNG, JPEG, BMP or PPM image"),
+    (undecodable_image_of_a_folder, "stop/a.png is not a PNG, JPEG, WebP, GIF, BMP or PPM image"),
     (absent_image, "GT-final_test.csv, line 4 names 00002.ppm, which is not in"),
 ]
 

@@ -13,8 +13,8 @@ from poisonproof.cli._data import AskedRows as DataColumns
 from poisonproof.cli._data import open_model
 from poisonproof.cli._labelled import LabelledColumns, read_labelled
 from poisonproof.cli._options import declared_classes, parse_list
-from poisonproof.cli._text import counted, note, verbosity
-from poisonproof.datasets import CheckedRows, Schema, read_rows, read_written, split_rows
+from poisonproof.cli._text import note_problems, verbosity
+from poisonproof.datasets import Schema, read_rows, read_written, split_rows
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress
 from poisonproof.schema import ArrayColumn, ImageColumn, TableSchema
@@ -182,11 +182,11 @@ def with_schema(
     """Read what a frozen schema describes; without `test`, attack the rows that it holds out."""
     bar = make_progress(verbosity())
     rows, written = read_written(data, schema, allow_missing=allow_missing, progress=bar)
-    _tell_problems(rows)
+    note_problems(rows)
     held_out = split_rows(rows, schema)
     if test is not None:
         asked_rows, asked = read_written(test, schema, allow_missing=allow_missing, progress=bar)
-        _tell_problems(asked_rows)
+        note_problems(asked_rows)
     elif held_out.any():
         asked = written[held_out]
     else:
@@ -219,9 +219,3 @@ def _material(schema: TableSchema, rows: NDArray[Any]) -> Material:
 
     shape = first.shape if isinstance(first, ImageColumn) else None
     return NumberRows(rows, image_shape=shape, encoder=encode)
-
-
-def _tell_problems(rows: CheckedRows) -> None:
-    if rows.problems:
-        left_out = f"{counted(len(rows.problems), 'row')} left out"
-        note(f"{left_out} that did not fit; the first: {rows.describe_problems()}")

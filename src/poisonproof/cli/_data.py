@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import poisonproof
-from poisonproof.cli._text import counted, note, verbosity
+from poisonproof.cli._text import note_problems, verbosity
 from poisonproof.datasets import (
     CheckedRows,
     Schema,
@@ -117,8 +117,7 @@ class TrainedModel:
         if table.invalid_rows == "raise":
             rows.refuse_problems()
         elif rows.problems:
-            left_out = f"{counted(len(rows.problems), 'row')} left out"
-            note(f"{left_out} that did not fit; the first: {rows.describe_problems()}")
+            note_problems(rows)
         if not asked.held_out:
             return rows
         held_out = split_rows(rows, table)

@@ -15,12 +15,14 @@ from poisonproof.exceptions import MemberWarning
 
 if TYPE_CHECKING:
     from poisonproof.certificates import Certificates
+    from poisonproof.datasets import CheckedRows
     from poisonproof.evaluation import Summary
 
 __all__ = [
     "console",
     "counted",
     "note",
+    "note_problems",
     "print_closing",
     "print_protected",
     "print_summary",
@@ -47,6 +49,14 @@ def say(*sentences: str) -> None:
 def note(text: str) -> None:
     """Say on standard error what the user should know although nothing failed."""
     sys.stderr.write(f"Note: {' '.join(text.split())}\n")
+
+
+def note_problems(rows: CheckedRows) -> None:
+    """Say on standard error which rows of a file were left out, and what for."""
+    if rows.problems:
+        left_out = f"{counted(len(rows.problems), 'row')} left out that did not fit"
+        kinds = shown(rows.describe_kinds(), 600)
+        note(f"{left_out}; the first: {rows.describe_problems()} {kinds}")
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:

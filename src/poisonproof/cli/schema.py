@@ -15,6 +15,7 @@ from poisonproof.cli._output import check_out, write_bytes
 from poisonproof.cli._text import console, counted, say, shown
 from poisonproof.datasets.proposing import Proposal, ProposalOptions, propose_table
 from poisonproof.datasets.proposing_samples import propose_arrays, propose_images
+from poisonproof.datasets.rows import list_kinds
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import (
     Column,
@@ -230,14 +231,22 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
             "another number of cells, bytes that are not UTF-8, or a line break inside quotes "
             "(one line is one row; keep such texts in Parquet)."
         )
+    if proposal.refused:
+        refused = sum(proposal.refused.values())
+        say(
+            f"Of the {proposal.n_looked_at} images looked at {refused} would be left out: "
+            f"{list_kinds(proposal.refused)}."
+        )
     _print_labels(proposal)
     strange = [name for name in proposal.label_counts if name not in proposal.schema.classes]
     if strange:
         listed = ", ".join(map(_quoted, strange[:10]))
         say(f"Not among the classes, such rows are left out: {listed}.")
+    source = counted(proposal.n_rows, "row")
+    if proposal.n_looked_at:
+        source = f"{counted(proposal.n_rows, 'file')} by name and {proposal.n_looked_at} by sight"
     say(
-        f"Proposed from {counted(proposal.n_rows, 'row')}. Whoever wrote them took part in the "
-        "proposal, so read every line."
+        f"Proposed from {source}. Whoever wrote them took part in the proposal, so read every line."
     )
     if out is None:
         say("Nothing was written; name a file with --out.")
@@ -281,9 +290,7 @@ def _kind(column: Column) -> str:
     if column.type == "date":
         return f"date, days since {values['origin']}, by {values['scale']:g}"
     if column.type == "category":
-        names = values["categories"]
-        more = ", ..." if len(names) > 4 else ""
-        return f"category: {', '.join(name[:20] for name in names[:4])}{more}"
+        return f"category: {', '.join(name[:20] for name in values['categories'])}"
     if column.type == "text":
         if values["encoder"] == "sentences":
             return f"text, {values['size']} numbers by {Path(values['model']).name}"

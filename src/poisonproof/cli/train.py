@@ -271,10 +271,8 @@ def _report(classifier: Any, rows: CheckedRows, model: str, out: Path) -> None:
             f"Left out {counted(len(rows.problems), 'row')} that did not fit; the first: "
             f"{rows.unit} {first.place}: {shown(first.reason, 200)}."
         )
-        kinds = rows.count_problems()
-        if len(kinds) > 1:
-            counts = ", ".join(f"{shown(what)} {count:,}" for what, count in kinds.items())
-            say(f"Because of: {counts}.")
+        if kinds := rows.describe_kinds():
+            say(shown(kinds, 600))
     say(f"Model written to {out}.")
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "image_parts",
     "printable",
     "read_image_rows",
+    "refusal",
 ]
 
 LIMIT = 64 * MEBIBYTE
@@ -112,7 +113,7 @@ def _read_files(
         try:
             pixels = _pixels(tree, file, column)
         except InvalidInputError as error:
-            problems.append(RowProblem(printable(file), _reason(error, tree, file)))
+            problems.append(RowProblem(printable(file), refusal(error, tree, file)))
             continue
         images.append(pixels)
         labels.append(folder)
@@ -161,6 +162,6 @@ def _pixels(tree: FolderTree, file: str, column: ImageColumn) -> NDArray[np.uint
     return channels_first(resized(image, column.height, column.width))
 
 
-def _reason(error: InvalidInputError, tree: FolderTree, file: str) -> str:
+def refusal(error: InvalidInputError, tree: FolderTree, file: str) -> str:
     """Return the message without the path, which the place says already."""
     return str(error).removeprefix(f"{tree.where(file)} ").removesuffix(".")

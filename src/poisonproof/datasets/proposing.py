@@ -94,6 +94,10 @@ class Proposal:
         How often each label was seen.
     n_broken : int
         Lines among those looked at that are no rows.
+    n_looked_at : int
+        Images that were opened; all files are counted in `n_rows`.
+    refused : mapping of str to int
+        Why some of these images would be left out, most frequent first.
     """
 
     schema: TableSchema
@@ -101,6 +105,8 @@ class Proposal:
     notes: Mapping[str, str]
     label_counts: Mapping[str, int] = field(default_factory=dict)
     n_broken: int = 0
+    n_looked_at: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 def propose_table(path: Path, options: ProposalOptions) -> Proposal:
@@ -190,8 +196,7 @@ def _propose(
         return _date(name, dates, missing), _seen_dates(dates, len(filled), missing)
     values = Counter(filled)
     if len(values) <= min(MOST_CATEGORIES, max(2, len(filled) // 5)):
-        rare = sum(count == 1 for count in values.values())
-        note = f"{len(values)} values, {rare} of them once; {missing:,} missing"
+        note = f"{len(values)} values{_seen_once(values)}; {missing:,} missing"
         return CategoryColumn(name=name, categories=tuple(sorted(values))), note
     words = float(np.mean([len(cell.split()) for cell in filled]))
     if words >= 2:
@@ -204,6 +209,15 @@ def _propose(
     if options.groups is None and 2 * len(values) <= len(filled):
         return None, f"{what}, most of them repeated: contributors? Then --groups {name}"
     return None, f"{what}: an identifier?"
+
+
+def _seen_once(values: Counter[str]) -> str:
+    """Name values that one row has: a typing error, or somebody's idea."""
+    once = sorted(value for value, count in values.items() if count == 1)
+    if not once:
+        return ""
+    named = ", ".join(repr(value[:20]) for value in once[:3])
+    return f", once: {named}{f' and {len(once) - 3} more' if len(once) > 3 else ''}"
 
 
 def _numbers(cells: Sequence[str]) -> list[float]:

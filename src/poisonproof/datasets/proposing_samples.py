@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from poisonproof.datasets.image_rows import LIMIT, hidden
+from poisonproof.datasets.image_rows import LIMIT, hidden, refusal
 from poisonproof.datasets.images.pixels import channels_first, decode_image
 from poisonproof.datasets.images.trees import open_tree
 from poisonproof.datasets.npz_rows import array_texts, load_arrays
 from poisonproof.datasets.proposing import MOST_CLASSES, Proposal, ProposalOptions
 from poisonproof.datasets.reading import check_file
+from poisonproof.datasets.rows import problem_kind
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import ArrayColumn, ImageColumn, TableSchema
 
@@ -69,13 +70,18 @@ def propose_images(
         if not paths:
             raise InvalidInputError(f"{path} holds no images: they belong in CLASS/ below it.")
         shapes: Counter[tuple[int, ...]] = Counter()
-        for file in paths[:: max(1, len(paths) // LOOKED_AT)][:LOOKED_AT]:
+        refused: Counter[str] = Counter()
+        opened = paths[:: max(1, len(paths) // LOOKED_AT)][:LOOKED_AT]
+        for file in opened:
             try:
                 shapes[_shape(tree.read(file, LIMIT), tree.where(file))] += 1
-            except InvalidInputError:
-                continue
+            except InvalidInputError as error:
+                refused[problem_kind(refusal(error, tree, file))] += 1
     if not shapes:
-        raise InvalidInputError(f"None of the files looked at in {path} is an image.")
+        why, _ = refused.most_common(1)[0]
+        raise InvalidInputError(
+            f"None of the {len(opened)} files looked at in {path} can be read; mostly: {why}."
+        )
     height, width = size or _side(shapes)
     column = options.network or ImageColumn(
         name="image",
@@ -91,8 +97,20 @@ def propose_images(
         classes=options.classes or _classes(path, counts),
         test_share=options.test_share,
     )
-    seen = ", ".join(f"{s[-1]} x {s[-2]} ({n} files)" for s, n in shapes.most_common(3))
-    return Proposal(schema, len(paths), {"image": seen}, dict(counts.most_common()))
+    seen = ", ".join(f"{_described(shape)} ({n} files)" for shape, n in shapes.most_common(4))
+    return Proposal(
+        schema,
+        len(paths),
+        {"image": seen},
+        dict(counts.most_common()),
+        n_looked_at=len(opened),
+        refused=dict(refused.most_common()),
+    )
+
+
+def _described(shape: tuple[int, ...]) -> str:
+    *channels, height, width = shape
+    return f"{height} x {width} {'colour' if channels else 'gray'}"
 
 
 def _shape(data: bytes, where: str) -> tuple[int, ...]:

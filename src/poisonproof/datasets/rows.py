@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
@@ -16,10 +16,20 @@ from numpy.typing import NDArray
 from poisonproof.datasets.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
-__all__ = ["CheckedRows", "RawRows", "RowProblem", "check_rows"]
+__all__ = [
+    "CheckedRows",
+    "RawRows",
+    "RowProblem",
+    "check_rows",
+    "list_kinds",
+    "problem_kind",
+]
 
 _ABOUT = re.compile(r"(column|array|feature) ('[^']*'|[0-9]+)|the (label|group|weight)\b")
 """How a reason begins that is about one thing."""
+_DETAILS = re.compile(r"[:;] .*")
+"""What a reason says beyond the kind of fault that a file has."""
+_MOST_KINDS = 5
 
 
 @dataclass(frozen=True)
@@ -140,12 +150,47 @@ class CheckedRows:
         return f"{text}."
 
     def count_problems(self) -> dict[str, int]:
-        """Return how many rows were rejected by what, most first: a column, the label, a group."""
-        found = Counter(
-            match[0] if (match := _ABOUT.match(problem.reason)) else "anything else"
-            for problem in self.problems
-        )
-        return dict(found.most_common())
+        """Return how many rows were rejected by what, most first.
+
+        That is a column, the label or a group; of files of their own, what is wrong with them.
+        """
+        other = None if self.unit == "file" else "anything else"
+        return dict(Counter(problem_kind(row.reason, other) for row in self.problems).most_common())
+
+    def describe_kinds(self) -> str:
+        """Return what rows were rejected for, and how many; nothing if it was one thing."""
+        kinds = self.count_problems()
+        if len(kinds) < 2:
+            return ""
+        if self.unit == "file":
+            return f"The reasons: {list_kinds(kinds)}."
+        return f"Because of: {', '.join(f'{what} {count:,}' for what, count in kinds.items())}."
+
+
+def problem_kind(reason: str, other: str | None = None) -> str:
+    """Return what a reason is about; if no part of a row, `other` or the reason without details.
+
+    >>> problem_kind("column 'age' is infinite")
+    "column 'age'"
+    >>> problem_kind("does not decode: image file is truncated (4 bytes not processed)")
+    'does not decode'
+    """
+    if match := _ABOUT.match(reason):
+        return match[0]
+    return other or _DETAILS.sub("", reason)
+
+
+def list_kinds(kinds: Mapping[str, int]) -> str:
+    """Return the most frequent faults of files in words.
+
+    >>> list_kinds({"is empty": 3, "does not decode": 1})
+    '3 x is empty; 1 x does not decode'
+    """
+    counts = list(kinds.items())
+    shown = [f"{count:,} x {what}" for what, count in counts[:_MOST_KINDS]]
+    if rest := sum(count for _, count in counts[_MOST_KINDS:]):
+        shown.append(f"{rest:,} x anything else")
+    return "; ".join(shown)
 
 
 def check_rows(

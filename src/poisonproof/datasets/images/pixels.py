@@ -27,7 +27,8 @@ __all__ = ["MAX_PIXELS", "channels_first", "decode_image", "equalized", "pillow_
 MAX_PIXELS = 2**24
 """The largest image that is decoded, 16.8 megapixels: a small file can claim to be far larger."""
 
-FORMATS = ("PNG", "JPEG", "PPM", "BMP")
+FORMATS = ("PNG", "JPEG", "PPM", "BMP", "GIF", "WEBP")
+NAMED_FORMATS = "PNG, JPEG, WebP, GIF, BMP or PPM"
 EIGHT_BIT_MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"})
 
 
@@ -37,7 +38,7 @@ def decode_image(data: bytes, where: str, mode: str = "RGB") -> Image:
     Parameters
     ----------
     data : bytes
-        A PNG, JPEG, BMP, PPM or PGM file.
+        A PNG, JPEG, WebP, GIF, BMP, PPM or PGM file; of an animation, its first image.
     where : str
         Its name in messages.
     mode : {"RGB", "L"}
@@ -56,14 +57,14 @@ def decode_image(data: bytes, where: str, mode: str = "RGB") -> Image:
     except (pillow.DecompressionBombWarning, pillow.DecompressionBombError) as error:
         raise InvalidInputError(f"{where} is larger than {MAX_PIXELS:,} pixels.") from error
     except Exception as error:  # a decoder fed with hostile bytes raises nearly anything
-        raise InvalidInputError(f"{where} is not a PNG, JPEG, BMP or PPM image.") from error
+        raise InvalidInputError(f"{where} is not a {NAMED_FORMATS} image.") from error
     if image.width * image.height > MAX_PIXELS:
         raise InvalidInputError(
             f"{where} has {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} in all are "
             "decoded."
         )
     if image.mode not in EIGHT_BIT_MODES:
-        raise InvalidInputError(f"{where} has pixels of mode {image.mode}; 8 bits are needed.")
+        raise InvalidInputError(f"{where} has pixels of more than 8 bits (mode {image.mode}).")
     try:
         image.verify()  # the checksums inside a PNG file; what is verified cannot be loaded
         image = pillow.open(io.BytesIO(data), formats=FORMATS)
