@@ -160,9 +160,10 @@ class ClusterVoteClassifier(RowVoting):
         known = getattr(self.clusterer_, "n_components", None) if known is None else known
         return int(self.clusters_.max()) + 1 if known is None else int(known)
 
-    def _certify(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+        samples = self._checked(X)
         with one_thread():
-            clusters = self._clusters_of(self._mapped(X))
+            clusters = self._clusters_of(self._mapped(samples))
         return certify_clusters(self.table_, clusters, self.assignment, threat, target)
 
     def _clusters_of(self, rows: NDArray[Any]) -> NDArray[np.int64]:

@@ -187,22 +187,10 @@ class FiniteAggregationClassifier(VotingMembers):
         sizes: NDArray[np.intp] = self.partition_sizes_
         return sizes
 
-    def certify(
-        self,
-        X: Any,
-        threat: str | Threat | None = None,
-        target: Any = None,
-        *,
-        require_declared: bool = False,
-    ) -> Certificates:
-        """Predict and certify as `DPAClassifier.certify` does, for members that share buckets."""
-        check_is_fitted(self, "ensemble_")
-        resolved = self._resolve_threat(threat, require_declared)
-        index = None if target is None else self._class_index(target)
-        certificates = certify_finite_aggregation(
-            self.votes(X), len(self.classes_), self.spread_, threat=resolved, target=index
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+        return certify_finite_aggregation(
+            self.votes(X), len(self.classes_), self.spread_, threat=threat, target=target
         )
-        return certificates.with_classes(self.classes_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -130,8 +130,7 @@ class LinearLabelClassifier(RowVoting):
 
     def votes(self, X: Any) -> NDArray[np.int64]:
         """Return every member's vote as an index into ``classes_``, shape (n, k), -1: abstains."""
-        samples = self._checked(X)
-        return np.concatenate([votes for votes, _ in self._asked(samples)])
+        return np.concatenate([votes for votes, _ in self._asked(X)])
 
     def _member(self) -> Any:
         return KernelRidgeClassifier() if self.estimator is None else clone(self.estimator)
@@ -169,7 +168,7 @@ class LinearLabelClassifier(RowVoting):
             self.features_.fit(samples)
         return self._mapped(samples)
 
-    def _certify(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         parts = [
             certify_label_flips(votes, prices, self.n_rows_, threat, target)
             for votes, prices in self._asked(X)
@@ -178,9 +177,9 @@ class LinearLabelClassifier(RowVoting):
 
     def _asked(self, X: Any) -> Any:
         """Yield votes (b, k) and prices (b, k, C) of some rows after the other."""
-        n_classes = len(self.classes_)
+        samples, n_classes = self._checked(X), len(self.classes_)
         with one_thread():
-            asked = exact_rows(self._mapped(X), self.precision_)
+            asked = exact_rows(self._mapped(samples), self.precision_)
             height = max(1, _BLOCK // (len(self.members_) * n_classes))
             for start in range(0, len(asked), height):
                 block = asked[start : start + height]

@@ -194,9 +194,9 @@ class NeighborVoteClassifier(RowVoting):
         if rows_digest(self.digests_, self.labels_) != self.data_digest_:
             raise ValueError("the rows are others than the manifest says")
 
-    def _certify(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         near = self._neighborhood()
-        asked = near.prepare(self._mapped(X))
+        asked = near.prepare(self._mapped(self._checked(X)))
         counts = near.count_by_class(asked, self.rows_, self.labels_, len(self.classes_))
         return certify_row_votes(counts, self.n_rows_, threat, target)
 

@@ -9,32 +9,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates
-from poisonproof.certificates.threats import (
-    OBSERVED_LABELS,
-    Threat,
-    parse_threat,
-    uncertified,
-)
+from poisonproof.certificates.threats import Threat, parse_threat, uncertified
+from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.row_saving import rows_digest, save_rows
 from poisonproof.estimators.tags import input_tags
 from poisonproof.estimators.training_rows import TrainingRows, check_training_rows
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import GuaranteeError, InvalidRowsError
 from poisonproof.partition import n_rows, sample_digests, take_canonical
 
 __all__ = ["RowVoting", "flat_numbers"]
 
 
-class RowVoting(ClassifierMixin, BaseEstimator):
+class RowVoting(CertifyingClassifier):
     """A classifier that predicts by a vote of training rows, each for its own label."""
-
-    threats: ClassVar[tuple[str, ...]]
-    """The threats this method can certify, the first one by default."""
 
     numbers_only: ClassVar[bool] = True
     """Without a map, rows are compared as numbers."""
@@ -46,14 +38,8 @@ class RowVoting(ClassifierMixin, BaseEstimator):
     """What `_arrays` returns."""
 
     features: Any
-    classes: Any
     invalid_rows: str
-    classes_: NDArray[Any]
     n_rows_: int
-
-    @abstractmethod
-    def _certify(self, X: Any, threat: Threat, target: int | None) -> Certificates:
-        """Return certificates of checked samples, with class indices as labels."""
 
     @abstractmethod
     def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
@@ -84,58 +70,8 @@ class RowVoting(ClassifierMixin, BaseEstimator):
 
     def counts(self, X: Any) -> NDArray[np.int64]:
         """Return how many training rows of each class vote on every row of `X`, shape (n, C)."""
-        counts: NDArray[np.int64] = self._of(X).counts
+        counts: NDArray[np.int64] = self._counted(X).counts
         return counts
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the label of every row, ties to the smaller label."""
-        certificates = self._of(X)
-        labels: NDArray[Any] = self.classes_[certificates.labels]
-        return labels
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return each label's share of the votes given, equal shares where nobody votes."""
-        counts = self.counts(X).astype(np.float64)
-        given = counts.sum(axis=1, keepdims=True)
-        shares = np.full_like(counts, 1 / len(self.classes_))
-        np.divide(counts, given, out=shares, where=given > 0)
-        return shares
-
-    def certify(
-        self,
-        X: Any,
-        threat: str | Threat | None = None,
-        target: Any = None,
-        *,
-        require_declared: bool = False,
-    ) -> Certificates:
-        """Predict, and prove for every row how large an attack its prediction survives.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or DataFrame, shape (n, ...)
-            Samples.
-        threat : {"insert_delete", "label_flip", "replace"}, optional
-            What the attacker does to training rows; by default the strongest of the method.
-        target : label, optional
-            Certify against this one wrong label only.
-        require_declared : bool, default=False
-            Refuse to certify if `classes` was not declared but taken from the labels.
-
-        Returns
-        -------
-        Certificates
-            ``labels`` are class values.
-        """
-        check_is_fitted(self, "classes_")
-        if require_declared and self.classes is None:
-            raise GuaranteeError(
-                "the label set was taken from the training labels, so the attacker has a say in "
-                "it. Declare it: classes=[...]."
-            )
-        index = None if target is None else self._class_index(target)
-        certificates = self._certify(self._checked(X), self._resolved(threat), index)
-        return certificates.with_classes(self.classes_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -154,9 +90,9 @@ class RowVoting(ClassifierMixin, BaseEstimator):
         self.data_digest_ = rows_digest(digests, rows.y)
         return rows, digests
 
-    def _of(self, X: Any) -> Certificates:
+    def _counted(self, X: Any) -> Certificates:
         check_is_fitted(self, "classes_")
-        return self._certify(self._checked(X), self._threat(self.threats[0], ()), None)
+        return self._certified(X, self._threat(self.threats[0], ()), None)
 
     def _checked(self, X: Any) -> Any:
         X = check_samples(self, X, reset=False)
@@ -170,7 +106,9 @@ class RowVoting(ClassifierMixin, BaseEstimator):
                 f"({int(bad.sum())} such rows). Remove them or fill them in, row by row."
             )
 
-    def _resolved(self, asked: str | Threat | None) -> Threat:
+    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
+        check_is_fitted(self, "classes_")
+        observed = self._assumed_labels(require_declared)
         wanted = parse_threat(self.threats[0] if asked is None else asked)
         name = type(self).__name__
         if wanted.name not in self.threats:
@@ -182,16 +120,7 @@ class RowVoting(ClassifierMixin, BaseEstimator):
                 f"{name} counts its certificates in rows, but {wanted.plural} were asked. Ask "
                 f"threat={wanted.name!r}, or use DPAClassifier with a partitioner that counts so."
             )
-        observed = () if self.classes is not None else (OBSERVED_LABELS,)
         return self._threat(wanted.name, (*wanted.assumptions, *observed))
-
-    def _class_index(self, target: Any) -> int:
-        position = np.flatnonzero(self.classes_ == target)
-        if len(position) != 1:
-            raise InvalidInputError(
-                f"target must be one of the classes {self.classes_.tolist()}, got {target!r}."
-            )
-        return int(position[0])
 
 
 def flat_numbers(X: Any) -> NDArray[Any]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates, Threat, certify_scores
 from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
@@ -90,14 +89,12 @@ def certify_runoff(
     >>> certificates.method, bool(certificates.radius.max() >= 9)
     ('runoff', True)
     """
-    check_is_fitted(classifier, "ensemble_")
     resolved = classifier._resolve_threat(threat, require_declared)
-    index = None if target is None else classifier._class_index(target)
     shared = isinstance(classifier, FiniteAggregationClassifier)
     certificates = certify_scores(
         member_scores(classifier, X),
         threat=resolved,
-        target=index,
+        target=classifier._class_index(target),
         membership=classifier.spread_ if shared else None,
     )
     return certificates.with_classes(classifier.classes_)

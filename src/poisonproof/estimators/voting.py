@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates, certify_votes
-from poisonproof.certificates.threats import (
-    OBSERVED_LABELS,
-    Threat,
-    parse_threat,
-    resolve_threat,
-    uncertified,
-)
+from poisonproof.certificates.threats import Threat, parse_threat, resolve_threat, uncertified
+from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.mixing import refuse_mixing
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import InvalidRowsError
 from poisonproof.learners.base import Ensemble
 from poisonproof.learners.streams import isolated_streams
 from poisonproof.partition import Partitioner, take_canonical
@@ -31,19 +25,14 @@ from poisonproof.progress import make_progress
 __all__ = ["VotingMembers"]
 
 
-class VotingMembers(ClassifierMixin, BaseEstimator):
+class VotingMembers(CertifyingClassifier):
     """A fitted ensemble with one member per partition that predicts by plurality vote."""
 
-    threats: ClassVar[tuple[str, ...]]
-    """The threats this method can certify, the first one by default."""
-
-    classes: Any
     n_partitions: int
     n_jobs: int | None
     random_state: int
     verbose: int
 
-    classes_: NDArray[Any]
     partitioner_: Partitioner
     features_: Any
     ensemble_: Ensemble
@@ -86,58 +75,11 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
         with isolated_streams(self.random_state, self.n_partitions):
             return self.features_.transform(X)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the plurality label of every row, ties to the smaller label."""
-        votes = self.votes(X)
-        labels: NDArray[Any] = self.classes_[certify_votes(votes, len(self.classes_)).labels]
-        return labels
+    def _counted(self, X: Any) -> Certificates:
+        return certify_votes(self.votes(X), len(self.classes_))
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return each label's share of the votes given, equal shares where all abstain."""
-        counts = certify_votes(self.votes(X), len(self.classes_)).counts.astype(np.float64)
-        given = counts.sum(axis=1, keepdims=True)
-        shares = np.full_like(counts, 1 / len(self.classes_))
-        np.divide(counts, given, out=shares, where=given > 0)
-        return shares
-
-    def certify(
-        self,
-        X: Any,
-        threat: str | Threat | None = None,
-        target: Any = None,
-        *,
-        require_declared: bool = False,
-    ) -> Certificates:
-        """Predict, and prove for every row how large an attack its prediction survives.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
-            Samples.
-        threat : {"insert_delete", "label_flip", "replace"}, optional
-            What the attacker does to training rows; by default the strongest of the method.
-        target : label, optional
-            Certify against this one wrong label only.
-        require_declared : bool, default=False
-            Refuse to certify if `classes` was not declared but taken from the labels.
-
-        Returns
-        -------
-        Certificates
-            ``labels`` are class values.
-
-        Raises
-        ------
-        GuaranteeError
-            If nothing proves the certificate that was asked for.
-        """
-        check_is_fitted(self, "ensemble_")
-        resolved = self._resolve_threat(threat, require_declared)
-        index = None if target is None else self._class_index(target)
-        certificates = certify_votes(
-            self.votes(X), len(self.classes_), threat=resolved, target=index
-        )
-        return certificates.with_classes(self.classes_)
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+        return certify_votes(self.votes(X), len(self.classes_), threat=threat, target=target)
 
     def _refuse_rows(self, bad: NDArray[np.bool_]) -> None:
         if bad.any():
@@ -155,11 +97,8 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
             )
 
     def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
-        if require_declared and self.classes is None:
-            raise GuaranteeError(
-                "the label set was taken from the training labels, so one poisoned label could "
-                "change the outputs of every member. Declare it: classes=[...]."
-            )
+        check_is_fitted(self, "ensemble_")
+        observed = self._assumed_labels(require_declared)
         usual, certifies = self.threats[0], self.partitioner_.certifies
         if usual in certifies:  # contributors are certified against whatever they do
             usual = next(name for name in certifies if name in self.threats)
@@ -169,17 +108,8 @@ class VotingMembers(ClassifierMixin, BaseEstimator):
             raise uncertified(
                 type(self).__name__, self.threats, name, dict.fromkeys([name], "DPAClassifier")
             )
-        observed = () if self.classes is not None else (OBSERVED_LABELS,)
         return resolve_threat(threat, self.partitioner_, (*self._assumptions(), *observed))
 
     def _assumptions(self) -> tuple[str, ...]:
         """Return what the method itself takes for granted."""
         return tuple(self.ensemble_.assumptions)
-
-    def _class_index(self, target: Any) -> int:
-        position = np.flatnonzero(self.classes_ == target)
-        if len(position) != 1:
-            raise InvalidInputError(
-                f"target must be one of the classes {self.classes_.tolist()}, got {target!r}."
-            )
-        return int(position[0])
