@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import poisonproof
@@ -29,6 +31,32 @@ def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
     assert result.code == 0
     assert f"poisonproof {name}" in result.out.partition("Example")[2]
     assert max(len(line) for line in result.out.splitlines()) <= 80
+
+
+def test_every_example_begins_a_line_so_that_it_can_be_copied(cli: Cli) -> None:
+    examples = cli("train", "--help").out.partition("Examples:")[2].splitlines()
+    begun = [line for line in examples if "poisonproof train" in line]
+    assert len(begun) == 3
+    assert all(line.split()[1:3] == ["poisonproof", "train"] for line in begun)
+
+
+def test_a_flag_is_not_shown_with_a_value(cli: Cli) -> None:
+    (line,) = [line for line in cli("schema", "--help").out.splitlines() if "--freeze" in line][:1]
+    assert "bool" not in line
+
+
+def test_rare_options_of_train_stand_in_groups_of_their_own(cli: Cli) -> None:
+    main, _, networks = cli("train", "--help").out.partition("Networks ")
+    assert "--schema" in main
+    assert "--epochs" not in main
+    assert "--epochs" in networks
+
+
+def test_groups_of_options_name_options_that_exist() -> None:
+    from poisonproof.cli import train
+
+    parameters = inspect.signature(train.train).parameters
+    assert {name for names in train.PANELS.values() for name in names} <= set(parameters)
 
 
 def test_a_command_is_a_file_with_a_function_of_the_same_name() -> None:

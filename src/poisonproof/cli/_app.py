@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 import poisonproof
 from poisonproof.cli._errors import explain
@@ -33,7 +34,9 @@ def run(arguments: Sequence[str]) -> int:
         What the user typed after ``poisonproof``.
     """
     try:
-        code = build_app()(list(arguments), prog_name="poisonproof", standalone_mode=False)
+        command = get_command(build_app())
+        _arrange_help(command)
+        code = command(list(arguments), prog_name="poisonproof", standalone_mode=False)
     except BaseException as error:
         if os.environ.get("POISONPROOF_TRACEBACK") and isinstance(error, Exception):
             raise
@@ -56,8 +59,28 @@ def build_app() -> typer.Typer:
     app.callback(help=SUMMARY)(_root)
     for module in _commands():
         name = module.__name__.rpartition(".")[2]
-        app.command(name, epilog=getattr(module, "EPILOG", None))(getattr(module, name))
+        app.command(name, epilog=_listed(module.EPILOG))(getattr(module, name))
     return app
+
+
+def _listed(examples: str) -> str:
+    """Return examples that are written in one line, ``|`` between them, as a list to copy from."""
+    head, _, commands = examples.partition(": ")
+    lines = "\n".join(f"- `{command}`" for command in commands.split("  |  "))
+    return f"{head}:\n\n{lines}"
+
+
+def _arrange_help(app: Any) -> None:
+    """Show flags without a value, and the options of a command in its groups, ``PANELS``."""
+    for name, command in [("", app), *app.commands.items()]:
+        module = import_module(f"poisonproof.cli.{name}") if name else None
+        panels = getattr(module, "PANELS", {})
+        titles = {option: title for title, options in panels.items() for option in options}
+        for option in command.params:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+            if option.name in titles:
+                option.rich_help_panel = titles[option.name]
 
 
 def command_names() -> list[str]:

@@ -23,7 +23,10 @@ from poisonproof.exceptions import InvalidInputError
 __all__ = ["audit"]
 
 POSITION = 70
-EPILOG = "Example: poisonproof audit model --data mails.csv --label kind --sample 20"
+EPILOG = (
+    "Examples: poisonproof audit model --data mails.csv --label kind --sample 20  |  "
+    "poisonproof audit model --fingerprint 4d9d32fa..."
+)
 FAILED = 3
 """Exit code of an audit that found something."""
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["data"]
 
 POSITION = 70
-EPILOG = "Example: poisonproof data mnist --from ~/Downloads/mnist"
+EPILOG = (
+    "Examples: poisonproof data mnist --from ~/Downloads/mnist  |  poisonproof data list  |  "
+    "poisonproof data signs --folder --from photos --classes stop,go --size 32x32"
+)
 
 
 def data(

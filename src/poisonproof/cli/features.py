@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["features"]
 
 POSITION = 75
-EPILOG = "Example: poisonproof features train rotnet-mnist --device cuda --out rotnet"
+EPILOG = (
+    "Examples: poisonproof features train rotnet-mnist --device cuda --out rotnet  |  "
+    "poisonproof features train simclr --images photos --device cuda --out simclr  |  "
+    "poisonproof features show --out rotnet"
+)
 PROBE_ROWS = 2000
 
 

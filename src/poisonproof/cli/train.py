@@ -48,6 +48,18 @@ EPILOG = (
     "poisonproof train mails.csv --label kind --classes ham,spam -k 50 --out model  |  "
     "poisonproof train clicks/ --schema clicks.schema.json -k 1000 --stream --out model"
 )
+PANELS = {
+    "Tables of numbers without a schema": ("features", "ignore", "groups", "weights", "x_key"),
+    "Choosing k or the members: auto": ("trusted", "expected_rows", "wanted_radius"),
+    "Networks": ("image_shape", "epochs", "device"),
+    "Larger than memory, other machines": (
+        "stream",
+        "memory",
+        "scratch",
+        "cluster",
+        "other_workers",
+    ),
+}
 PARTITIONERS = {
     "dpa": ("content", "pixel_sum", "group"),
     "ss-dpa": ("sorted", "content", "pixel_sum", "group"),

@@ -23,7 +23,10 @@ from poisonproof.exceptions import InvalidInputError
 __all__ = ["update"]
 
 POSITION = 60
-EPILOG = "Example: poisonproof update model --remove withdrawn.csv --label kind --out receipt.json"
+EPILOG = (
+    "Examples: poisonproof update model --remove withdrawn.csv --label kind --out receipt.json  |  "
+    "poisonproof update model --add new.csv --label kind"
+)
 
 
 def update(
