@@ -59,6 +59,18 @@ def test_a_row_without_a_canonical_form_is_left_out_alone(cell: Any) -> None:
         dpa(invalid_rows="raise").fit(with_cell(cell), np.append(y, 0))
 
 
+@pytest.mark.parametrize("cell", [1j, [1], np.zeros(2), np.longdouble("0.1")], ids=str)
+def test_a_row_of_a_list_without_a_canonical_form_is_left_out_alone(cell: Any) -> None:
+    strange = [*X[0].tolist()[:-1], cell]
+    before = dpa().fit(X.tolist(), y)
+    after = dpa().fit([*X.tolist(), strange], np.append(y, 0))
+    assert after.n_dropped_ == 1
+    assert changed(before, after) == 0
+    assert not dpa().fit(X, y).update(add=([strange], [0])).receipt_.retrained
+    with pytest.raises((ValueError, TypeError), match=r"float64|sequence|complex"):
+        dpa(invalid_rows="raise").fit([*X.tolist(), strange], np.append(y, 0))
+
+
 @pytest.mark.parametrize("group", [1j, {}, uuid.UUID(int=5), [], None], ids=str)
 def test_a_group_that_is_no_identity_leaves_out_its_own_row(group: Any) -> None:
     groups = [i % 50 for i in range(400)]

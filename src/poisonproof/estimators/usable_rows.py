@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,7 +40,7 @@ def usable_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
         return _finite_sparse_rows(X, tags.allow_nan)
     values = np.asarray(X)
     if values.dtype.kind == "O" and values.ndim >= 2:
-        cells = map(Column, values.reshape(len(values), -1).T)
+        cells = map(Column, values.reshape(len(values), math.prod(values.shape[1:])).T)
         return _usable_cells(cells, len(values), tags.allow_nan, numbers_only)
     if _surely_finite(values):
         return np.ones(len(values), dtype=np.bool_)

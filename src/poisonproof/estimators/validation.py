@@ -92,9 +92,14 @@ def _array_of_rows(X: Any) -> Any:
     """
     try:
         values = np.asarray(X)
-    except ValueError:  # rows of different lengths, or images: for scikit-learn's check to say
+    except ValueError:  # rows of different lengths, images, or a cell that is a list
         _refuse_ragged_rows(X)
-        return X
+        if not all(isinstance(row, (list, tuple)) for row in X):
+            return X  # for scikit-learn's check to say
+        cells = np.empty((len(X), len(X[0])), dtype=object)
+        for row, column in np.ndindex(cells.shape):
+            cells[row, column] = X[row][column]
+        return cells
     exact = values.dtype.kind in "biu" or (
         values.dtype.kind == "f" and not (np.abs(values) >= 2.0**53).any()
     )

@@ -27,7 +27,7 @@ def readable_rows(X: Any) -> NDArray[np.bool_]:
     """
     X = as_container(X)
     readable = np.ones(n_rows(X), dtype=np.bool_)
-    if is_sparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf"):
+    if is_sparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf" and X.itemsize <= 8):
         return readable
     waiting = [np.arange(len(readable))]
     while waiting:
