@@ -142,6 +142,9 @@ def test_foreign_types_are_loaded_only_when_named(tmp_path: Path) -> None:
     name = f"{Bystander.__module__}.{Bystander.__qualname__}"
     with pytest.raises(StoreError, match=name):
         load(tmp_path / "model")
+    for wrong in (name, True):  # a name is no list of names, and everything is no decision
+        with pytest.raises(InvalidInputError, match="lists full names"):
+            load(tmp_path / "model", trusted=wrong)  # type: ignore[arg-type]
     loaded = load(tmp_path / "model", trusted=[name])
     assert np.array_equal(loaded.votes(X_test), saved.votes(X_test))
 

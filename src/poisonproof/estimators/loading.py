@@ -18,7 +18,7 @@ from poisonproof.estimators.row_saving import ROWS
 from poisonproof.estimators.ssdpa import SSDPAClassifier
 from poisonproof.estimators.training_sets import KeptRows
 from poisonproof.estimators.validation import check_random_state
-from poisonproof.exceptions import StoreError
+from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.digest import state_digest
 from poisonproof.partition import partitioner_from_specification
 from poisonproof.store import (
@@ -60,6 +60,11 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
     StoreError
         If the store is damaged, foreign, or holds types that are not trusted.
     """
+    if isinstance(trusted, (str, bytes)) or not isinstance(trusted, Iterable):
+        raise InvalidInputError(
+            "trusted lists full names of types, such as ['your_module.YourNetwork'], so that each "
+            f"is a decision; got {trusted!r}."
+        )
     reader = ModelReader.open(path)
     if reader.manifest.pending is not None:
         reader = _finished(path, reader)

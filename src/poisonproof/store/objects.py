@@ -77,7 +77,7 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
         strange = sorted(set(skops.io.get_untrusted_types(data=content)) - set(known))
         raise StoreError(
             f"{name} holds types that poisonproof does not load by itself: {strange}. If you "
-            "trust where the model comes from, name them: load(path, trusted=[...])."
+            f"trust where the model comes from, name them: load(path, trusted={strange})."
         ) from error
     except Exception as error:
         raise _undecodable(name, error) from error
@@ -98,4 +98,9 @@ def _check_archive(content: bytes, name: str) -> None:
 
 
 def _undecodable(name: str, error: Exception) -> StoreError:
+    if isinstance(error, ModuleNotFoundError):
+        return StoreError(
+            f"{name} needs the module {error.name!r}, whose code no model carries: it cannot be "
+            "imported here. Install it, or put its file where Python looks (PYTHONPATH)."
+        )
     return StoreError(f"{name} cannot be decoded: {type(error).__name__}: {str(error)[:200]}.")

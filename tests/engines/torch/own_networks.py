@@ -209,3 +209,20 @@ class TakesAllMemory(Plain):
         if bool((x == 1).all()):
             torch.empty(1 << 50)
         return super().forward(x)
+
+
+def takes_images():
+    """Wants images where rows are flat."""
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10))
+
+
+def three_scores():
+    """Was written for another number of classes."""
+    return nn.Linear(64, 3)
+
+
+class TwoAnswers(Plain):
+    """Returns its features, too."""
+
+    def forward(self, x):
+        return super().forward(x), x

@@ -176,6 +176,22 @@ def test_a_module_without_memory_stops_training_instead_of_falling_silent():
         learner(own.TakesAllMemory).fit_members(partitioned(parts, (64,)), range(2), 10, 0)
 
 
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        (own.takes_images, r"batch of shape \(1, 64\).*image_shape=\(channels, height, width\)"),
+        (own.three_scores, r"shape \(1, 10\) for one row and 10 classes, but it returns \(1, 3\)"),
+        (own.TwoAnswers, "one score per class.*but it returns tuple"),
+    ],
+)
+def test_a_module_that_does_not_fit_the_rows_or_the_classes_is_named_with_the_way_out(
+    factory, words
+):
+    parts = random_parts([20, 9], (64,))
+    with pytest.raises(InvalidInputError, match=words):
+        learner(factory).fit_members(partitioned(parts, (64,)), range(2), 10, 0)
+
+
 NETWORK = """
 from torch import nn
 

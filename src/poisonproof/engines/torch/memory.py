@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from poisonproof.engines.torch.fused.layout import Layout
-from poisonproof.engines.torch.own_modules import own_streams
+from poisonproof.engines.torch.own_modules import ask_once, own_streams
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.torch.networks import build
 from poisonproof.learners.torch.specification import TorchSpec
@@ -33,7 +33,7 @@ def _sizes(spec: TorchSpec) -> tuple[int, int]:
         for layer in module.modules():
             if not any(layer.children()):
                 layer.register_forward_hook(count)
-        module.eval()(torch.zeros(1, *spec.input_shape))
+        ask_once(spec, module.eval())
     return sum(p.numel() for p in module.parameters()), outputs[0]
 
 

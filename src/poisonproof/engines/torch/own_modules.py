@@ -18,13 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from poisonproof.exceptions import GuaranteeError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.learners.digest import state_digest
+from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.learners.streams import restored_streams
 from poisonproof.learners.torch.networks import build, find_factory
 from poisonproof.learners.torch.specification import TorchSpec
 
 __all__ = [
+    "ask_once",
     "blank_module",
     "changed_names",
     "code_digest",
@@ -37,6 +39,9 @@ __all__ = [
 
 _PROBE_ROWS = 4
 _UNREADABLE = " at "
+_SAY_IMAGE = (
+    " If rows are images, say so: TorchLearner(..., image_shape=(channels, height, width))."
+)
 
 
 @contextmanager
@@ -71,6 +76,32 @@ def blank_module(spec: TorchSpec) -> nn.Module:
         find_factory(spec.factory)
     with own_streams(0):
         return build(spec)
+
+
+def ask_once(spec: TorchSpec, module: nn.Module) -> None:
+    """Ask a network about one row of zeros; a user's that cannot answer is refused, saying why."""
+    row = torch.zeros(1, *spec.input_shape)
+    if spec.network != "custom":
+        module(row)
+        return
+    name = str(spec.factory).replace(":", ".")
+    try:
+        answer = module(row)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if is_machine_error(error):
+            raise
+        hint = "" if len(spec.input_shape) == 3 else _SAY_IMAGE
+        raise InvalidInputError(
+            f"The network {name} does not take a batch of shape {tuple(row.shape)}, one row: "
+            f"{' '.join(str(error).split())[:300]}.{hint}"
+        ) from error
+    wanted = (1, spec.n_classes)
+    if not isinstance(answer, Tensor) or answer.shape[-1:] != wanted[1:]:
+        came = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise InvalidInputError(
+            f"The network {name} must return one score per class, shape {wanted} for one row and "
+            f"{spec.n_classes} classes, but it returns {came}."
+        )
 
 
 def code_digest(spec: TorchSpec) -> str | None:

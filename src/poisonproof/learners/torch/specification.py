@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Real
 from typing import Any
 
 from poisonproof.exceptions import InvalidInputError
@@ -27,6 +28,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "on_nan": ("abstain", "last_finite"),
 }
 _POSITIVE = ("epochs", "batch_size", "stack_width", "tile_rows", "threads", "vote_rows", "width")
+_REAL = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "mixup", "warmup_epochs")
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,9 @@ class TorchSpec:
         ]
 
     def _wrong_numbers(self) -> list[str]:
+        names = [name for name in (*_POSITIVE, *_REAL) if not isinstance(getattr(self, name), Real)]
+        if names:
+            return [f"{name} must be a number, got {getattr(self, name)!r}." for name in names]
         wrong = [
             f"{name} must be at least 1, got {getattr(self, name)!r}."
             for name in _POSITIVE
