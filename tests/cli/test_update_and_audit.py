@@ -110,6 +110,7 @@ def test_a_sample_tells_the_odds(cli: Callable[..., Any], model: Path) -> None:
     assert "3 of 6, chosen at random" in " ".join(result.out.split())
     assert "probability 50%" in " ".join(result.out.split())
     assert "not verified" in result.out
+    assert "found nothing wrong. Not verified: fingerprint." in " ".join(result.out.split())
 
 
 def test_other_rows_are_found(cli: Callable[..., Any], model: Path, tmp_path: Path) -> None:

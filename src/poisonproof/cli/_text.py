@@ -14,6 +14,8 @@ from rich.table import Column, Table
 from poisonproof.exceptions import MemberWarning
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from poisonproof.certificates import Certificates
     from poisonproof.datasets import CheckedRows
     from poisonproof.evaluation import Summary
@@ -22,6 +24,7 @@ __all__ = [
     "console",
     "counted",
     "note",
+    "note_one_label",
     "note_problems",
     "print_closing",
     "print_protected",
@@ -49,6 +52,16 @@ def say(*sentences: str) -> None:
 def note(text: str) -> None:
     """Say on standard error what the user should know although nothing failed."""
     sys.stderr.write(f"Note: {' '.join(text.split())}\n")
+
+
+def note_one_label(labels: NDArray[Any], truth: NDArray[Any], whose: str = "") -> None:
+    """Say on standard error that a model told nothing apart, if every row got the same label."""
+    if len(labels) and (labels == labels[0]).all() and not (truth == truth[0]).all():
+        note(
+            f"{whose}All {len(labels):,} rows got the label {shown(str(labels[0]))!r}: the members "
+            "tell nothing apart. Some kinds (kernel-ridge, svc, neighbors) need columns of one "
+            "scale, about 1; scaled-kernel takes any units."
+        )
 
 
 def note_problems(rows: CheckedRows) -> None:

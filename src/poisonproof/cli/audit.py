@@ -90,6 +90,9 @@ def audit(
     if not report.passed:
         say("The audit FAILED.")
         raise typer.Exit(FAILED)
+    unknown = [finding.check.lower() for finding in report.findings if finding.passed is None]
+    left = f" Not verified: {', '.join(unknown)}." if unknown else ""
+    say(f"The audit found nothing wrong.{left}")
 
 
 def _sample(text: str) -> int | Literal["all"]:

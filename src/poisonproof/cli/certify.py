@@ -23,6 +23,7 @@ from poisonproof.cli._options import (
 )
 from poisonproof.cli._output import check_out, column_bytes, write_together
 from poisonproof.cli._text import (
+    note_one_label,
     print_closing,
     print_protected,
     print_summary,
@@ -164,6 +165,8 @@ def certify(
             rows.X, threat=threat, target=goal, require_declared=True
         )
     truth = trained.truth(rows)
+    if truth is not None and goal is None:
+        note_one_label(certificates.labels, truth)
     by_row = {} if rows_out is None else _row_file(rows_out, rows, certificates, truth)
     _finish(certificates, truth, out, summary_out, by_row)
     if trained.table is not None:

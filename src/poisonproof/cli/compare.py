@@ -15,7 +15,7 @@ from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, make_member
 from poisonproof.cli._options import ClassesOption, JobsOption, LabelOption, parse_list
 from poisonproof.cli._output import check_folder
 from poisonproof.cli._source import ColumnOptions, TrainingSource, open_source
-from poisonproof.cli._text import console, note, say, spoken_warnings, verbosity
+from poisonproof.cli._text import console, note, note_one_label, say, spoken_warnings, verbosity
 from poisonproof.evaluation import SAME_SOURCE
 from poisonproof.exceptions import InvalidInputError, PoisonproofError
 from poisonproof.progress import make_progress, reporting
@@ -170,6 +170,7 @@ def _run(
                 note(f"{candidate.title} is left out: {error}")
             else:
                 write_method(method, make_evidence(method.certificates), out / "results")
+                note_one_label(method.certificates.labels, data.y_test, f"{candidate.title}: ")
                 methods.append(method)
             progress.advance()
     if not methods:

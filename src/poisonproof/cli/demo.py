@@ -181,7 +181,10 @@ def _write(out: Path, outcomes: list[_Outcome], y_test: NDArray[Any], n_train: i
         written.insert(0, "curves.png")
     except MissingExtraError as error:
         note(f"no picture is drawn: {error}")
-    say(f"\nWritten to {out}: results.json, {', '.join(written)}.")
+    say(
+        f"\nWritten to {out}: results.json, {', '.join(written)}.",
+        "Next, with your own rows: poisonproof schema DATA.csv --label COLUMN --out schema.json",
+    )
 
 
 def _results(outcomes: list[_Outcome], n_train: int) -> bytes:

@@ -36,9 +36,19 @@ from poisonproof.cli._streamed import (
     chosen_cluster,
     train_streamed,
 )
-from poisonproof.cli._text import counted, print_closing, say, shown, spoken_warnings, verbosity
+from poisonproof.cli._text import (
+    counted,
+    note,
+    note_one_label,
+    print_closing,
+    say,
+    shown,
+    spoken_warnings,
+    verbosity,
+)
 from poisonproof.datasets import CheckedRows
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import TableSchema
 
 __all__ = ["train"]
 
@@ -199,6 +209,7 @@ def train(
     _report(classifier, rows, kind, out)
     if held_out.any():
         _certify_held_out(classifier, rows, np.array(source.classes), held_out, jobs)
+        _note_share(rows, held_out, source.table)
     _print_next(rows, out, held_out)
 
 
@@ -299,13 +310,25 @@ def _certify_held_out(
 
     classifier.set_params(n_jobs=jobs)
     certificates = classifier.certify(rows.X[held_out], require_declared=True)
-    right = certificates.labels == names[rows.labels][held_out]
+    truth = names[rows.labels][held_out]
+    right = certificates.labels == truth
+    note_one_label(certificates.labels, truth)
     say(
         f"Held out: {counted(int(held_out.sum()), 'row')}, {100 * right.mean():.1f} % of them "
         "labelled correctly."
     )
     print_closing(certificates, classifier)
     say(*(f"Assumed: {sentence}." for sentence in certificates.threat.assumptions), SAME_SOURCE)
+
+
+def _note_share(rows: CheckedRows, held_out: NDArray[np.bool_], table: TableSchema | None) -> None:
+    """Say that a few contributors wrote many rows, where that makes the two parts uneven."""
+    share, declared = float(held_out.mean()), 0.0 if table is None else table.test_share
+    if rows.groups is not None and not 0.5 * declared < share < 2 * declared:
+        note(
+            f"contributors differ in size: the {100 * declared:g} % of them that are held out "
+            f"wrote {100 * share:.0f} % of the rows."
+        )
 
 
 def _print_next(rows: CheckedRows, out: Path, held_out: NDArray[np.bool_]) -> None:

@@ -246,7 +246,7 @@ class _Audit:
             return found, Finding("Training rows", True, words)
         words = (
             f"{len(others):,} of {manifest.k:,} partitions hold other rows than the model was "
-            f"trained on: {_listed(others)}."
+            f"trained on: {_listed(others)}. After an update, give the rows as they are now."
         )
         return found, Finding("Training rows", False, words)
 
