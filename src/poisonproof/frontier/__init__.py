@@ -8,7 +8,7 @@ from poisonproof.frontier.evidence import (
     radius_evidence,
 )
 from poisonproof.frontier.facts import run_facts
-from poisonproof.frontier.files import read_method, read_methods, write_method
+from poisonproof.frontier.files import read_method, write_method
 from poisonproof.frontier.goals import Change, Goal, read_goals
 from poisonproof.frontier.method import FAMILIES, Method
 from poisonproof.frontier.page import write_frontier
@@ -30,7 +30,6 @@ __all__ = [
     "read_folder",
     "read_goals",
     "read_method",
-    "read_methods",
     "run_facts",
     "write_frontier",
     "write_method",

@@ -16,7 +16,7 @@ from poisonproof.frontier.evidence import certify_evidence
 from poisonproof.frontier.method import Method
 from poisonproof.reproduction.whole_files import write_bytes
 
-__all__ = ["read_method", "read_methods", "write_method"]
+__all__ = ["read_method", "write_method"]
 
 _RESULT, _EVIDENCE = "result.json", "evidence.npz"
 _FORMAT = "poisonproof frontier result"
@@ -74,9 +74,3 @@ def read_method(home: Path) -> Method:
             raise
         raise InvalidInputError(f"{home} does not hold a whole result: {error}.") from error
     return Method(**texts, certificates=certificates, y_true=y_true, facts=facts)
-
-
-def read_methods(folder: Path) -> list[Method]:
-    """Read all methods of a folder, by name; none if there is no such folder."""
-    homes = sorted(path.parent for path in folder.glob(f"*/{_RESULT}"))
-    return [read_method(home) for home in homes]
