@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.progress import Progress, reporting
 from poisonproof.reproduction.pixel_coding import decode_pixels, encode_pixels
 from poisonproof.reproduction.row_data import RowData
 from poisonproof.reproduction.whole_files import (
@@ -34,9 +33,7 @@ MANIFEST = "manifest.json"
 _THREADS = 8
 
 
-def write_pack(
-    data: RowData, folder: Path, *, largest: int = 24_000_000, progress: Progress | None = None
-) -> list[Path]:
+def write_pack(data: RowData, folder: Path, *, largest: int = 24_000_000) -> list[Path]:
     """Write the data of a dataset as npz chunks.
 
     Parameters
@@ -47,32 +44,27 @@ def write_pack(
         Made if absent. The manifest is written last.
     largest : int
         Bytes of pixels in one chunk before compression: no chunk gets larger than this.
-    progress : Progress, optional
-        Told of every chunk.
 
     Returns
     -------
     list of Path
         The chunks, then the manifest.
     """
-    pieces = list(_pieces(data, largest))
     chunks, paths = [], []
-    with reporting(progress, len(pieces), "Packing") as listener:
-        for number, (split, start, stop) in enumerate(pieces):
-            content = npz_bytes(_arrays(data, split, slice(start, stop)))
-            path = folder / f"{data.name}-{number:03d}.npz"
-            write_bytes(path, content)
-            chunks.append(
-                {
-                    "file": path.name,
-                    "sha256": sha256(content),
-                    "split": split,
-                    "start": start,
-                    "stop": stop,
-                }
-            )
-            paths.append(path)
-            listener.advance()
+    for number, (split, start, stop) in enumerate(_pieces(data, largest)):
+        content = npz_bytes(_arrays(data, split, slice(start, stop)))
+        path = folder / f"{data.name}-{number:03d}.npz"
+        write_bytes(path, content)
+        chunks.append(
+            {
+                "file": path.name,
+                "sha256": sha256(content),
+                "split": split,
+                "start": start,
+                "stop": stop,
+            }
+        )
+        paths.append(path)
     manifest = {
         "format": FORMAT,
         "version": VERSION,
