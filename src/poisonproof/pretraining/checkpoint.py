@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from safetensors.numpy import save
 
 from poisonproof.engines.torch.state import tensors_digest
 from poisonproof.exceptions import StoreError
+from poisonproof.replacing import write_bytes
 
 __all__ = ["Checkpoint", "RunFolder", "read_tensors", "write_tensors"]
 
@@ -29,15 +29,11 @@ def write_tensors(path: Path, tensors: Tensors, about: dict[str, str]) -> None:
     """Write named arrays with their digest, whole or not at all."""
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     content = save(tensors, metadata={**about, "digest": tensors_digest(tensors, None)})
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
     except OSError as error:
         raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
+    write_bytes(path, content)
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:

@@ -23,6 +23,7 @@ from poisonproof.engines.torch.rows import MemberRows
 from poisonproof.engines.torch.state import MemberState
 from poisonproof.exceptions import StoreError
 from poisonproof.learners.torch.specification import TorchSpec
+from poisonproof.replacing import replacing
 
 __all__ = ["Checkpoints"]
 
@@ -74,10 +75,8 @@ class Checkpoints:
         about = {"law": self.law, "digest": state.digest(), "failure": state.failure or ""}
         tensors = {name: np.ascontiguousarray(array) for name, array in state.tensors.items()}
         content = save(tensors or {"_": np.zeros(1, np.uint8)}, metadata=about)
-        path = self.path(rows)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(content)
-        part.replace(path)
+        with replacing(self.path(rows)) as file:
+            file.write(content)
 
     @staticmethod
     def _damaged(path: Path, reason: str) -> StoreError:
