@@ -15,7 +15,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidRowsError
 from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.learners.streams import in_own_streams
 from poisonproof.partition import Partition, PartitionedData, take_canonical
-from poisonproof.partition.containers import is_sparse, n_rows
+from poisonproof.partition.containers import as_objects, is_sparse, n_rows
 
 __all__ = ["MappedData", "map_partitions"]
 
@@ -109,11 +109,4 @@ def _joined(parts: Sequence[Any]) -> Any:
         return sparse.vstack(parts, format="csr")
     if all(isinstance(part, np.ndarray) and part.dtype == np.float64 for part in parts):
         return np.concatenate(parts)
-    return np.concatenate([_as_objects(part) for part in parts])
-
-
-def _as_objects(part: Any) -> NDArray[Any]:
-    """Return an array of objects; dates stay dates, where NumPy would make integers of some."""
-    values = np.asarray(part)
-    cells: NDArray[Any] = np.fromiter(values.reshape(-1), dtype=object, count=values.size)
-    return cells.reshape(values.shape)
+    return np.concatenate([as_objects(part) for part in parts])

@@ -15,6 +15,7 @@ __all__ = [
     "CONTAINERS",
     "DTYPES",
     "as_container",
+    "as_objects",
     "exact_sums",
     "is_sparse",
     "kind_of",
@@ -43,6 +44,17 @@ def n_rows(X: Any) -> int:
 def is_sparse(X: Any) -> bool:
     """Whether `X` is a SciPy sparse matrix or array."""
     return bool(sp.issparse(X))
+
+
+def as_objects(X: Any) -> NDArray[np.object_]:
+    """Return an array of objects; dates stay dates, where NumPy would make integers of some.
+
+    >>> type(as_objects(np.array(["2024-05-01"], dtype="M8[ns]"))[0]).__name__
+    'datetime64'
+    """
+    array = np.asarray(X)
+    cells = np.fromiter(array.reshape(-1), dtype=object, count=array.size)
+    return cells.reshape(array.shape)
 
 
 def kind_of(X: Any) -> str:

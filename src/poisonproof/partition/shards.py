@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import as_container, take_rows
+from poisonproof.partition.containers import as_container, as_objects, take_rows
 from poisonproof.partition.frames import is_frame, is_pandas
 from poisonproof.partition.order import row_keys
 from poisonproof.partition.partitioned import PartitionedData
@@ -171,10 +171,7 @@ def _joined_arrays(arrays: list[NDArray[Any]]) -> NDArray[Any]:
     """Join arrays; where NumPy's common type would round or convert cells, as objects."""
     types = {array.dtype for array in arrays}
     if len(types) > 1 and not _joins_exactly(types):
-        arrays = [
-            np.fromiter(array.reshape(-1), dtype=object, count=array.size).reshape(array.shape)
-            for array in arrays
-        ]
+        arrays = [as_objects(array) for array in arrays]
     return np.concatenate(arrays)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.extras import needing
-from poisonproof.partition.containers import is_sparse
+from poisonproof.partition.containers import as_objects, is_sparse
 from poisonproof.partition.frames import is_frame, is_pandas
 from poisonproof.partition.shards import Shard
 from poisonproof.store.blocks import Item
@@ -82,7 +82,7 @@ def _encode_samples(X: Any) -> tuple[dict[str, Any], _Tensors]:
         return _encode_frame(X)
     if isinstance(X, np.ndarray) and _is_plain(X.dtype):
         return {"kind": "array"}, {"X": X}
-    array = _objects(X) if isinstance(X, list) else _as_objects(np.asarray(X))
+    array = _objects(X) if isinstance(X, list) else as_objects(X)
     about = {"kind": "cells", "shape": list(array.shape), "list": isinstance(X, list)}
     return about, {"cells": encode_cells(array.ravel().tolist())}
 
@@ -91,12 +91,6 @@ def _objects(rows: list[Any]) -> NDArray[np.object_]:
     array = np.empty(len(rows), dtype=object)
     array[:] = rows if all(np.ndim(row) == 0 for row in rows) else [list(row) for row in rows]
     return array
-
-
-def _as_objects(array: NDArray[Any]) -> NDArray[np.object_]:
-    """Return an array of objects; dates stay dates, where NumPy would make integers of some."""
-    cells = np.fromiter(array.reshape(-1), dtype=object, count=array.size)
-    return cells.reshape(array.shape)
 
 
 def _is_plain(dtype: Any) -> bool:
