@@ -14,7 +14,7 @@ from torch.nn import functional
 from poisonproof.learners.torch.streams import uniform
 from poisonproof.pretraining.specification import PretrainSpec
 
-__all__ = ["LARGEST_RATIO", "PURPOSES", "framed", "make_views"]
+__all__ = ["LARGEST_RATIO", "PURPOSES", "framed", "make_views", "pixel_centres"]
 
 PURPOSES = ((6, 7, 8), (9, 10, 11))
 """Addresses of the draws of the first and the second view: frame, choices, colours."""
@@ -77,17 +77,18 @@ def framed(
     high = torch.sqrt(area / ratio).clamp(max=1.0)
     left, top = (1.0 - wide) * corner[0], (1.0 - high) * corner[1]
     height, width = x.shape[2:]
-    across = _centres(width, x.device)
+    across = pixel_centres(width, x.device)
     across = torch.where(mirrored[:, None], -across, across)
     columns = (2.0 * left + wide - 1.0)[:, None] + wide[:, None] * across
-    lines = (2.0 * top + high - 1.0)[:, None] + high[:, None] * _centres(height, x.device)
+    lines = (2.0 * top + high - 1.0)[:, None] + high[:, None] * pixel_centres(height, x.device)
     grid = torch.stack(
         [columns[:, None, :].expand(-1, height, -1), lines[:, :, None].expand(-1, -1, width)], -1
     )
     return functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
 
 
-def _centres(side: int, device: torch.device) -> Tensor:
+def pixel_centres(side: int, device: torch.device) -> Tensor:
+    """Return where the pixels of a side lie, from -1 to 1, as `grid_sample` takes them."""
     return (2.0 * torch.arange(side, device=device) + 1.0) / side - 1.0
 
 

@@ -8,11 +8,11 @@ import platform
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import poisonproof
+from poisonproof.store.fingerprint import installed_version
 
 __all__ = ["Block", "Run", "merge_runs", "new_run"]
 
@@ -108,17 +108,10 @@ def new_run(command: str, machine: Mapping[str, Any]) -> Run:
             "poisonproof": poisonproof.__version__,
             "engine_sha256": _engine_digest(),
             "python": platform.python_version(),
-            **{name: version for name in _PACKAGES if (version := _version(name))},
+            **{name: version for name in _PACKAGES if (version := installed_version(name))},
         },
         {"system": platform.system(), "cpu": _cpu(), "cores": os.cpu_count(), **machine},
     )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu() -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info
 
-__all__ = ["ELSEWHERE", "differences", "fingerprint", "with_elsewhere"]
+__all__ = ["ELSEWHERE", "differences", "fingerprint", "installed_version", "with_elsewhere"]
 
 ELSEWHERE = "elsewhere"
 """Where an environment lists the others that trained some of the members."""
@@ -39,7 +39,7 @@ def _found() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": platform.machine(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: installed_version(name) for name in _PACKAGES},
         "blas": sorted(
             {
                 " ".join(str(library.get(k)) for k in ("internal_api", "version", "architecture"))
@@ -92,7 +92,8 @@ def with_elsewhere(
     return {**environment, ELSEWHERE: listed} if listed else dict(environment)
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """Return the version of a distribution, None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from poisonproof.learners.torch.streams import uniform
+from poisonproof.pretraining.views import pixel_centres
 
 __all__ = ["STRONG", "strong_views"]
 
@@ -67,8 +68,8 @@ def _moved(x: Tensor, flip: bool, choice: Tensor, size: Tensor) -> Tensor:
     cosine, sine = torch.cos(turn), torch.sin(turn)
     mirror = 1.0 - 2.0 * (choice[:, 3] < 0.5).float() if flip else torch.ones_like(turn)
     height, width = x.shape[2:]
-    columns = _centres(width, x.device)[None, None, :]
-    lines = _centres(height, x.device)[None, :, None]
+    columns = pixel_centres(width, x.device)[None, None, :]
+    lines = pixel_centres(height, x.device)[None, :, None]
 
     def at(row: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         a, b, c = (value.view(-1, 1, 1) for value in row)
@@ -78,10 +79,6 @@ def _moved(x: Tensor, flip: bool, choice: Tensor, size: Tensor) -> Tensor:
     grid_y = at((cosine * along - sine, cosine - sine * across, down))
     grid = torch.stack([grid_x.expand(-1, height, width), grid_y.expand(-1, height, width)], -1)
     return functional.grid_sample(x, grid, padding_mode="zeros", align_corners=False)
-
-
-def _centres(side: int, device: torch.device) -> Tensor:
-    return (2.0 * torch.arange(side, device=device) + 1.0) / side - 1.0
 
 
 def _toned(x: Tensor, choice: Tensor, size: Tensor, first: Tensor, second: Tensor) -> Tensor:
