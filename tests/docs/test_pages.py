@@ -15,6 +15,7 @@ from tests.docs.pages import Step, agrees, parse, run_step
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("from-zero.md", "tutorials/spam.md", "tutorials/images.md", "tutorials/table.md")
+CODE_PAGES = ("networks.md", "scikit-learn.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -33,6 +34,20 @@ def test_the_page_can_be_followed_literally_from_an_empty_folder(
             message = f"{page}, {step.text}\n--- shown\n{step.shown}\n--- printed\n{printed}"
             assert agrees(step.shown, printed), message
     assert time.perf_counter() - started < 120
+
+
+@pytest.mark.parametrize("page", CODE_PAGES)
+def test_the_code_of_the_page_runs_and_prints_what_it_shows(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if page == "networks.md":
+        pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    steps = parse((DOCS / page).read_text())
+    assert sum(step.kind != "command" for step in steps) >= 4
+    for step in steps:
+        printed = run_step(step)
+        assert not step.shown or agrees(step.shown, printed), f"{step.text}: {printed}"
 
 
 @pytest.mark.slow

@@ -28,7 +28,10 @@ def sample_matrix(X: Any) -> NDArray[Any]:
         try:
             samples = samples.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidRowsError(f"Closed-form members take numbers only: {error}.") from None
+            raise InvalidRowsError(
+                f"Closed-form members take numbers only: {error}. Encode texts and categories "
+                "inside the member, in a pipeline, or by a frozen schema."
+            ) from None
     if samples.ndim < 2 or samples.dtype.kind not in "buif":
         raise InvalidRowsError(
             "Closed-form members take numbers of shape (n, d), but X has shape "
