@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from poisonproof.pretraining import PretrainSpec, train_features
 from poisonproof.reproduction import Recipe, RowData, load_recipes, write_pack
 
 K = 12
@@ -67,6 +69,35 @@ clean = 90.0
 base = 70.0
 """
 
+SSDPA_DATA = """
+[data]
+name = "shapes"
+title = "Shapes"
+n_train = 240
+n_test = 60
+n_classes = 3
+sha256 = "{sha256}"
+figure = "9b"
+"""
+SSDPA_ROW = """
+[[row]]
+id = "shapes-ssdpa-{name}"
+table = "{table}"
+method = "ss-dpa"
+partitioner = "sorted"
+n_partitions = {k}
+partition_sizes = [{size}, {size}]
+learner = "{learner}"
+features = "{features}"
+seed = 0
+seed_rule = "{rule}"
+[row.paper]
+clean = 90.0
+base = 70.0
+median = 4
+minutes = 0.5
+"""
+
 
 def make_data(n_train: int = 240, n_test: int = 60) -> RowData:
     """Return gray images whose bright third tells the class."""
@@ -98,6 +129,23 @@ def write_recipes(folder: Path, data: RowData, *, epochs: int = 6, **changes: ob
     }
     folder.mkdir(exist_ok=True)
     (folder / "shapes.toml").write_text(RECIPES.format(**values))
+    return folder
+
+
+def write_ssdpa_recipes(
+    folder: Path, section: str, rows: Sequence[tuple[str, str, int, str]], **names: str
+) -> Path:
+    """Write a recipe file with the section of a learner, and rows (name, table, k, seed rule)."""
+    text = SSDPA_DATA.format(sha256=make_data().digest) + section
+    for name, table, k, rule in rows:
+        text += SSDPA_ROW.format(name=name, table=table, k=k, size=240 // k, rule=rule, **names)
+    (folder / "shapes-ssdpa.toml").write_text(text)
+    return folder
+
+
+def save_features(folder: Path, spec: PretrainSpec) -> Path:
+    """Write features of the training images to a folder, named by their method."""
+    train_features(make_data().x_train, spec).save(folder / f"{spec.method}-shapes")
     return folder
 
 

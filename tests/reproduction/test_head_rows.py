@@ -9,7 +9,7 @@ import pytest
 
 from poisonproof.cli._app import run
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.pretraining import PretrainSpec, ViewTable, load_features, train_features
+from poisonproof.pretraining import PretrainSpec, ViewTable, load_features
 from poisonproof.reproduction import (
     FeatureFolder,
     Options,
@@ -20,18 +20,9 @@ from poisonproof.reproduction import (
     write_pack,
 )
 from poisonproof.reproduction.page import write_report
-from tests.reproduction.conftest import make_data
+from tests.reproduction.conftest import make_data, save_features, write_ssdpa_recipes
 
-ROWS = """
-[data]
-name = "shapes"
-title = "Shapes"
-n_train = 240
-n_test = 60
-n_classes = 3
-sha256 = "{sha256}"
-figure = "9b"
-
+LEARNER = """
 [learner.head]
 kind = "head"
 network = "linear-on-views"
@@ -44,24 +35,11 @@ gamma = 0.2
 stack_width = 5
 deviations = ["It is small."]
 """
-ROW = """
-[[row]]
-id = "shapes-ssdpa-{name}"
-table = "{table}"
-method = "ss-dpa"
-partitioner = "sorted"
-n_partitions = {k}
-partition_sizes = [{size}, {size}]
-learner = "head"
-features = "simclr-shapes"
-seed = 0
-seed_rule = "{rule}"
-[row.paper]
-clean = 90.0
-base = 70.0
-median = 4
-minutes = 0.5
-"""
+ROWS = [
+    ("12", "table1", 12, "partition"),
+    ("6", "table1", 6, "partition"),
+    ("12-oneseed", "table3", 12, "shared"),
+]
 SPEC = PretrainSpec(
     "simclr", (1, 6, 6), epochs=10, batch_size=48, learning_rate=0.05, width=8, map_rows=64,
     smallest_view=0.5,
@@ -71,20 +49,13 @@ NAMES = ("shapes-ssdpa-12", "shapes-ssdpa-6", "shapes-ssdpa-12-oneseed")
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("features")
-    train_features(make_data().x_train, SPEC).save(folder / "simclr-shapes")
-    return folder
+    return save_features(tmp_path_factory.mktemp("features"), SPEC)
 
 
 @pytest.fixture(scope="module")
 def recipes_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recipes")
-    text = ROWS.format(sha256=make_data().digest)
-    text += ROW.format(name="12", table="table1", k=12, size=20, rule="partition")
-    text += ROW.format(name="6", table="table1", k=6, size=40, rule="partition")
-    text += ROW.format(name="12-oneseed", table="table3", k=12, size=20, rule="shared")
-    (folder / "shapes-ssdpa.toml").write_text(text)
-    return folder
+    return write_ssdpa_recipes(folder, LEARNER, ROWS, learner="head", features="simclr-shapes")
 
 
 @pytest.fixture

@@ -22,61 +22,34 @@ from poisonproof.reproduction import (
     write_pack,
 )
 from poisonproof.reproduction.page import write_report
-from tests.reproduction.conftest import make_data
+from tests.reproduction.conftest import make_data, save_features, write_ssdpa_recipes
 
 K = 12
-ROWS = """
-[data]
-name = "shapes"
-title = "Shapes"
-n_train = 240
-n_test = 60
-n_classes = 3
-sha256 = "{sha256}"
-figure = "9b"
-
+LEARNER = """
 [learner.tail]
 kind = "tail"
 network = "nin-tail"
 epochs = 2
 batch_size = 32
 milestones = [1]
-augmentation = {{ crop = 1 }}
+augmentation = { crop = 1 }
 stack_width = 4
 deviations = ["It is small."]
-
-[[row]]
-id = "shapes-ssdpa-12"
-table = "table1"
-method = "ss-dpa"
-partitioner = "sorted"
-n_partitions = 12
-partition_sizes = [20, 20]
-learner = "tail"
-features = "rotnet-shapes"
-seed = 0
-seed_rule = "partition"
-[row.paper]
-clean = 90.0
-base = 70.0
-median = 4
-minutes = 0.5
 """
+ROWS = [("12", "table1", K, "partition")]
 SPEC = PretrainSpec("rotnet", (1, 6, 6), epochs=1, batch_size=32, crop=1, map_rows=32)
 
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("features")
-    train_features(make_data().x_train, SPEC).save(folder / "rotnet-shapes")
-    return folder
+    return save_features(tmp_path_factory.mktemp("features"), SPEC)
 
 
 @pytest.fixture(scope="module")
 def recipes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recipes")
-    (folder / "shapes-ssdpa.toml").write_text(ROWS.format(sha256=make_data().digest))
-    return load_recipes(folder)
+    names = {"learner": "tail", "features": "rotnet-shapes"}
+    return load_recipes(write_ssdpa_recipes(folder, LEARNER, ROWS, **names))
 
 
 @pytest.fixture(scope="module")
