@@ -64,11 +64,20 @@ def test_wrong_column(refused: Refused, train_csv: Path, tmp_path: Path) -> None
     )
 
 
-def test_label_outside_the_declared_set(refused: Refused, train_csv: Path, tmp_path: Path) -> None:
-    refused(
-        *("train", edited(train_csv, "1,2,eggs\n"), *TRAIN, "--out", tmp_path / "m"),
-        words="line 402: the label 'eggs' is none of the declared classes 'ham', 'spam'",
-    )
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("1,2,eggs", "the label 'eggs' is none of the declared classes 'ham', 'spam'"),
+        ("1,two,ham", "column 'links': 'two' is not a number."),
+        ("1,1e400,ham", "column 'links' is infinite or too large for a float64"),
+    ],
+    ids=["label outside the classes", "no number", "too large a number"],
+)
+def test_a_bad_row_is_named_by_its_line(
+    refused: Refused, train_csv: Path, tmp_path: Path, line: str, words: str
+) -> None:
+    arguments = ("train", edited(train_csv, f"{line}\n"), *TRAIN, "--out", tmp_path / "m")
+    refused(*arguments, words=f"line 402: {words}")
 
 
 def test_classes_that_are_not_declared(refused: Refused, train_csv: Path, tmp_path: Path) -> None:
@@ -104,20 +113,6 @@ def test_missing_value_where_the_member_cannot_take_it(
         *("train", holed, *TRAIN, "--model", "naive-bayes", "--out", tmp_path / "m"), words=words
     )
     refused("predict", model, holed, "--label", "kind", "--out", tmp_path / "p.csv", words=words)
-
-
-def test_cell_that_is_not_a_number(refused: Refused, train_csv: Path, tmp_path: Path) -> None:
-    refused(
-        *("train", edited(train_csv, "1,two,ham\n"), *TRAIN, "--out", tmp_path / "m"),
-        words="line 402: column 'links': 'two' is not a number.",
-    )
-
-
-def test_number_too_large_for_a_float(refused: Refused, train_csv: Path, tmp_path: Path) -> None:
-    refused(
-        *("train", edited(train_csv, "1,1e400,ham\n"), *TRAIN, "--out", tmp_path / "m"),
-        words="line 402: column 'links' is infinite or too large for a float64",
-    )
 
 
 def test_feature_count_that_differs_from_training(
