@@ -29,7 +29,7 @@ def images(n: int, side: int = 16, channels: int = 3, seed: int = 0) -> NDArray[
     return rng.integers(0, 256, (n, side, side, channels), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("batch_size", [1, 8])
+@pytest.mark.parametrize("batch_size", [1, 64])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_neighbours_place_and_threads_change_no_bit(batch_size: int, mirrored: bool) -> None:
     X = images(120, side=40)
@@ -61,7 +61,7 @@ def test_the_number_of_torch_threads_changes_no_bit_and_is_given_back() -> None:
 
 
 def test_how_the_caller_has_set_torch_changes_no_bit() -> None:
-    X, features = images(20, side=64), NetworkFeatures(network_file(side=64, batch_size=8))
+    X, features = images(20, side=64), NetworkFeatures(network_file(side=64, batch_size=64))
     mapped = features.transform(X)
     torch.set_float32_matmul_precision("medium")
     torch.set_default_dtype(torch.float64)
@@ -132,12 +132,29 @@ class Counting(nn.Module):
 
 
 def test_a_network_that_mixes_a_batch_is_refused(tmp_path: Path) -> None:
-    save_network(Mixing(), tmp_path / "mix.pt2", image_shape=(3, 16, 16), batch_size=4)
-    with pytest.raises(GuaranteeError, match="another place of a batch of 4"):
+    save_network(Mixing(), tmp_path / "mix.pt2", image_shape=(3, 16, 16), batch_size=64)
+    with pytest.raises(GuaranteeError, match="another place of a batch of 64"):
         NetworkFeatures(tmp_path / "mix.pt2").transform(images(2))
     save_network(Mixing(), tmp_path / "one.pt2", image_shape=(3, 16, 16))
     alone = NetworkFeatures(tmp_path / "one.pt2")
     assert np.array_equal(alone.transform(images(9))[3:4], alone.transform(images(9)[3:4]))
+
+
+@pytest.mark.parametrize("activation", [nn.SiLU(), nn.GELU(), nn.Sigmoid()], ids=str)
+def test_batches_that_end_within_a_vector_are_refused(
+    activation: nn.Module, tmp_path: Path
+) -> None:
+    """The last image of such a batch has other features, which few of the images show."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 7, 3, padding=1), activation, nn.Conv2d(7, 9, 3, stride=2))
+    network = nn.Sequential(layers, activation, nn.AdaptiveAvgPool2d(1))
+    X = images(200, side=7)
+    save_network(network, tmp_path / "ten.pt2", image_shape=(3, 7, 7), batch_size=10)
+    with pytest.raises(GuaranteeError, match=r"batches of 10 images.*multiple of 64"):
+        NetworkFeatures(tmp_path / "ten.pt2").transform(X)
+    save_network(network, tmp_path / "full.pt2", image_shape=(3, 7, 7), batch_size=64)
+    features = NetworkFeatures(tmp_path / "full.pt2")
+    assert np.array_equal(features.transform(X)[1:], features.transform(X[1:]))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from poisonproof.progress import make_progress, reporting
 
 __all__ = ["NetworkFeatures"]
 
+_WHOLE_VECTORS = 64  # images: no tensor of such a batch ends within a vector of any processor
 _AT_ONCE = 256
 """Images between two looks at what was kept."""
 
@@ -69,7 +70,7 @@ class NetworkFeatures(ImageMap):
     -------
     The network was not trained on data that the attacker could write. With batches larger than one,
     also that torch treats all places of a batch alike; some are tried each time, and a difference
-    raises `GuaranteeError`.
+    raises `GuaranteeError`, as do batches that do not fill a processor's vectors.
 
     Examples
     --------
@@ -242,6 +243,14 @@ class NetworkFeatures(ImageMap):
         size = program.shape[0]
         if size == 1:
             return
+        if self.device == "cpu" and size % _WHOLE_VECTORS:
+            raise GuaranteeError(
+                f"The network {os.fspath(self.network)} runs batches of {size} images. On a "
+                "processor torch rounds the end of a tensor differently in many activations (SiLU, "
+                "GELU), so the last images of a batch would have other features than elsewhere. "
+                "Write it for single images, save_network(..., batch_size=1), or for batches of a "
+                f"multiple of {_WHOLE_VECTORS}."
+            )
         stream = np.random.Generator(np.random.Philox(key=0))
         image, *others = stream.integers(0, 256, (4, *program.shape[1:])).astype(np.float32)
         first = None
