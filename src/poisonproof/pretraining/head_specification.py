@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -54,7 +55,7 @@ class HeadSpec(OnFrozenSpec):
         return {**super().to_json(), **{name: getattr(self, name) for name in _OWN}}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote."""
         rest = {**values, "network": "linear"}
         features = rest.pop("features_sha256")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from poisonproof.learners.torch.law import Law
 from poisonproof.learners.torch.specification import TorchSpec
 
 __all__ = ["OnFrozenSpec"]
 
 
 @dataclass(frozen=True)
-class OnFrozenSpec(ABC):
+class OnFrozenSpec(Law, ABC):
     """Everything a member's bits depend on, its partition and the seed apart.
 
     Attributes
@@ -67,10 +67,5 @@ class OnFrozenSpec(ABC):
 
     @classmethod
     @abstractmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote."""
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the canonical JSON form."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.torch.law import Law
 from poisonproof.learners.torch.specification import TorchSpec
 
 __all__ = ["METHODS", "PretrainSpec"]
@@ -25,7 +23,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class PretrainSpec:
+class PretrainSpec(Law):
     """The law of a learned map: with the samples it fixes every bit.
 
     Attributes
@@ -72,6 +70,8 @@ class PretrainSpec:
     >>> PretrainSpec.from_json(spec.to_json()) == spec
     True
     """
+
+    kind: ClassVar[str] = "pretraining"
 
     method: str
     input_shape: tuple[int, int, int]
@@ -153,25 +153,3 @@ class PretrainSpec:
         return TorchSpec(
             "linear", (1,), 2, execution="single", device=self.device, threads=self.threads
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the specification as JSON values."""
-        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> PretrainSpec:
-        """Read what `to_json` wrote."""
-        known = {item.name for item in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise InvalidInputError(
-                f"A pretraining specification of this version has no field {', '.join(unknown)}."
-            )
-        read: dict[str, Any] = {
-            key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
-        }
-        return cls(**read)
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the canonical JSON form."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()

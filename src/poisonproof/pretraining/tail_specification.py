@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -53,7 +54,7 @@ class TailSpec(OnFrozenSpec):
         return values
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote."""
         rest = dict(values)
         features, rows = rest.pop("features_sha256"), rest.pop("lane_rows")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.torch.law import Law
 
 __all__ = ["EXECUTIONS", "NETWORKS", "Augmentation", "TorchSpec"]
 
@@ -88,7 +87,7 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class TorchSpec:
+class TorchSpec(Law):
     """The law of a deep member: with a partition and a seed it fixes every bit.
 
     Attributes
@@ -133,6 +132,8 @@ class TorchSpec:
     >>> len(spec.digest())
     64
     """
+
+    kind: ClassVar[str] = "deep"
 
     network: str
     input_shape: tuple[int, ...]
@@ -287,27 +288,13 @@ class TorchSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as JSON values."""
-        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        values = super().to_json()
         if not self.mirrored_votes:  # a later field: without it, digests are what they were
             del values["mirrored_votes"]
         return values
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> TorchSpec:
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote."""
-        known = {item.name for item in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise InvalidInputError(
-                f"A deep specification of this version has no field {', '.join(unknown)}."
-                " It was written by another version of poisonproof."
-            )
-        read: dict[str, Any] = {
-            key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
-        }
-        read["augmentation"] = Augmentation(**values.get("augmentation", {}))
-        return cls(**read)
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the canonical JSON form."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        augmentation = Augmentation(**values.get("augmentation", {}))
+        return super().from_json({**values, "augmentation": augmentation})

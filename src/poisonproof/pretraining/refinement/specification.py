@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.torch.law import Law
 from poisonproof.pretraining.specification import PretrainSpec
 
 __all__ = ["STAGES", "RefineSpec"]
@@ -17,7 +16,7 @@ STAGES = ("agreement", "labels")
 
 
 @dataclass(frozen=True)
-class RefineSpec:
+class RefineSpec(Law):
     """The law of refined clusters: with samples and first features it fixes every bit.
 
     Attributes
@@ -55,6 +54,8 @@ class RefineSpec:
     >>> RefineSpec.from_json(spec.to_json()) == spec
     True
     """
+
+    kind: ClassVar[str] = "refinement"
 
     n_clusters: int
     n_neighbors: int = 20
@@ -119,17 +120,3 @@ class RefineSpec:
             warmup_epochs=0,
             seed=self.seed,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the specification as JSON values."""
-        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RefineSpec:
-        """Read what `to_json` wrote."""
-        known = {item.name for item in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise InvalidInputError(
-                f"A refinement specification of this version has no field {', '.join(unknown)}."
-            )
-        return cls(**values)
