@@ -12,7 +12,7 @@ def test_the_public_names_are_these() -> None:
     assert sorted(poisonproof.__all__) == [
         "Certificates", "ClusterVoteClassifier", "DPAClassifier",
         "FiniteAggregationClassifier", "LinearLabelClassifier", "NeighborVoteClassifier",
-        "SSDPAClassifier", "certify_scores", "certify_votes", "load",
+        "SSDPAClassifier", "WeightedVoteClassifier", "certify_scores", "certify_votes", "load",
     ]  # fmt: skip
     assert all(hasattr(poisonproof, name) for name in poisonproof.__all__)
     assert {*poisonproof.__all__, "TorchLearner"} <= set(dir(poisonproof))

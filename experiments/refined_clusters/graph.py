@@ -95,34 +95,17 @@ def places(
 
 def diffusion(weights: Any, data: Dataset) -> NDArray[np.float64]:
     """Return coordinates in which near means: many short ways along the graph, shape (m, E)."""
-    values, vectors = _spectrum(weights, data)
-    t = brentq(lambda power: (values ** (2 * power)).sum() - 2 * data.n_classes, 0.0, 1e4)
-    print(f"t = {t:.3f}, eigenvalues {values[-1]:.4f} to {values[0]:.4f}", flush=True)
-    found: NDArray[np.float64] = vectors * values**t
-    return found
-
-
-def walks(
-    near_train: NDArray[Any], near_test: NDArray[Any], data: Dataset
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
-    """Return eigenvalues (E,), where test images begin (n, E), and where walks end (E, m).
-
-    ``(began * values**t) @ ends`` is how often a walk of t steps, which begins at one of a test
-    image's neighbours, ends at each training image, compared with all walks, wherever they begin.
-    """
-    values, vectors = _spectrum(neighbor_graph(near_train), data)
-    return values, vectors[near_test].mean(axis=1), vectors.T.astype(np.float32)
-
-
-def _spectrum(weights: Any, data: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the leading eigenvalues and right eigenvectors of the walk along the graph."""
     degrees = np.sqrt(np.asarray(weights.sum(axis=1)).ravel())
     scale = sparse.diags_array(1.0 / degrees)
     start = 1.0 + np.random.default_rng(0).random(len(degrees))
     values, vectors = eigsh(
         scale @ weights @ scale, k=data.eigenvectors, which="LA", v0=start, tol=1e-6
     )
-    return values.clip(0.0, 1.0), vectors / degrees[:, None]
+    values = values.clip(0.0, 1.0)
+    t = brentq(lambda power: (values ** (2 * power)).sum() - 2 * data.n_classes, 0.0, 1e4)
+    print(f"t = {t:.3f}, eigenvalues {values[-1]:.4f} to {values[0]:.4f}", flush=True)
+    found: NDArray[np.float64] = vectors * values**t / degrees[:, None]
+    return found
 
 
 def _unit(X: NDArray[Any]) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@
     python experiments/refined_clusters/run.py --vectors DIR --work WORK --only heads-10
     python experiments/refined_clusters/run.py --vectors DIR --work WORK --only flips-250
     python experiments/refined_clusters/run.py --vectors DIR --work WORK --only flat-128
+    python experiments/refined_clusters/run.py --vectors DIR --work WORK --only walks-990
     python experiments/refined_clusters/run.py --vectors DIR --work WORK --only refined --refined R
 
 DIR is what vectors.py or ../signs/edges.py wrote; WORK keeps neighbours between the parts; R holds
@@ -24,8 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 from graph import graph_votes, places, sweep_votes
-from graph import walks as graph_walks
-from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
@@ -37,14 +36,14 @@ from poisonproof.certificates.row_votes import certify_row_votes
 from poisonproof.estimators.recipes import digit_member
 from poisonproof.frontier.candidates import in_rows
 from poisonproof.learners.closed_form import RidgeClassifier
-from poisonproof.learners.flat_weights import FlatWeights, weight_cap, whole_weights
+from poisonproof.learners.flat_weights import FlatWeights
+from poisonproof.learners.walk_weights import WalkWeights
 from poisonproof.pretraining import pretraining_recipe, refinement_recipe
 from poisonproof.pretraining.refinement.heads import fit_head, spectral_start
 
 HERE = Path(__file__).parent
 SHARES = (0.0, 0.01, 0.03)
 TURNS = 50
-CHANCES = (0.9, 0.99, 0.999)
 SMOOTHING = 1000
 
 
@@ -209,33 +208,26 @@ def _regression(
         )
 
 
-def walks(study: Study, _: int) -> None:
+def walks(study: Study, thousandths: int) -> None:
     """Let all training images vote, each as often as walks along the graph visit it."""
-    values, began, ends = graph_walks(*study.neighbours(), study.data)
-    for chance in CHANCES:
-        # A walk goes on with this chance after every step: the sum over its length is geometric.
-        visits = (began / (1.0 - chance * values)).astype(np.float32)
-        for share in study.shares:
-            words = f"that go on with {chance:g}, {_capping(share, 'all visits')}"
-            _weighted(
-                study,
-                f"walks-{chance:g}-{share:g}",
-                f"walks along the graph of {study.title} {words}",
-                f"walks along the graph of {study.data.neighbours} neighbours {words}",
-                (
-                    whole_weights(_capped(visits[start : start + 250] @ ends, share))
-                    for start in _starts(study)
-                ),
-            )
+    near, asked = study.neighbours()
+    chance, count = thousandths / 1000, study.data.neighbours
+    weights = WalkWeights(count, chance).fit(study.train, near=near)
+    words = f"that go on with {chance:g}"
+    _weighted(
+        study,
+        f"walks-{chance:g}",
+        f"walks along the graph of {study.title} {words}",
+        f"walks along the graph of {count} neighbours {words}",
+        (
+            weights.integers(study.test[here : here + 250], near=asked[here : here + 250])
+            for here in _starts(study)
+        ),
+    )
 
 
-def _capped(weights: NDArray[np.float32], share: float) -> NDArray[np.float32]:
-    cap = weight_cap(weights, share)
-    return np.clip(weights, -cap, cap) if share else weights
-
-
-def _capping(share: float, plain: str = "least squares") -> str:
-    return f"the largest {100 * share:g} % of weights capped" if share else plain
+def _capping(share: float) -> str:
+    return f"the largest {100 * share:g} % of weights capped" if share else "least squares"
 
 
 def _starts(study: Study) -> range:

@@ -19,6 +19,7 @@ _HOMES = {
     "NeighborVoteClassifier": "poisonproof.estimators",
     "SSDPAClassifier": "poisonproof.estimators",
     "TorchLearner": "poisonproof.engines.torch",
+    "WeightedVoteClassifier": "poisonproof.estimators",
     "certify_scores": "poisonproof.certificates",
     "certify_votes": "poisonproof.certificates",
     "load": "poisonproof.estimators",
@@ -33,6 +34,7 @@ __all__ = [
     "LinearLabelClassifier",
     "NeighborVoteClassifier",
     "SSDPAClassifier",
+    "WeightedVoteClassifier",
     "certify_scores",
     "certify_votes",
     "load",
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
         LinearLabelClassifier,
         NeighborVoteClassifier,
         SSDPAClassifier,
+        WeightedVoteClassifier,
         load,
     )
 

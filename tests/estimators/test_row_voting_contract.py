@@ -12,7 +12,9 @@ from poisonproof import (
     FiniteAggregationClassifier,
     LinearLabelClassifier,
     NeighborVoteClassifier,
+    WeightedVoteClassifier,
 )
+from poisonproof.learners.walk_weights import WalkWeights
 
 CLASSIFIERS = [
     NeighborVoteClassifier(threshold=1.0, metric="euclidean"),
@@ -21,6 +23,7 @@ CLASSIFIERS = [
     ClusterVoteClassifier(clusterer="mixture"),
     ClusterVoteClassifier(assignment="one_to_one"),
     LinearLabelClassifier(n_partitions=3),
+    WeightedVoteClassifier(weights=WalkWeights(5, 0.9)),
     FiniteAggregationClassifier(n_partitions=2, degree=2),
 ]
 

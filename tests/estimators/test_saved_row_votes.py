@@ -16,6 +16,7 @@ from poisonproof import (
     FiniteAggregationClassifier,
     LinearLabelClassifier,
     NeighborVoteClassifier,
+    WeightedVoteClassifier,
     load,
 )
 from poisonproof.estimators.auditing import audit_model
@@ -24,6 +25,8 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreErr
 from poisonproof.features import FixedScale
 from poisonproof.learners.closed_form import KernelRidgeClassifier
 from poisonproof.learners.clusters import SpectralClusters
+from poisonproof.learners.flat_weights import FlatWeights
+from poisonproof.learners.walk_weights import WalkWeights
 from poisonproof.partition import ContentHash
 from poisonproof.store import ModelReader
 
@@ -41,6 +44,8 @@ CLASSIFIERS = {
     "mixture": ClusterVoteClassifier(PCA(4), np.int64(12), clusterer="mixture"),
     "own-clusters": ClusterVoteClassifier(clusterer=KMeans(9, n_init=1), classes=DIGITS),
     "labels": LinearLabelClassifier(KernelRidgeClassifier("cosine"), n_partitions=7),
+    "walks": WeightedVoteClassifier(weights=WalkWeights(8, 0.9), classes=DIGITS),
+    "flat": WeightedVoteClassifier(FixedScale(scale=16.0), FlatWeights(20, 0.1)),
     "empty-members": LinearLabelClassifier(
         n_partitions=400, partitioner=ContentHash(n_partitions=400), classes=DIGITS
     ),

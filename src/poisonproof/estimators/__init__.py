@@ -9,6 +9,7 @@ from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.rows import Rows
 from poisonproof.estimators.runoff import certify_runoff, member_scores
 from poisonproof.estimators.ssdpa import SSDPAClassifier
+from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 
 __all__ = [
     "ClusterVoteClassifier",
@@ -18,6 +19,7 @@ __all__ = [
     "NeighborVoteClassifier",
     "Rows",
     "SSDPAClassifier",
+    "WeightedVoteClassifier",
     "certify_runoff",
     "load",
     "member_scores",

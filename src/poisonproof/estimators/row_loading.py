@@ -13,6 +13,7 @@ from poisonproof.estimators.linear_labels import LinearLabelClassifier
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.row_saving import stored_arrays
 from poisonproof.estimators.row_voting import RowVoting
+from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.partition import partitioner_from_specification
 from poisonproof.store import ModelReader
 
@@ -20,7 +21,12 @@ __all__ = ["restored_rows"]
 
 _CLASSIFIERS: dict[str, type[RowVoting]] = {
     kind.__name__: kind
-    for kind in (ClusterVoteClassifier, LinearLabelClassifier, NeighborVoteClassifier)
+    for kind in (
+        ClusterVoteClassifier,
+        LinearLabelClassifier,
+        NeighborVoteClassifier,
+        WeightedVoteClassifier,
+    )
 }
 
 

@@ -19,11 +19,13 @@ from poisonproof.estimators import (
     LinearLabelClassifier,
     NeighborVoteClassifier,
     SSDPAClassifier,
+    WeightedVoteClassifier,
     certify_runoff,
 )
 from poisonproof.frontier.method import Method
 from poisonproof.learners.closed_form import KernelRidgeClassifier
 from poisonproof.learners.clusters import AssignmentRule
+from poisonproof.learners.walk_weights import WalkWeights
 
 __all__ = ["Candidate", "Comparison", "candidates", "in_rows"]
 
@@ -194,6 +196,13 @@ def _against_flips(
             "columns scaled, rbf kernel, ridge 0.1",
             LinearLabelClassifier(ridge, StandardScaler(), k, classes=classes),
         )
+    yield Candidate(
+        "walks",
+        "label_flips",
+        "walks along the graph of neighbours",
+        "columns scaled, 30 neighbours, walks of 100 steps on average",
+        WeightedVoteClassifier(StandardScaler(), WalkWeights(), classes=classes),
+    )
     n_classes = len(classes)
     rules: list[tuple[int, AssignmentRule]] = [
         (n_classes, "one_to_one"),

@@ -19,7 +19,7 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.clusters.spectral import neighbor_graph
 from poisonproof.threads import one_thread
 
-__all__ = ["FlatWeights", "weight_cap", "whole_weights"]
+__all__ = ["FlatWeights", "whole_weights"]
 
 _BITS = 28  # the absolute weights of a test row add up to less than 2^29
 _MOMENTUM = 3.0
@@ -127,7 +127,8 @@ class FlatWeights(BaseEstimator):
         weights: Floats = dual @ self.rows_.T
         if self.share == 0.0:
             return weights
-        cap = weight_cap(weights, self.share)
+        kept = min(len(self.rows_) - 1, round((1.0 - self.share) * len(self.rows_)))
+        cap = np.partition(np.abs(weights), kept, axis=1)[:, kept : kept + 1]
         np.clip(weights, -cap, cap, out=weights)
         ahead = dual
         for step in range(self.n_steps):
@@ -146,14 +147,6 @@ class FlatWeights(BaseEstimator):
 
     def _with_constant(self, rows: Floats) -> Floats:
         return np.hstack([rows, np.ones((len(rows), 1), dtype=np.float32)])
-
-
-def weight_cap(weights: Floats, share: float) -> Floats:
-    """Return the absolute value that a share of each row's weights exceed, shape (n, 1)."""
-    n_rows = weights.shape[1]
-    kept = min(n_rows - 1, round((1.0 - share) * n_rows))
-    cap: Floats = np.partition(np.abs(weights), kept, axis=1)[:, kept : kept + 1]
-    return cap
 
 
 def whole_weights(weights: NDArray[np.floating]) -> NDArray[np.int32]:

@@ -26,6 +26,8 @@ TRUSTED = (
     "poisonproof.engines.torch.learner.TorchLearner",
     "poisonproof.learners.averaging.SeedAverage",
     "poisonproof.learners.clusters.spectral.SpectralClusters",
+    "poisonproof.learners.flat_weights.FlatWeights",
+    "poisonproof.learners.walk_weights.WalkWeights",
     "poisonproof.pretraining.frozen.FrozenNetwork",
     "poisonproof.pretraining.head_learner.HeadLearner",
     "poisonproof.pretraining.specification.PretrainSpec",

@@ -1,0 +1,165 @@
+"""Weighted votes: all training rows vote for their labels, by weights that samples alone decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
+from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
+from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
+from poisonproof.estimators.row_saving import whole_numbers
+from poisonproof.estimators.row_voting import RowVoting, flat_numbers
+from poisonproof.estimators.validation import check_random_state
+from poisonproof.learners.streams import isolated_streams, seed_nested
+from poisonproof.learners.walk_weights import WalkWeights
+from poisonproof.partition import take_canonical
+from poisonproof.threads import one_thread
+
+__all__ = ["WeightedVoteClassifier"]
+
+_BLOCK = 1 << 24  # weights held together, in numbers: bounds the working memory
+_BITS = 29  # the absolute weights of a test row add up to less than 2^30
+
+
+class WeightedVoteClassifier(RowVoting):
+    """One vote of all training rows, in which samples decide who counts for how much.
+
+    The attacker may flip labels but not touch samples, so the weights may be learned from all
+    samples. What a flipped label can do is known before it is flipped, and the fewest flips that
+    change a prediction are counted exactly.
+
+    Parameters
+    ----------
+    features : transformer, optional
+        Fitted on all samples, in an order their values decide, and never on a label.
+    weights : WalkWeights, FlatWeights or another weighting, optional
+        Has ``fit(X)`` and ``integers(X)``, see `WalkWeights`, the default.
+    classes : array of shape (C,), optional
+        The label set; see `DPAClassifier`.
+    invalid_rows : {"raise", "drop"}, default="raise"
+        What to do with a training row whose values are not finite. An unknown label is an error.
+    random_state : int, default=0
+        Seed of features that draw.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        The label set, sorted.
+    n_rows_ : int
+        Number of training rows, m.
+
+    Guarantee
+    ---------
+    No `radius` flipped labels change a prediction, and `radius` + 1 can, unless none can. Rows of
+    equal samples count alike, so that neither their order nor a flip moves a weight.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = WeightedVoteClassifier(weights=WalkWeights(10, 0.9), classes=range(10))
+    >>> certificates = clf.fit(X[:1500], y[:1500]).certify(X[1500:])
+    >>> bool((certificates.labels == y[1500:]).mean() > 0.9), bool(certificates.radius.max() > 10)
+    (True, True)
+    """
+
+    threats: ClassVar = ("label_flip",)
+    plain_parameters: ClassVar = ("invalid_rows", "random_state")
+    array_names: ClassVar = ("labels", "first")
+
+    def __init__(
+        self,
+        features: Any = None,
+        weights: Any = None,
+        *,
+        classes: Any = None,
+        invalid_rows: str = "raise",
+        random_state: int = 0,
+    ) -> None:
+        self.features = features
+        self.weights = weights
+        self.classes = classes
+        self.invalid_rows = invalid_rows
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn the weights from the samples; labels are only kept.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame, shape (m, ...)
+            Samples.
+        y : array of shape (m,)
+            Labels.
+        """
+        check_random_state(self.random_state)
+        rows, digests = self._training_rows(X, y)
+        order = np.lexsort(digests.view(">u8").T[::-1])
+        new = np.append(True, (digests[order[1:]] != digests[order[:-1]]).any(axis=1))
+        with isolated_streams(self.random_state, 0), one_thread():
+            self.features_ = None if self.features is None else clone(self.features)
+            samples = take_canonical(rows.X, order[new])
+            if self.features_ is not None:
+                seed_nested(self.features_, self.random_state, 0)
+                self.features_.fit(samples)
+            self.weights_ = WalkWeights() if self.weights is None else clone(self.weights)
+            self.weights_.fit(self._mapped(samples))
+        self.labels_ = rows.y[order]
+        self.first_ = np.cumsum(new) - 1
+        return self
+
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+        n_classes = len(self.classes_)
+        if target is None and n_classes > 1:
+            found = [fewest_flips(part, self.labels_, n_classes) for part in self._asked(X)]
+            votes, rivals, prices = (np.concatenate(part) for part in zip(*found, strict=True))
+            return certify_one_member(votes, rivals, prices, n_classes, self.n_rows_, threat)
+        pairs = [flips_to_overtake(part, self.labels_, n_classes) for part in self._asked(X)]
+        votes, prices = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        return certify_label_flips(votes[:, None], prices[:, None], self.n_rows_, threat, target)
+
+    def _asked(self, X: Any) -> Any:
+        """Yield the integer weights of all rows for some asked rows after the other."""
+        with one_thread():
+            asked = self._mapped(self._checked(X))
+            # A weighting that says nothing about rows asked together is asked for one.
+            together = getattr(self.weights_, "rowwise", False)
+            height = max(1, _BLOCK // self.n_rows_) if together else 1
+            for start in range(0, len(asked), height):
+                yield self._of_rows(self.weights_.integers(asked[start : start + height]))
+
+    def _of_rows(self, integers: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Give every row its sample's weight, halved as often as repeats make it necessary."""
+        weights = integers[:, self.first_].astype(np.int64)
+        total = np.abs(weights).sum(axis=1, keepdims=True)
+        excess = np.maximum(np.frexp(total.astype(np.float64))[1] - _BITS, 0)
+        halved: NDArray[np.int64] = weights >> excess
+        return halved
+
+    def _templates(self) -> dict[str, Any]:
+        return {
+            "features": self.features,
+            "features_": self.features_,
+            "weights": self.weights,
+            "weights_": self.weights_,
+        }
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {"labels": self.labels_, "first": self.first_}
+
+    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.weights = templates["weights"]
+        self.features_, self.weights_ = templates["features_"], templates["weights_"]
+        self.labels_ = whole_numbers(arrays["labels"], self.n_rows_, len(self.classes_))
+        self.first_ = whole_numbers(arrays["first"], self.n_rows_, self.n_rows_)
+
+    def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
+        return make_threat(name, "row", 1, (TRUSTED_SAMPLES, *assumptions))
+
+    def _mapped(self, X: Any) -> NDArray[Any]:
+        return flat_numbers(X if self.features_ is None else self.features_.transform(X))

@@ -1,0 +1,176 @@
+"""Walks along the graph of neighbours as a fixed weighting of labels: who is visited, votes.
+
+A walk begins at a neighbour of the asked sample and goes on with a fixed chance after every step.
+Where few arcs leave a group of samples, it stays; so the rows it visits often are those of the
+group, as large or as small as the group is. Labels decide nothing about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.learners.clusters.spectral import neighbor_graph
+from poisonproof.learners.flat_weights import whole_weights
+from poisonproof.learners.similarity import nearest_rows
+
+__all__ = ["WalkWeights"]
+
+_BLOCK = 128  # asked samples whose walks are summed together; blocks are filled up
+_ERROR = 1e-4
+
+Floats = NDArray[np.float32]
+
+
+class WalkWeights(BaseEstimator):
+    """Weights of training labels: how often a walk visits a row, compared with walks from anywhere.
+
+    The score of a class is then the propagation of labels of Zhou et al. (2004), continued to new
+    samples as by Delalleau, Bengio and Le Roux (2005).
+
+    Parameters
+    ----------
+    n_neighbors : int, default=30
+        Nearest samples, by cosine, that each sample is joined to, and that walks begin at; all
+        others, if there are fewer.
+    chance : float, default=0.99
+        Chance that a walk goes on after a step; its mean length is ``1 / (1 - chance)``. Longer
+        walks ask more rows: larger certificates, fewer right predictions.
+    precision : {"single", "double"}, default="single"
+        Bits kept of a row when neighbours are sought; see `poisonproof.features.exact_rows`.
+    device : str, optional
+        "cuda" finds neighbours on a GPU, with the same result.
+
+    Guarantee
+    ---------
+    The weights of an asked sample are a function of the training samples, that sample and the
+    parameters, bit for bit: no label enters, and no sample that is asked with it.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.1], [0.1, 1.0], [0.0, 1.0]])
+    >>> WalkWeights(n_neighbors=1, chance=0.5).fit(X).integers(np.array([[1.0, 0.05]])) > 0
+    array([[ True,  True, False, False]])
+    """
+
+    rowwise: ClassVar[bool] = True
+    """The weights for a sample do not depend on what is asked with it."""
+
+    def __init__(
+        self,
+        n_neighbors: int = 30,
+        chance: float = 0.99,
+        *,
+        precision: Precision = "single",
+        device: str | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.chance = chance
+        self.precision = precision
+        self.device = device
+
+    def fit(self, X: NDArray[Any], y: Any = None, *, near: NDArray[Any] | None = None) -> Self:
+        """Join every sample to its nearest ones; `y` is not looked at.
+
+        Parameters
+        ----------
+        X : ndarray of shape (m, d)
+            Samples.
+        y : ignored
+        near : ndarray of int, shape (m, N), optional
+            The nearest samples of every sample, where they are known already.
+        """
+        self._check_parameters()
+        rows = exact_rows(np.asarray(X), self.precision)
+        if near is None:
+            near, _ = nearest_rows(rows, rows, self.n_neighbors + 1, self.device)
+        self.values_, self.exponents_, self.near_ = rows.values, rows.exponents, near
+        self._walk: tuple[sparse.csr_array, Floats] | None = None
+        return self
+
+    def integers(
+        self, asked: NDArray[Any], *, near: NDArray[Any] | None = None
+    ) -> NDArray[np.int32]:
+        """Return the integer weights of all training rows for every asked row, shape (n, m).
+
+        Parameters
+        ----------
+        asked : ndarray of shape (n, d)
+            Samples.
+        near : ndarray of int, shape (n, N), optional
+            The nearest training samples of every one of them, where they are known already.
+        """
+        if near is None:
+            rows = exact_rows(np.asarray(asked), self.precision)
+            known = ExactRows(self.values_, self.exponents_)
+            near, _ = nearest_rows(rows, known, self.n_neighbors, self.device)
+        weights = np.empty((len(near), len(self.near_)), dtype=np.int32)
+        for start in range(0, len(near), _BLOCK):
+            here = slice(start, start + _BLOCK)
+            weights[here] = whole_weights(self._visits(near[here]))
+        return weights
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what the neighbours say again."""
+        return {**super().__getstate__(), "_walk": None}
+
+    def _visits(self, near: NDArray[Any]) -> Floats:
+        """Sum the walks that begin at the rows of `near`, shape (n, N); return shape (n, m)."""
+        if self._walk is None:
+            self._walk = _walk(self.near_)
+        steps, scale = self._walk
+        begun = np.zeros((len(scale), _BLOCK), dtype=np.float32)
+        columns = np.repeat(np.arange(len(near)), near.shape[1])
+        np.add.at(begun, (near.ravel(), columns), np.float32(1.0 / near.shape[1]))
+        begun *= scale
+        summed = _resolvent(steps, begun, self.chance) * scale
+        visits = np.ascontiguousarray(summed.T[: len(near)])
+        # The sum ends after finitely many terms, and may leave less than nothing where none comes.
+        np.maximum(visits, 0.0, out=visits)
+        return visits
+
+    def _check_parameters(self) -> None:
+        if self.n_neighbors < 1 or not 0.0 <= self.chance < 1.0:
+            raise InvalidInputError(
+                "n_neighbors is at least 1, chance at least 0 and below 1. "
+                f"Got {self.n_neighbors} and {self.chance}."
+            )
+
+
+def _walk(near: NDArray[Any]) -> tuple[sparse.csr_array, Floats]:
+    """Return D^-1/2 W D^-1/2 of the graph and D^-1/2 as a column, in which a step is symmetric."""
+    graph = neighbor_graph(near)
+    degrees = np.asarray(graph.sum(axis=1)).ravel()
+    # The only sample there is has no arcs and keeps its walks.
+    scale = 1.0 / np.sqrt(np.where(degrees > 0, degrees, 1.0))
+    steps = sparse.csr_array(sparse.diags_array(scale) @ graph @ sparse.diags_array(scale))
+    steps.sort_indices()
+    return steps.astype(np.float32), scale.astype(np.float32)[:, None]
+
+
+def _resolvent(steps: sparse.csr_array, begun: Floats, chance: float) -> Floats:
+    """Return ``sum_t chance^t steps^t begun`` by Chebyshev's iteration, up to `_ERROR`.
+
+    `steps` has its eigenvalues between -1 and 1, whatever the samples are. So the number of turns
+    and their coefficients depend on `chance` alone, and columns never see each other.
+    """
+    if chance == 0.0:
+        return begun
+    turns = int(np.ceil(np.arccosh(1.0 / _ERROR) / np.arccosh(1.0 / chance)))
+    solution, residual = np.zeros_like(begun), begun.copy()
+    change, ratio = residual.copy(), chance
+    for turn in range(turns):
+        solution += change
+        residual -= change
+        residual += np.float32(chance) * (steps @ change)
+        following = 1.0 / (2.0 / chance - ratio) if turn else chance / (2.0 - chance * chance)
+        change *= np.float32(following * ratio)
+        change += np.float32(2.0 * following / chance) * residual
+        ratio = following
+    return solution + change
