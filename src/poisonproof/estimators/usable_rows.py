@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import get_tags
 
-from poisonproof.estimators.validation import is_frame
+from poisonproof.estimators.validation import is_table
 from poisonproof.features.base import FrozenTransformer
 from poisonproof.features.pipeline import FrozenPipeline
 from poisonproof.partition.columns import CanonicalColumn, canonical_column
@@ -34,7 +34,7 @@ def usable_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
     if own_map is not None and tags.string:
         return _texts(X)
     numbers_only = own_map is not None or _compares_numbers(classifier)
-    if is_frame(X):
+    if is_table(X):
         return _usable_cells(frame_columns(X), len(X), tags.allow_nan, numbers_only)
     if sparse.issparse(X):
         return _finite_sparse_rows(X, tags.allow_nan)

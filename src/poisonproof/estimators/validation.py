@@ -22,7 +22,7 @@ from poisonproof.exceptions import (
 )
 from poisonproof.partition.containers import as_container, exact_sums, is_sparse
 
-__all__ = ["check_random_state", "check_samples", "encode_labels", "is_frame", "label_set"]
+__all__ = ["check_random_state", "check_samples", "encode_labels", "is_table", "label_set"]
 
 
 def check_random_state(random_state: Any) -> int:
@@ -50,7 +50,7 @@ def check_samples(classifier: Any, X: Any, *, reset: bool, any_cells: bool = Fal
             f"{features!r}."
         )
     tags = get_tags(classifier)
-    if is_frame(X):
+    if is_table(X):
         _refuse_repeated_columns(X)
         validate_data(classifier, X, reset=reset, skip_check_array=True)
         if X.shape[0] == 0 or X.shape[1] == 0:
@@ -223,7 +223,7 @@ def unknown_label_error(
     )
 
 
-def is_frame(X: Any) -> bool:
+def is_table(X: Any) -> bool:
     """Say whether `X` is a table of pandas, Polars or a like library."""
     return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
 
