@@ -11,6 +11,7 @@ from typing import Any
 from poisonproof import features
 from poisonproof.exceptions import StoreError
 from poisonproof.learners import closed_form
+from poisonproof.store.skops_import import skops_io
 from poisonproof.store.tensors import Buffer
 from poisonproof.store.trees import check_trees
 
@@ -52,31 +53,27 @@ def _known(trusted: tuple[str, ...]) -> tuple[str, ...]:
 
 def encode_object(value: Any) -> bytes:
     """Encode a scikit-learn object, fitted or not."""
-    import skops.io
-
-    data: bytes = skops.io.dumps(value)
+    data: bytes = skops_io().dumps(value)
     return data
 
 
 def types_of(value: Any) -> list[str]:
     """Return the types outside scikit-learn in an object that this process has built itself."""
-    import skops.io
-
-    return sorted(skops.io.get_untrusted_types(data=encode_object(value)))
+    return sorted(skops_io().get_untrusted_types(data=encode_object(value)))
 
 
 def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
     """Decode what `encode_object` wrote; types outside scikit-learn and `trusted` are refused."""
-    import skops.io
+    skops = skops_io()
     from skops.io.exceptions import UntrustedTypesFoundException
 
     known = _known(tuple(trusted))
     content = bytes(data)
     _check_archive(content, name)
     try:
-        value = skops.io.loads(content, trusted=list(known))
+        value = skops.loads(content, trusted=list(known))
     except UntrustedTypesFoundException as error:
-        strange = sorted(set(skops.io.get_untrusted_types(data=content)) - set(known))
+        strange = sorted(set(skops.get_untrusted_types(data=content)) - set(known))
         raise StoreError(
             f"{name} holds types that poisonproof does not load by itself: {strange}. If you "
             f"trust where the model comes from, name them: load(path, trusted={strange})."
