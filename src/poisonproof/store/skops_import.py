@@ -1,8 +1,7 @@
 """skops, imported without what it does not need.
 
 To know scikit-learn's estimators skops walks through all packages of scikit-learn, and two that
-hold none are wrappers of torch and Dask: importing these took half the time of every prediction
-from the command line.
+hold none are wrappers of torch and Dask, which take longer to import than a model to read.
 """
 
 from __future__ import annotations
