@@ -1,9 +1,11 @@
 """Vectors of all images under a learned map, in the order of the dataset, as float16 files.
 
     python experiments/refined_clusters/vectors.py --data PACK --features DIR --out OUT
+    python experiments/refined_clusters/vectors.py --data PACK --features DIR --crops --out OUT
 
 DIR holds ``features.safetensors`` or ``clusters.safetensors``; of the latter the probabilities of
-all clusters are written, too. No label is read to make a vector; labels are copied beside them.
+all clusters are written, too. ``--crops`` writes the mean vector of an image's crops. No label is
+read to make a vector; labels are copied beside them.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from poisonproof.pretraining import (
@@ -54,6 +58,25 @@ def write_parts(folder: Path, what: str, vectors: NDArray[Any]) -> dict[str, str
     return digests
 
 
+def crops(images: NDArray[Any], mirrored: bool) -> Iterator[NDArray[np.uint8]]:
+    """Yield the corners and the centre, seven eighths of each side, at full size, and mirrored."""
+    height, width = images.shape[2:]
+    high, wide = round(height * 7 / 8), round(width * 7 / 8)
+    down, right = height - high, width - wide
+    for top, left in ((0, 0), (0, right), (down, 0), (down, right), (down // 2, right // 2)):
+        part = torch.from_numpy(images[:, :, top : top + high, left : left + wide]).float()
+        whole = torch.nn.functional.interpolate(part, (height, width), mode="bilinear")
+        crop = whole.round().clamp(0, 255).to(torch.uint8).numpy()
+        yield crop
+        if mirrored:
+            yield np.ascontiguousarray(crop[..., ::-1])
+
+
+def _mean_of_crops(network: FrozenNetwork, images: NDArray[Any]) -> NDArray[np.float32]:
+    vectors = [network.transform(crop) for crop in crops(images, network.spec.flip)]
+    return np.mean(vectors, axis=0, dtype=np.float32)
+
+
 def _epochs(network: FrozenNetwork) -> int:
     """Return how long the features were trained, before any refinement."""
     law = network.law.get("features_law", network.law)
@@ -66,6 +89,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--device", default=None)
+    parser.add_argument("--crops", action="store_true", help="mean vectors of crops")
     parser.add_argument("--only-clusters", action="store_true", help="leave out the vectors")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -80,14 +104,20 @@ def main() -> None:
             np.savez_compressed(options.out / f"clusters-{what}.npz", probabilities=chances)
         if options.only_clusters:
             continue
-        files |= write_parts(options.out, what, network.transform(images))
+        mapped = _mean_of_crops(network, images) if options.crops else network.transform(images)
+        files |= write_parts(options.out, what, mapped)
     np.savez_compressed(options.out / "labels.npz", train=rows.y_train, test=rows.y_test)
-    about = {
-        "features_sha256": network.digest(),
+    digest = network.digest()
+    about: dict[str, Any] = {
+        "features_sha256": hashlib.sha256(f"{digest} crops".encode()).hexdigest()
+        if options.crops
+        else digest,
         "epochs": _epochs(network),
         "report": getattr(network, "report", {}),
         "files": files,
     }
+    if options.crops:
+        about |= {"kind": "crops", "words": f"SimCLR, {about['epochs']} epochs, mean of crops"}
     (options.out / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     print(json.dumps(about))
 
