@@ -52,6 +52,28 @@ def test_a_stopped_run_goes_on_to_the_same_bits(images, rotnet, tmp_path):
     assert train_features(images[:96], ROTNET, folder=tmp_path).digest() == rotnet.digest()
 
 
+class Counter:
+    """A listener that keeps what it was told."""
+
+    def start(self, total, description):
+        self.total, self.done, self.calls = total, 0, 0
+
+    def advance(self, amount=1):
+        self.done, self.calls = self.done + amount, self.calls + 1
+
+    def stop(self):
+        self.stopped = True
+
+
+def test_the_bar_moves_with_every_step_and_starts_where_a_run_goes_on(images, tmp_path):
+    spec, heard = replace(SHORT, batch_size=32), Counter()
+    limits = Limits(stop_after=1)
+    assert train_features(images[:96], spec, folder=tmp_path, limits=limits, progress=heard) is None
+    assert (heard.total, heard.done, heard.stopped) == (6, 3, True)
+    train_features(images[:96], spec, folder=tmp_path, progress=heard)
+    assert (heard.total, heard.done, heard.calls) == (6, 6, 4)
+
+
 def test_a_checkpoint_without_its_momentum_is_passed_over(images, rotnet, tmp_path):
     train_features(images[:96], ROTNET, folder=tmp_path, limits=Limits(stop_after=1))
     for path in tmp_path.glob("momentum-*"):

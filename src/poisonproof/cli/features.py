@@ -73,7 +73,11 @@ def features(
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
     every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 10,
     limit_seconds: Annotated[
-        float | None, typer.Option(metavar="N", help="Stop in time; the same command goes on.")
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="Stop after the epoch in which this time is over; the same command goes on.",
+        ),
     ] = None,
     stop_after: Annotated[
         int | None, typer.Option(min=1, metavar="E", help="Stop after E epochs; as above.")

@@ -125,11 +125,10 @@ class Run:
         first = len(self.history)
         if first < self.spec.epochs:
             stepper = Stepper(self.task, self.weights, self.images, self.width)
-        with reporting(progress, self.spec.epochs, title):
-            progress.advance(first)
+        with reporting(progress, self.spec.epochs * self.steps, title):
+            progress.advance(first * self.steps)
             for epoch in range(first, self.spec.epochs):
-                report = self._epoch(stepper, epoch)
-                progress.advance()
+                report = self._epoch(stepper, epoch, progress)
                 if watch is not None:
                     watch(report, self.frozen)
                 if not np.isfinite(report.loss):
@@ -145,7 +144,7 @@ class Run:
                     return None
         return self.frozen()
 
-    def _epoch(self, stepper: Stepper, epoch: int) -> EpochReport:
+    def _epoch(self, stepper: Stepper, epoch: int, progress: Progress) -> EpochReport:
         began = time.perf_counter()
         stepper.totals.zero_()
         done = epoch * self.steps
@@ -156,6 +155,7 @@ class Run:
         rates = torch.tensor(planned, dtype=torch.float32, device=self.device)
         for rate, (rows, draw) in zip(rates, self._batches(epoch), strict=True):
             stepper.run(rows, draw, rate)
+            progress.advance()
         loss, share = (stepper.totals / self.steps).tolist()
         self.history.append([loss, share])
         speed = self.steps * self.width / (time.perf_counter() - began)
