@@ -44,8 +44,8 @@ def closing_sentences(
     >>> from poisonproof.certificates import certify_votes
     >>> certificates = certify_votes([[0] * 9, [1] * 9], n_classes=2)
     >>> print(*closing_sentences(certificates, n_rows=1200))
-    Half of your test rows keep their label even if an attacker inserts or deletes any 4 rows of
-    your training data (1,200 rows).
+    Half of your test rows keep their label, right or wrong, even if an attacker inserts or deletes
+    any 4 rows of your training data (1,200 rows).
     """
     size = half_radius(certificates)
     if size == 0:
@@ -54,7 +54,7 @@ def closing_sentences(
             f"{_one(certificates)}. More members (-k), more rows or better features help.",
         )
     return (
-        "Half of your test rows keep their label even if an attacker "
+        "Half of your test rows keep their label, right or wrong, even if an attacker "
         f"{_deed(certificates, size, n_rows, n_groups)}.",
     )
 
