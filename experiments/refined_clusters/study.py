@@ -21,10 +21,10 @@ from poisonproof.pretraining.refinement.neighbours import neighbour_table
 
 SAMPLES_TRUSTED = make_threat("label_flip", "row", 2, (TRUSTED_SAMPLES,))
 FLIPS_COUNTED = make_threat("label_flip", "row", 1, (TRUSTED_SAMPLES,))
-CHOSEN = {
-    "cifar10": "experiments/refined_clusters/README.md, written before any label was joined",
-    "gtsrb": "other data (experiments/refined_clusters/README.md); all that was run is reported",
-}
+CHOSEN = (
+    "other data and the literature; experiments/refined_clusters/README.md says what had been seen "
+    "before"
+)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Study:
             family,
             title,
             f"{vectors}; {settings}",
-            CHOSEN[data.name],
+            CHOSEN,
             f"python experiments/refined_clusters/run.py {dataset}--vectors DIR --work WORK "
             f"--only {self.part}" + ("" if self.ridge == 1.0 else f" --ridge {self.ridge:g}"),
             certificates,
