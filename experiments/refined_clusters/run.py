@@ -111,6 +111,22 @@ def smoothed(study: Study, k: int) -> None:
     )
 
 
+def walked(study: Study, thousandths: int) -> None:
+    """Let every image take the Gaussian cluster that walks along the graph visit most."""
+    (train, _), k, chance = study.unit(), study.data.n_classes, thousandths / 1000
+    near, asked = study.neighbours()
+    first = np.eye(k)[_mixture(k).fit_predict(train)]
+    scores = WalkWeights(study.data.neighbours, chance).fit(study.train, near=near).propagate(first)
+    study.clusters(
+        f"{study.kind}-walked-{chance:g}",
+        f"Gaussian clusters after walks that go on with {chance:g}",
+        f"{k} Gaussian clusters; an image takes the one that walks with {chance:g} visit most",
+        scores.argmax(axis=1),
+        scores[asked].mean(axis=1).argmax(axis=1),
+        k,
+    )
+
+
 def filtered(study: Study, rounds: int) -> None:
     """Find Gaussian clusters of vectors that were averaged over their neighbours, in rounds."""
     near, near_test = study.neighbours()
@@ -322,6 +338,7 @@ PARTS = (
     discriminant,
     filtered,
     smoothed,
+    walked,
     flips,
     flat,
     damped,

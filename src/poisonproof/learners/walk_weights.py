@@ -116,15 +116,24 @@ class WalkWeights(BaseEstimator):
             weights[here] = whole_weights(self._visits(near[here]))
         return weights
 
+    def propagate(self, values: NDArray[Any]) -> Floats:
+        """Return, for every training row, the sum of all rows' values by their weights.
+
+        Parameters
+        ----------
+        values : ndarray of shape (m, C)
+            Values of the training rows, such as their clusters as columns of 0 and 1.
+        """
+        steps, scale = self._graph()
+        return _resolvent(steps, values.astype(np.float32) * scale, self.chance) * scale
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what the neighbours say again."""
         return {**super().__getstate__(), "_walk": None}
 
     def _visits(self, near: NDArray[Any]) -> Floats:
         """Sum the walks that begin at the rows of `near`, shape (n, N); return shape (n, m)."""
-        if self._walk is None:
-            self._walk = _walk(self.near_)
-        steps, scale = self._walk
+        steps, scale = self._graph()
         begun = np.zeros((len(scale), _BLOCK), dtype=np.float32)
         columns = np.repeat(np.arange(len(near)), near.shape[1])
         np.add.at(begun, (near.ravel(), columns), np.float32(1.0 / near.shape[1]))
@@ -134,6 +143,11 @@ class WalkWeights(BaseEstimator):
         # The sum ends after finitely many terms, and may leave less than nothing where none comes.
         np.maximum(visits, 0.0, out=visits)
         return visits
+
+    def _graph(self) -> tuple[sparse.csr_array, Floats]:
+        if self._walk is None:
+            self._walk = _walk(self.near_)
+        return self._walk
 
     def _check_parameters(self) -> None:
         if self.n_neighbors < 1 or not 0.0 <= self.chance < 1.0:
