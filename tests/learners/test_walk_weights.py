@@ -33,6 +33,16 @@ def test_weights_are_the_visits_of_walks_compared_with_chance(chance: float) -> 
     assert np.abs(found - expected).max() < 1e-3 * expected.max()
 
 
+def test_values_propagate_by_the_weights() -> None:
+    weights = WalkWeights(12, 0.9).fit(KNOWN)
+    graph = neighbor_graph(weights.near_).toarray()
+    degrees = graph.sum(axis=1)
+    values = np.eye(10)[Y[:1500]]
+    step = graph / degrees[:, None]
+    expected = np.linalg.solve(np.eye(1500) - 0.9 * step, values / degrees[:, None])
+    assert np.abs(weights.propagate(values) - expected).max() < 1e-3 * expected.max()
+
+
 def test_longer_walks_ask_more_rows() -> None:
     def largest(chance: float) -> Any:
         found = WalkWeights(12, chance).fit(KNOWN).integers(ASKED)
