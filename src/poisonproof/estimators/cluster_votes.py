@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.estimators.row_saving import require_shape, whole_numbers
-from poisonproof.estimators.row_voting import RowVoting, flat_numbers
+from poisonproof.estimators.row_voting import RowVoting
 from poisonproof.estimators.validation import check_random_state
 from poisonproof.features.exact import ExactRows
 from poisonproof.learners.clusters import (
@@ -135,13 +135,9 @@ class ClusterVoteClassifier(RowVoting):
     def _find_clusters(self, samples: Any) -> NDArray[np.int64]:
         n_clusters = len(self.classes_) if self.n_clusters is None else self.n_clusters
         with isolated_streams(self.random_state, 0), one_thread():
-            self.features_ = None if self.features is None else clone(self.features)
-            if self.features_ is not None:
-                seed_nested(self.features_, self.random_state, 0)
-                self.features_.fit(samples)
+            mapped = self._fit_features(samples)
             self.clusterer_ = make_clusterer(self.clusterer, n_clusters, self.device)
             seed_nested(self.clusterer_, self.random_state, 1)
-            mapped = self._mapped(samples)
             self.clusterer_.fit(mapped)
             found = getattr(self.clusterer_, "labels_", None)
             if found is None:  # mixtures tell the cluster of a row only when asked
@@ -218,6 +214,3 @@ class ClusterVoteClassifier(RowVoting):
 
     def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
         return make_threat(name, "row", 2, (TRUSTED_SAMPLES, *assumptions))
-
-    def _mapped(self, X: Any) -> NDArray[Any]:
-        return flat_numbers(X if self.features_ is None else self.features_.transform(X))

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.estimators.row_saving import require_shape, whole_numbers
-from poisonproof.estimators.row_voting import RowVoting, flat_numbers
+from poisonproof.estimators.row_voting import RowVoting
 from poisonproof.estimators.validation import check_random_state
 from poisonproof.features.exact import exact_rows
 from poisonproof.learners.closed_form import KernelRidgeClassifier
@@ -22,7 +22,7 @@ from poisonproof.learners.label_weights import (
     make_label_weights,
     split_members,
 )
-from poisonproof.learners.streams import isolated_streams, seed_nested
+from poisonproof.learners.streams import isolated_streams
 from poisonproof.partition import make_partitioner, partition_data, take_canonical
 from poisonproof.threads import one_thread
 
@@ -161,13 +161,6 @@ class LinearLabelClassifier(RowVoting):
         self.members_ = list(zip(members, np.split(labels, ends), strict=True))
         self.partition_sizes_, self.precision_ = sizes, template.precision
 
-    def _fit_features(self, samples: Any) -> NDArray[Any]:
-        self.features_ = None if self.features is None else clone(self.features)
-        if self.features_ is not None:
-            seed_nested(self.features_, self.random_state, 0)
-            self.features_.fit(samples)
-        return self._mapped(samples)
-
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         parts = [
             certify_label_flips(votes, prices, self.n_rows_, threat, target)
@@ -194,9 +187,6 @@ class LinearLabelClassifier(RowVoting):
 
     def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
         return make_threat(name, "row", 1, (TRUSTED_SAMPLES, *assumptions))
-
-    def _mapped(self, X: Any) -> NDArray[Any]:
-        return flat_numbers(X if self.features_ is None else self.features_.transform(X))
 
 
 def _joined(parts: list[Certificates]) -> Certificates:

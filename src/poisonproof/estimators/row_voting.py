@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates
@@ -20,6 +21,7 @@ from poisonproof.estimators.training_rows import TrainingRows, check_training_ro
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
+from poisonproof.learners.streams import seed_nested
 from poisonproof.partition import n_rows, sample_digests, take_canonical
 
 __all__ = ["RowVoting", "flat_numbers"]
@@ -38,6 +40,8 @@ class RowVoting(CertifyingClassifier):
     """What `_arrays` returns."""
 
     features: Any
+    features_: Any
+    random_state: int
     invalid_rows: str
     n_rows_: int
 
@@ -89,6 +93,17 @@ class RowVoting(CertifyingClassifier):
         self.n_rows_ = n_rows(rows.X)
         self.data_digest_ = rows_digest(digests, rows.y)
         return rows, digests
+
+    def _fit_features(self, samples: Any) -> NDArray[Any]:
+        """Learn the features from all samples, never from a label, and map these samples."""
+        self.features_ = None if self.features is None else clone(self.features)
+        if self.features_ is not None:
+            seed_nested(self.features_, self.random_state, 0)
+            self.features_.fit(samples)
+        return self._mapped(samples)
+
+    def _mapped(self, X: Any) -> NDArray[Any]:
+        return flat_numbers(X if self.features_ is None else self.features_.transform(X))
 
     def _counted(self, X: Any) -> Certificates:
         check_is_fitted(self, "classes_")

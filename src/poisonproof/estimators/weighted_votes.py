@@ -13,9 +13,9 @@ from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make
 from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.estimators.row_saving import whole_numbers
-from poisonproof.estimators.row_voting import RowVoting, flat_numbers
+from poisonproof.estimators.row_voting import RowVoting
 from poisonproof.estimators.validation import check_random_state
-from poisonproof.learners.streams import isolated_streams, seed_nested
+from poisonproof.learners.streams import isolated_streams
 from poisonproof.learners.walk_weights import WalkWeights
 from poisonproof.partition import take_canonical
 from poisonproof.threads import one_thread
@@ -102,13 +102,9 @@ class WeightedVoteClassifier(RowVoting):
         order = np.lexsort(digests.view(">u8").T[::-1])
         new = np.append(True, (digests[order[1:]] != digests[order[:-1]]).any(axis=1))
         with isolated_streams(self.random_state, 0), one_thread():
-            self.features_ = None if self.features is None else clone(self.features)
-            samples = take_canonical(rows.X, order[new])
-            if self.features_ is not None:
-                seed_nested(self.features_, self.random_state, 0)
-                self.features_.fit(samples)
+            mapped = self._fit_features(take_canonical(rows.X, order[new]))
             self.weights_ = WalkWeights() if self.weights is None else clone(self.weights)
-            self.weights_.fit(self._mapped(samples))
+            self.weights_.fit(mapped)
         self.labels_ = rows.y[order]
         self.first_ = np.cumsum(new) - 1
         return self
@@ -160,6 +156,3 @@ class WeightedVoteClassifier(RowVoting):
 
     def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
         return make_threat(name, "row", 1, (TRUSTED_SAMPLES, *assumptions))
-
-    def _mapped(self, X: Any) -> NDArray[Any]:
-        return flat_numbers(X if self.features_ is None else self.features_.transform(X))
