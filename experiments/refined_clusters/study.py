@@ -86,7 +86,8 @@ class Study:
     @property
     def title(self) -> str:
         """The name of the vectors, in titles."""
-        return {"simclr": "SimCLR", "crops": "SimCLR on crops"}.get(self.kind, self.kind)
+        titles = {"simclr": "SimCLR", "crops": "SimCLR on crops", "refined-vectors": "refined SimCLR"}
+        return titles.get(self.kind, self.kind)
 
     def neighbours(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the nearest training rows of training and of test rows, computed once."""

@@ -4,8 +4,8 @@
     python experiments/refined_clusters/vectors.py --data PACK --features DIR --crops --out OUT
 
 DIR holds ``features.safetensors`` or ``clusters.safetensors``; of the latter the probabilities of
-all clusters are written, too. ``--crops`` writes the mean vector of an image's crops. No label is
-read to make a vector; labels are copied beside them.
+all clusters are written, too, unless ``--only`` says otherwise. ``--crops`` writes the mean vector
+of an image's crops. No label is read to make a vector; labels are copied beside them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--device", default=None)
     parser.add_argument("--crops", action="store_true", help="mean vectors of crops")
-    parser.add_argument("--only-clusters", action="store_true", help="leave out the vectors")
+    parser.add_argument("--only", choices=("clusters", "vectors"), help="leave out the other")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     rows = data_from_pack(options.data)
@@ -99,10 +99,10 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     files: dict[str, str] = {}
     for what, images in (("train", rows.x_train), ("test", rows.x_test)):
-        if isinstance(network, ClusterNetwork):
+        if isinstance(network, ClusterNetwork) and options.only != "vectors":
             chances = network.probabilities(images).astype(np.float32)
             np.savez_compressed(options.out / f"clusters-{what}.npz", probabilities=chances)
-        if options.only_clusters:
+        if options.only == "clusters":
             continue
         mapped = _mean_of_crops(network, images) if options.crops else network.transform(images)
         files |= write_parts(options.out, what, mapped)
@@ -116,7 +116,10 @@ def main() -> None:
         "report": getattr(network, "report", {}),
         "files": files,
     }
-    if options.crops:
+    if isinstance(network, ClusterNetwork) and files:
+        words = f"SimCLR, {about['epochs']} epochs, refined ({about['report']['stage']})"
+        about |= {"kind": "refined-vectors", "words": words}
+    elif options.crops:
         about |= {"kind": "crops", "words": f"SimCLR, {about['epochs']} epochs, mean of crops"}
     (options.out / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     print(json.dumps(about))
