@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, required=True, help="train the members 0, N, 2N, ...")
     parser.add_argument("--seeds", type=int, nargs="+", required=True, help="the seeds")
     parser.add_argument("--data", type=Path, help="a packed dataset; by default the cache's")
+    parser.add_argument("--features", type=Path, help="learned features, for rows of SS-DPA")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--recipes", type=Path, help="a folder of recipe files of your own")
     parser.add_argument("--limit-seconds", type=float, help="begin no seed that would end later")
@@ -43,6 +44,7 @@ def main() -> None:
         options = Options(
             device=given.device,
             members=range(0, recipe.n_partitions, given.every),
+            features=given.features,
             command=f"python experiments/one_seed/train.py {given.row} --every {given.every} "
             f"--seeds {seed}",
         )

@@ -86,7 +86,11 @@ class Study:
     @property
     def title(self) -> str:
         """The name of the vectors, in titles."""
-        titles = {"simclr": "SimCLR", "crops": "SimCLR on crops", "refined-vectors": "refined SimCLR"}
+        titles = {
+            "simclr": "SimCLR",
+            "crops": "SimCLR on crops",
+            "refined-vectors": "refined SimCLR",
+        }
         return titles.get(self.kind, self.kind)
 
     def neighbours(self) -> tuple[NDArray[Any], NDArray[Any]]:
