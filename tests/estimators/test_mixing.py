@@ -13,7 +13,13 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 
-from poisonproof import DPAClassifier, SSDPAClassifier
+from poisonproof import (
+    ClusterVoteClassifier,
+    DPAClassifier,
+    LinearLabelClassifier,
+    SSDPAClassifier,
+    WeightedVoteClassifier,
+)
 from poisonproof.exceptions import GuaranteeError
 
 X, y = load_digits(return_X_y=True)
@@ -34,6 +40,17 @@ def test_a_map_that_mixes_test_rows_is_refused(mixes: Any) -> None:
     ).fit(X[:600], y[:600])
     with pytest.raises(GuaranteeError, match="depend on what else is asked"):
         model.certify(X[600:700])
+
+
+@pytest.mark.parametrize(
+    "kind", [ClusterVoteClassifier, LinearLabelClassifier, WeightedVoteClassifier]
+)
+def test_a_map_that_mixes_test_rows_is_refused_where_rows_vote(kind: Any) -> None:
+    model = kind(features=FunctionTransformer(centred), classes=range(10)).fit(X[:300], y[:300])
+    with pytest.raises(GuaranteeError, match="depend on what else is asked"):
+        model.certify(X[600:700])
+    with pytest.raises(GuaranteeError, match="depend on what else is asked"):
+        model.predict(X[600:700])
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from poisonproof import DPAClassifier, FiniteAggregationClassifier, SSDPAClassifier
+from poisonproof import (
+    ClusterVoteClassifier,
+    DPAClassifier,
+    FiniteAggregationClassifier,
+    LinearLabelClassifier,
+    SSDPAClassifier,
+    WeightedVoteClassifier,
+)
 from poisonproof.certificates.threats import UNTOUCHED_MAP
 
 X, y = load_digits(return_X_y=True)
@@ -48,6 +59,76 @@ def test_the_draws_of_a_map_in_one_partition_move_no_other_member() -> None:
 def test_a_map_that_draws_gives_the_same_votes_every_time() -> None:
     fitted = model().fit(X[TRAIN], y[TRAIN])
     assert np.array_equal(fitted.votes(X[TEST]), fitted.votes(X[TEST]))
+
+
+@pytest.mark.parametrize(
+    "kind", [ClusterVoteClassifier, LinearLabelClassifier, WeightedVoteClassifier]
+)
+def test_a_map_that_draws_maps_training_and_test_rows_alike_every_time(kind: Any) -> None:
+    fitted = kind(features=FunctionTransformer(noisy), classes=range(10)).fit(X[TRAIN], y[TRAIN])
+    asked = fitted._mapped_asked(X[TEST])
+    np.testing.assert_array_equal(fitted._mapped_asked(X[TEST]), asked)
+    np.testing.assert_array_equal(fitted.predict(X[TEST]), fitted.predict(X[TEST]))
+    drawn = asked - X[TEST]
+    np.testing.assert_allclose(drawn, np.tile(drawn[0], (300, 1)), atol=1e-12)
+
+
+class ThreadCount(TransformerMixin, BaseEstimator):
+    """Adds how many threads BLAS has."""
+
+    def fit(self, rows: Any) -> Any:
+        return self
+
+    def transform(self, rows: Any) -> Any:
+        blas = [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+        return np.column_stack([rows, np.full(len(rows), max(blas))])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [ClusterVoteClassifier, LinearLabelClassifier, SSDPAClassifier, WeightedVoteClassifier],
+)
+def test_test_rows_are_mapped_on_one_thread_as_training_rows_are(kind: Any) -> None:
+    fitted = kind(features=ThreadCount(), classes=range(10)).fit(X[TRAIN], y[TRAIN])
+    with threadpool_limits(2):
+        asked = fitted._asked(X[TEST]) if kind is SSDPAClassifier else fitted._mapped_asked(X[TEST])
+    assert (asked[:, -1] == 1).all()
+
+
+LATE = """
+import sys
+import numpy as np
+import poisonproof
+from sklearn.base import BaseEstimator, TransformerMixin
+
+class Late(TransformerMixin, BaseEstimator):
+    def fit(self, X):
+        import torch
+        self.drawn_, self.threads_ = float(torch.rand(1)), torch.get_num_threads()
+        return self
+    def transform(self, X):
+        return X
+
+X, y = np.random.default_rng(0).random((30, 2)), np.arange(30) % 2
+kind = getattr(poisonproof, sys.argv[1])
+for _ in range(2):
+    fitted = kind(features=Late(), classes=range(2)).fit(X, y).features_
+    print(fitted.drawn_, fitted.threads_)
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["ClusterVoteClassifier", "SSDPAClassifier", "WeightedVoteClassifier"]
+)
+def test_features_that_load_torch_are_learned_as_if_it_had_been_there(kind: str) -> None:
+    """A second fit, on flipped labels, finds torch loaded; it must learn the same features."""
+    pytest.importorskip("torch")
+    environment = {**os.environ, "OMP_NUM_THREADS": "3"}
+    command = [sys.executable, "-W", "ignore", "-c", LATE, kind]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    first, second = found.stdout.splitlines()
+    assert first == second
+    assert first.endswith(" 1")
 
 
 def test_an_update_below_a_map_that_draws_equals_a_fit() -> None:

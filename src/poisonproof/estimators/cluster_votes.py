@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.estimators.row_saving import require_shape, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting
 from poisonproof.estimators.validation import check_random_state
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows
 from poisonproof.learners.clusters import (
     AssignmentRule,
@@ -21,9 +23,8 @@ from poisonproof.learners.clusters import (
     certify_clusters,
     make_clusterer,
 )
-from poisonproof.learners.streams import isolated_streams, seed_nested
+from poisonproof.learners.streams import in_own_streams, seed_nested
 from poisonproof.partition import take_canonical
-from poisonproof.threads import one_thread
 
 __all__ = ["ClusterVoteClassifier"]
 
@@ -127,22 +128,29 @@ class ClusterVoteClassifier(RowVoting):
         rows, digests = self._training_rows(X, y)
         order = np.lexsort(digests.view(">u8").T[::-1])
         clusters = np.empty(len(order), dtype=np.int64)
-        clusters[order] = self._find_clusters(take_canonical(rows.X, order))
+        samples = take_canonical(rows.X, order)
+        clusters[order] = in_own_streams(self.random_state, 0, lambda: self._find_clusters(samples))
         self.clusters_ = clusters
         self._count_labels(rows.y)
         return self
 
     def _find_clusters(self, samples: Any) -> NDArray[np.int64]:
         n_clusters = len(self.classes_) if self.n_clusters is None else self.n_clusters
-        with isolated_streams(self.random_state, 0), one_thread():
-            mapped = self._fit_features(samples)
-            self.clusterer_ = make_clusterer(self.clusterer, n_clusters, self.device)
-            seed_nested(self.clusterer_, self.random_state, 1)
-            self.clusterer_.fit(mapped)
-            found = getattr(self.clusterer_, "labels_", None)
-            if found is None:  # mixtures tell the cluster of a row only when asked
-                found = self.clusterer_.predict(mapped)
-        return np.asarray(found, dtype=np.int64)
+        mapped = self._fit_features(samples)
+        self.clusterer_ = make_clusterer(self.clusterer, n_clusters, self.device)
+        seed_nested(self.clusterer_, self.random_state, 1)
+        self.clusterer_.fit(mapped)
+        found = getattr(self.clusterer_, "labels_", None)
+        if found is None:  # mixtures tell the cluster of a row only when asked
+            found = self.clusterer_.predict(mapped)
+        clusters = np.asarray(found, dtype=np.int64)
+        if int(clusters.min()) < 0:
+            raise InvalidInputError(
+                f"{type(self.clusterer_).__name__} leaves {int((clusters < 0).sum())} of "
+                f"{len(clusters)} samples without a cluster. Use a clusterer that gives every "
+                "sample one, numbered from 0."
+            )
+        return clusters
 
     def _count_labels(self, y: NDArray[np.int64]) -> None:
         n_clusters = self._n_clusters()
@@ -152,14 +160,15 @@ class ClusterVoteClassifier(RowVoting):
         self.cluster_classes_ = self.classes_[best_assignment(table, self.assignment)]
 
     def _n_clusters(self) -> int:
-        known = getattr(self.clusterer_, "n_clusters", None)
-        known = getattr(self.clusterer_, "n_components", None) if known is None else known
-        return int(self.clusters_.max()) + 1 if known is None else int(known)
+        last = self.clusterer_
+        last = last.steps[-1][1] if isinstance(last, Pipeline) else last
+        known = getattr(last, "n_clusters", None)
+        known = getattr(last, "n_components", None) if known is None else known
+        return max(int(self.clusters_.max()) + 1, 0 if known is None else int(known))
 
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
-        samples = self._checked(X)
-        with one_thread():
-            clusters = self._clusters_of(self._mapped(samples))
+        rows = self._mapped_asked(X)
+        clusters = in_own_streams(self.random_state, 1, lambda: self._clusters_of(rows))
         return certify_clusters(self.table_, clusters, self.assignment, threat, target)
 
     def _clusters_of(self, rows: NDArray[Any]) -> NDArray[np.int64]:
@@ -167,7 +176,16 @@ class ClusterVoteClassifier(RowVoting):
             found = self.clusterer_.predict(rows)
         else:  # asked together, rows may be rounded differently than alone
             found = [self.clusterer_.predict(row[None])[0] for row in rows]
-        return np.asarray(found, dtype=np.int64)
+        clusters = np.asarray(found, dtype=np.int64)
+        strange = (clusters < 0) | (clusters >= len(self.table_))
+        if strange.any():
+            row = int(strange.argmax())
+            raise InvalidRowsError(
+                f"{type(self.clusterer_).__name__} gives row {row} of X the cluster "
+                f"{int(clusters[row])}, but there are the clusters 0 to {len(self.table_) - 1}. "
+                "Leave the row out, or use a clusterer with a fixed number of clusters."
+            )
+        return clusters
 
     def _templates(self) -> dict[str, Any]:
         spectral = isinstance(self.clusterer_, SpectralClusters)  # kept as arrays

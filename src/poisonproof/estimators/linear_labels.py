@@ -22,7 +22,7 @@ from poisonproof.learners.label_weights import (
     make_label_weights,
     split_members,
 )
-from poisonproof.learners.streams import isolated_streams
+from poisonproof.learners.streams import in_own_streams
 from poisonproof.partition import make_partitioner, partition_data, take_canonical
 from poisonproof.threads import one_thread
 
@@ -116,8 +116,9 @@ class LinearLabelClassifier(RowVoting):
         order = np.lexsort(data.digests.view(">u8").T[::-1])
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        with isolated_streams(self.random_state, 0), one_thread():
-            mapped = self._fit_features(take_canonical(rows.X, order))
+        samples = take_canonical(rows.X, order)
+        mapped = in_own_streams(self.random_state, 0, lambda: self._fit_features(samples))
+        with one_thread():
             members = []
             for index in range(len(data)):
                 # Rows of one sample differ in their labels alone; any order among them will do.
@@ -170,9 +171,9 @@ class LinearLabelClassifier(RowVoting):
 
     def _asked(self, X: Any) -> Any:
         """Yield votes (b, k) and prices (b, k, C) of some rows after the other."""
-        samples, n_classes = self._checked(X), len(self.classes_)
+        mapped, n_classes = self._mapped_asked(X), len(self.classes_)
         with one_thread():
-            asked = exact_rows(self._mapped(samples), self.precision_)
+            asked = exact_rows(mapped, self.precision_)
             height = max(1, _BLOCK // (len(self.members_) * n_classes))
             for start in range(0, len(asked), height):
                 block = asked[start : start + height]

@@ -15,13 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from poisonproof.certificates import Certificates
 from poisonproof.certificates.threats import Threat, parse_threat, uncertified
 from poisonproof.estimators.certifying import CertifyingClassifier
+from poisonproof.estimators.mixing import refuse_mixing
 from poisonproof.estimators.row_saving import rows_digest, save_rows
 from poisonproof.estimators.tags import input_tags
 from poisonproof.estimators.training_rows import TrainingRows, check_training_rows
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
-from poisonproof.learners.streams import seed_nested
+from poisonproof.learners.streams import in_own_streams, seed_nested
 from poisonproof.partition import n_rows, sample_digests, take_canonical
 
 __all__ = ["RowVoting", "flat_numbers"]
@@ -73,7 +74,11 @@ class RowVoting(CertifyingClassifier):
         save_rows(self, path)
 
     def counts(self, X: Any) -> NDArray[np.int64]:
-        """Return how many training rows of each class vote on every row of `X`, shape (n, C)."""
+        """Return the votes of each class on every row of `X`, shape (n, C).
+
+        Votes of training rows, or of members that training rows make up: one, if it is
+        `WeightedVoteClassifier`.
+        """
         counts: NDArray[np.int64] = self._counted(X).counts
         return counts
 
@@ -103,7 +108,19 @@ class RowVoting(CertifyingClassifier):
         return self._mapped(samples)
 
     def _mapped(self, X: Any) -> NDArray[Any]:
-        return flat_numbers(X if self.features_ is None else self.features_.transform(X))
+        """Map samples to features; a map that draws random numbers draws the same every time."""
+        if self.features_ is None:
+            return flat_numbers(X)
+        transform = self.features_.transform
+        return flat_numbers(in_own_streams(self.random_state, 0, lambda: transform(X)))
+
+    def _mapped_asked(self, X: Any) -> NDArray[Any]:
+        """Check and map samples to predict; what is asked together must not meet in the map."""
+        rows = self._checked(X)
+        mapped = self._mapped(rows)
+        if self.features_ is not None:
+            refuse_mixing(self.features_, self._mapped, rows, mapped)
+        return mapped
 
     def _counted(self, X: Any) -> Certificates:
         check_is_fitted(self, "classes_")

@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 from poisonproof.certificates.threats import TRUSTED_SAMPLES
 from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.training_sets import TrainingSet
-from poisonproof.learners.streams import isolated_streams, seed_nested
+from poisonproof.learners.streams import in_own_streams, seed_nested
 from poisonproof.partition import PartitionedData, take_canonical
 from poisonproof.threads import one_thread
 
@@ -82,10 +82,13 @@ class SSDPAClassifier(PartitionAggregation):
     def _fit_features(self, data: PartitionedData) -> Any:
         if self.features is None:
             return None
-        features = clone(self.features)
-        seed_nested(features, self.random_state, len(data))
-        with isolated_streams(self.random_state, len(data)), one_thread():
+
+        def learn() -> Any:
+            features = clone(self.features)
+            seed_nested(features, self.random_state, len(data))
             return features.fit(take_canonical(data.X, _by_sample(data)))
+
+        return in_own_streams(self.random_state, len(data), learn)
 
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         if self.features_ is None:

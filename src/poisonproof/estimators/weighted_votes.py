@@ -15,7 +15,8 @@ from poisonproof.certificates.label_flips import certify_label_flips, flips_to_o
 from poisonproof.estimators.row_saving import whole_numbers
 from poisonproof.estimators.row_voting import RowVoting
 from poisonproof.estimators.validation import check_random_state
-from poisonproof.learners.streams import isolated_streams
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.streams import in_own_streams
 from poisonproof.learners.walk_weights import WalkWeights
 from poisonproof.partition import take_canonical
 from poisonproof.threads import one_thread
@@ -23,6 +24,7 @@ from poisonproof.threads import one_thread
 __all__ = ["WeightedVoteClassifier"]
 
 _BLOCK = 1 << 24  # weights held together, in numbers: bounds the working memory
+_LARGEST = 2**62
 _BITS = 29  # the absolute weights of a test row add up to less than 2^30
 
 
@@ -98,16 +100,31 @@ class WeightedVoteClassifier(RowVoting):
             Labels.
         """
         check_random_state(self.random_state)
+        self._weighting()  # refuses what is none
         rows, digests = self._training_rows(X, y)
         order = np.lexsort(digests.view(">u8").T[::-1])
         new = np.append(True, (digests[order[1:]] != digests[order[:-1]]).any(axis=1))
-        with isolated_streams(self.random_state, 0), one_thread():
-            mapped = self._fit_features(take_canonical(rows.X, order[new]))
-            self.weights_ = WalkWeights() if self.weights is None else clone(self.weights)
-            self.weights_.fit(mapped)
+        samples = take_canonical(rows.X, order[new])
+        in_own_streams(self.random_state, 0, lambda: self._learn(samples))
         self.labels_ = rows.y[order]
         self.first_ = np.cumsum(new) - 1
         return self
+
+    def _learn(self, samples: Any) -> None:
+        mapped = self._fit_features(samples)
+        self.weights_ = self._weighting()
+        self.weights_.fit(mapped)
+
+    def _weighting(self) -> Any:
+        if self.weights is None:
+            return WalkWeights()
+        known = hasattr(self.weights, "fit") and hasattr(self.weights, "integers")
+        if not known or isinstance(self.weights, type):
+            raise InvalidInputError(
+                "weights is WalkWeights(...), FlatWeights(...) or another object with fit and "
+                f"integers. Got {self.weights!r}."
+            )
+        return clone(self.weights)
 
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         n_classes = len(self.classes_)
@@ -121,21 +138,35 @@ class WeightedVoteClassifier(RowVoting):
 
     def _asked(self, X: Any) -> Any:
         """Yield the integer weights of all rows for some asked rows after the other."""
+        asked = self._mapped_asked(X)
         with one_thread():
-            asked = self._mapped(self._checked(X))
             # A weighting that says nothing about rows asked together is asked for one.
             together = getattr(self.weights_, "rowwise", False)
             height = max(1, _BLOCK // self.n_rows_) if together else 1
             for start in range(0, len(asked), height):
-                yield self._of_rows(self.weights_.integers(asked[start : start + height]))
+                block = asked[start : start + height]
+                yield self._of_rows(self.weights_.integers(block), len(block))
 
-    def _of_rows(self, integers: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _of_rows(self, integers: NDArray[Any], n_asked: int) -> NDArray[np.int64]:
         """Give every row its sample's weight, halved as often as repeats make it necessary."""
+        self._check_integers(integers, (n_asked, int(self.first_[-1]) + 1))
         weights = integers[:, self.first_].astype(np.int64)
-        total = np.abs(weights).sum(axis=1, keepdims=True)
-        excess = np.maximum(np.frexp(total.astype(np.float64))[1] - _BITS, 0)
+        # In floating point: a sum of integers could wrap around and look small.
+        total = np.abs(weights).sum(axis=1, keepdims=True, dtype=np.float64)
+        excess = np.maximum(np.frexp(total)[1] - _BITS, 0)
         halved: NDArray[np.int64] = weights >> excess
         return halved
+
+    def _check_integers(self, integers: NDArray[Any], shape: tuple[int, int]) -> None:
+        """Refuse what would be rounded or wrapped: another vote than the weighting stands for."""
+        fits = integers.dtype.kind in "iu" and integers.shape == shape
+        if fits and int(integers.min()) > -_LARGEST and int(integers.max()) < _LARGEST:
+            return
+        raise InvalidInputError(
+            f"{type(self.weights_).__name__}.integers gives integers below 2^62 of shape {shape}, "
+            "one for every asked row and training sample. Got "
+            f"{integers.dtype} of shape {integers.shape}. Round weights as whole_weights does."
+        )
 
     def _templates(self) -> dict[str, Any]:
         return {
