@@ -83,7 +83,18 @@ def test_neighbours_differ_least_in_the_components_they_share() -> None:
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"n_components": 65}, {"n_components": 0}, {"share": 1.0}, {"n_steps": -1}, {"ridge": -1.0}],
+    [
+        {"n_components": 65},
+        {"n_components": 0},
+        {"n_components": 2.5},
+        {"n_components": "3"},
+        {"share": 1.0},
+        {"share": "0.1"},
+        {"n_steps": -1},
+        {"n_steps": 1.5},
+        {"ridge": -1.0},
+        {"ridge": None},
+    ],
 )
 def test_parameters_out_of_range_are_refused_in_words(
     digits: tuple[Any, Any], parameters: dict[str, Any]

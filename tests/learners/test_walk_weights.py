@@ -79,7 +79,19 @@ def test_few_samples_are_all_neighbours(known: int) -> None:
     assert (found > 0).all()
 
 
-@pytest.mark.parametrize("wrong", [{"chance": 1.0}, {"chance": -0.1}, {"n_neighbors": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"chance": 1.0},
+        {"chance": -0.1},
+        {"chance": "0.9"},
+        {"chance": None},
+        {"n_neighbors": 0},
+        {"n_neighbors": 2.5},
+        {"n_neighbors": "3"},
+        {"n_neighbors": True},
+    ],
+)
 def test_impossible_walks_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="n_neighbors is at least 1, chance"):
+    with pytest.raises(InvalidInputError, match="n_neighbors is a whole number, at least 1"):
         WalkWeights(**wrong).fit(KNOWN)

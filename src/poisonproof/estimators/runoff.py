@@ -36,6 +36,11 @@ def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
         Higher is better; NaN for all classes where a member abstains. Scores of one member can be
         compared with each other, those of different members cannot.
     """
+    if not isinstance(classifier, VotingMembers):
+        raise InvalidInputError(
+            "A run-off needs members that score classes, as DPAClassifier, SSDPAClassifier and "
+            f"FiniteAggregationClassifier have them. Got {type(classifier).__name__}."
+        )
     samples = classifier._asked(X)
     ensemble = getattr(classifier.ensemble_, "loaded", classifier.ensemble_)
     if isinstance(ensemble, MemberList):

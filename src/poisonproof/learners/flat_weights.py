@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.clusters.spectral import neighbor_graph
+from poisonproof.learners.parameters import is_count, is_number
 from poisonproof.threads import one_thread
 
 __all__ = ["FlatWeights", "whole_weights"]
@@ -91,16 +92,7 @@ class FlatWeights(BaseEstimator):
             Nearest samples of every sample. Directions are then ordered by how much less
             neighbours differ in them than samples do, not by how much samples differ.
         """
-        if not 1 <= self.n_components <= X.shape[1]:
-            raise InvalidInputError(
-                f"n_components is at least 1 and at most the {X.shape[1]} columns. "
-                f"Got {self.n_components}."
-            )
-        if not (0.0 <= self.share < 1.0 and self.n_steps >= 0 and 0.0 <= self.ridge < np.inf):
-            raise InvalidInputError(
-                "share is at least 0 and below 1, n_steps and ridge are at least 0. "
-                f"Got {self.share}, {self.n_steps} and {self.ridge}."
-            )
+        self._check_parameters(X.shape[1])
         with one_thread():
             rows = _unit(X)
             self.centre_ = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -119,6 +111,20 @@ class FlatWeights(BaseEstimator):
             places = self._with_constant((_unit(asked) - self.centre_) @ self.components_)
             weights = self._flat(places)
         return whole_weights(weights)
+
+    def _check_parameters(self, n_columns: int) -> None:
+        if not (is_count(self.n_components) and self.n_components <= n_columns):
+            raise InvalidInputError(
+                f"n_components is a whole number, at least 1 and at most the {n_columns} columns. "
+                f"Got {self.n_components!r}."
+            )
+        numbers = is_number(self.share) and is_number(self.ridge)
+        steps = is_count(self.n_steps) or self.n_steps == 0
+        if not (numbers and steps and 0.0 <= self.share < 1.0 and 0.0 <= self.ridge < np.inf):
+            raise InvalidInputError(
+                "share is at least 0 and below 1, ridge at least 0, n_steps a whole number, at "
+                f"least 0. Got {self.share!r}, {self.ridge!r} and {self.n_steps!r}."
+            )
 
     def _flat(self, places: Floats) -> Floats:
         """Cap weights and correct the others; an accelerated ascent in the dual problem."""

@@ -18,6 +18,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
 from poisonproof.learners.clusters.spectral import neighbor_graph
 from poisonproof.learners.flat_weights import whole_weights
+from poisonproof.learners.parameters import is_count, is_number
 from poisonproof.learners.similarity import nearest_rows
 
 __all__ = ["WalkWeights"]
@@ -150,10 +151,11 @@ class WalkWeights(BaseEstimator):
         return self._walk
 
     def _check_parameters(self) -> None:
-        if self.n_neighbors < 1 or not 0.0 <= self.chance < 1.0:
+        number = is_number(self.chance) and 0.0 <= self.chance < 1.0
+        if not (is_count(self.n_neighbors) and number):
             raise InvalidInputError(
-                "n_neighbors is at least 1, chance at least 0 and below 1. "
-                f"Got {self.n_neighbors} and {self.chance}."
+                "n_neighbors is a whole number, at least 1, chance at least 0 and below 1. "
+                f"Got {self.n_neighbors!r} and {self.chance!r}."
             )
 
 

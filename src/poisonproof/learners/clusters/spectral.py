@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.learners.parameters import is_count
 from poisonproof.learners.similarity import nearest_rows
 from poisonproof.threads import one_thread
 
@@ -89,9 +90,9 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         return np.asarray(counts.argmax(axis=1), dtype=np.int64)
 
     def _check_parameters(self, n_samples: int) -> None:
-        if self.n_clusters < 1 or self.n_neighbors < 1:
+        if not (is_count(self.n_clusters) and is_count(self.n_neighbors)):
             raise InvalidInputError(
-                "n_clusters and n_neighbors must be at least 1, but are "
+                "n_clusters and n_neighbors are whole numbers, at least 1, but are "
                 f"{self.n_clusters!r} and {self.n_neighbors!r}."
             )
         if self.n_clusters > n_samples:

@@ -1,0 +1,25 @@
+"""What a parameter is, before it is compared: text would raise in the middle of something else."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+
+__all__ = ["is_count", "is_number"]
+
+
+def is_count(value: object) -> bool:
+    """Say whether a parameter is a whole number, at least 1.
+
+    >>> is_count(3), is_count(0), is_count(2.5), is_count("3"), is_count(True)
+    (True, False, False, False, False)
+    """
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
+
+
+def is_number(value: object) -> bool:
+    """Say whether a parameter is a real number.
+
+    >>> is_number(0.5), is_number("0.5"), is_number(None)
+    (True, False, False)
+    """
+    return isinstance(value, Real)
