@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from poisonproof import (
@@ -71,6 +71,20 @@ def test_a_map_that_draws_maps_training_and_test_rows_alike_every_time(kind: Any
     np.testing.assert_array_equal(fitted.predict(X[TEST]), fitted.predict(X[TEST]))
     drawn = asked - X[TEST]
     np.testing.assert_allclose(drawn, np.tile(drawn[0], (300, 1)), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [ClusterVoteClassifier, LinearLabelClassifier, SSDPAClassifier, WeightedVoteClassifier],
+)
+def test_a_map_that_works_in_place_maps_as_its_copying_twin(kind: Any) -> None:
+    found = []
+    for copy in (True, False):
+        features = make_pipeline(StandardScaler(copy=copy), PCA(9, copy=copy))
+        fitted = kind(features=features, classes=range(10)).fit(X[TRAIN].copy(), y[TRAIN])
+        found.append(fitted.certify(X[TEST].copy()))
+    np.testing.assert_array_equal(found[0].labels, found[1].labels)
+    np.testing.assert_array_equal(found[0].radius, found[1].radius)
 
 
 class ThreadCount(TransformerMixin, BaseEstimator):

@@ -22,6 +22,7 @@ from poisonproof.estimators.training_rows import TrainingRows, check_training_ro
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
+from poisonproof.learners.members import guarded
 from poisonproof.learners.streams import in_own_streams, seed_nested
 from poisonproof.partition import n_rows, sample_digests, take_canonical
 
@@ -104,7 +105,7 @@ class RowVoting(CertifyingClassifier):
         self.features_ = None if self.features is None else clone(self.features)
         if self.features_ is not None:
             seed_nested(self.features_, self.random_state, 0)
-            self.features_.fit(samples)
+            self.features_.fit(guarded(samples))
         return self._mapped(samples)
 
     def _mapped(self, X: Any) -> NDArray[Any]:
@@ -112,7 +113,7 @@ class RowVoting(CertifyingClassifier):
         if self.features_ is None:
             return flat_numbers(X)
         transform = self.features_.transform
-        return flat_numbers(in_own_streams(self.random_state, 0, lambda: transform(X)))
+        return flat_numbers(in_own_streams(self.random_state, 0, lambda: transform(guarded(X))))
 
     def _mapped_asked(self, X: Any) -> NDArray[Any]:
         """Check and map samples to predict; what is asked together must not meet in the map."""

@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing
 from poisonproof.certificates.threats import TRUSTED_SAMPLES
 from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.training_sets import TrainingSet
+from poisonproof.learners.members import guarded
 from poisonproof.learners.streams import in_own_streams, seed_nested
 from poisonproof.partition import PartitionedData, take_canonical
 from poisonproof.threads import one_thread
@@ -86,7 +87,7 @@ class SSDPAClassifier(PartitionAggregation):
         def learn() -> Any:
             features = clone(self.features)
             seed_nested(features, self.random_state, len(data))
-            return features.fit(take_canonical(data.X, _by_sample(data)))
+            return features.fit(guarded(take_canonical(data.X, _by_sample(data))))
 
         return in_own_streams(self.random_state, len(data), learn)
 

@@ -18,6 +18,7 @@ from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.learners.base import Ensemble
+from poisonproof.learners.members import guarded
 from poisonproof.learners.streams import in_own_streams
 from poisonproof.partition import Partitioner, take_canonical
 from poisonproof.progress import make_progress
@@ -73,7 +74,7 @@ class VotingMembers(CertifyingClassifier):
     def _mapped(self, X: Any) -> Any:
         """Map samples to features; a map that draws random numbers draws the same every time."""
         transform = self.features_.transform
-        return in_own_streams(self.random_state, self.n_partitions, lambda: transform(X))
+        return in_own_streams(self.random_state, self.n_partitions, lambda: transform(guarded(X)))
 
     def _counted(self, X: Any) -> Certificates:
         return certify_votes(self.votes(X), len(self.classes_))

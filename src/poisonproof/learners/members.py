@@ -22,7 +22,7 @@ from poisonproof.partition.containers import is_sparse, n_rows, take_rows
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
-__all__ = ["AbstainingMember", "ConstantMember", "MemberList"]
+__all__ = ["AbstainingMember", "ConstantMember", "MemberList", "guarded"]
 
 _PATIENCE = 64
 """After so many single rows on which it raised, a member that has not voted yet is left alone."""
@@ -189,7 +189,7 @@ def _raise_if_machine(error: Exception) -> None:
 
 def _votes(member: Member, X: Any) -> NDArray[np.int16]:
     with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
-        return member.votes(_guarded(X))
+        return member.votes(guarded(X))
 
 
 def _ask_by_halves(member: Member, X: Any) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
@@ -226,14 +226,14 @@ def _fixed_settings() -> Iterator[None]:
         yield
 
 
-def _guarded(X: Any) -> Any:
-    """Return the rows in a form through which one member cannot change what the next one sees."""
+def guarded(X: Any) -> Any:
+    """Return the rows in a form through which whoever sees them cannot change them for the next."""
     if isinstance(X, np.ndarray):
         view = X.view()
         view.setflags(write=False)
         return view
     if is_sparse(X):  # canonical rows are CSR
-        arrays = tuple(_guarded(part) for part in (X.data, X.indices, X.indptr))
+        arrays = tuple(guarded(part) for part in (X.data, X.indices, X.indptr))
         return type(X)(arrays, shape=X.shape)
     if hasattr(X, "iloc"):
         return X.copy(deep=False)  # pandas copies on write
