@@ -94,6 +94,18 @@ def test_a_model_can_be_saved_again_after_loading(name, tmp_path):
     assert prints[0] == prints[1]
 
 
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_models_of_the_same_rows_in_any_order_have_one_fingerprint(name, tmp_path):
+    """An audit says so: fit again on rows that you trust, and compare."""
+    many = np.r_[TRAIN, 0:50]
+    labels = np.append(Y[TRAIN], (Y[:50] + 1) % 10)
+    prints = []
+    for order in (np.arange(350), np.random.default_rng(0).permutation(350)):
+        clone(CLASSIFIERS[name]).fit(X[many][order], labels[order]).save(tmp_path / "model")
+        prints.append(ModelReader.open(tmp_path / "model").manifest.fingerprint)
+    assert prints[0] == prints[1]
+
+
 @pytest.mark.parametrize("name", ["neighbors", "spectral", "labels", "buckets"])
 def test_a_changed_byte_is_an_error_and_never_another_vote(name, tmp_path):
     classifier = fitted(name)

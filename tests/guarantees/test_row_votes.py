@@ -165,3 +165,20 @@ def test_a_map_of_ones_own_sees_one_row_at_a_time() -> None:
     more.fit(np.concatenate([X[few], np.full((1, 64), 1e6)]), np.append(Y[few], 0))
     moved = more.counts(X[TEST][:20]) - first.counts(X[TEST][:20])
     assert np.abs(moved).sum(axis=1).max() <= 1
+
+
+@pytest.mark.parametrize("clusterer", ["spectral", "kmeans"])
+def test_copies_of_a_sample_lie_in_one_cluster_whatever_the_order_of_the_rows(
+    clusterer: str,
+) -> None:
+    """Else one flip in a file sorted by label would move the labels of other copies, too."""
+    rng = np.random.default_rng(5)
+    samples = np.concatenate([np.repeat(X[:6], 40, axis=0), X[6:30]])
+    labels = rng.integers(0, 10, len(samples))
+    plain = ClusterVoteClassifier(n_clusters=12, clusterer=clusterer, classes=range(10))
+    plain.fit(samples, labels)
+    assert all(len(set(plain.clusters_[40 * i : 40 * i + 40])) == 1 for i in range(6))
+    order = rng.permutation(len(samples))
+    turned = ClusterVoteClassifier(n_clusters=12, clusterer=clusterer, classes=range(10))
+    turned.fit(samples[order], labels[order])
+    assert np.array_equal(plain.table_, turned.table_)

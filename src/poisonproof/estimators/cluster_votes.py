@@ -66,12 +66,13 @@ class ClusterVoteClassifier(RowVoting):
     cluster_classes_ : ndarray of shape (K,)
         The class of every cluster.
     clusters_ : ndarray of shape (m,)
-        The cluster of every training row.
+        The cluster of every training row; of a loaded model in the order of the samples' digests.
 
     Guarantee
     ---------
     Features and clusters are a function of the multiset of samples, the parameters and
-    `random_state`: neither labels nor row order reach them.
+    `random_state`: neither labels nor row order reach them. Copies of a sample lie in one
+    cluster, so that it is nobody's matter which of them carries which label.
 
     Examples
     --------
@@ -127,10 +128,11 @@ class ClusterVoteClassifier(RowVoting):
         check_random_state(self.random_state)
         rows, digests = self._training_rows(X, y)
         order = np.lexsort(digests.view(">u8").T[::-1])
-        clusters = np.empty(len(order), dtype=np.int64)
         samples = take_canonical(rows.X, order)
-        clusters[order] = in_own_streams(self.random_state, 0, lambda: self._find_clusters(samples))
-        self.clusters_ = clusters
+        found = in_own_streams(self.random_state, 0, lambda: self._find_clusters(samples))
+        self.sorted_clusters_ = found[_first_copies(digests[order])]
+        self.clusters_ = np.empty_like(found)
+        self.clusters_[order] = self.sorted_clusters_
         self._count_labels(rows.y)
         return self
 
@@ -202,7 +204,7 @@ class ClusterVoteClassifier(RowVoting):
             rows, labels = self.clusterer_.rows_, self.clusterer_.labels_
         return {
             "table": self.table_,
-            "clusters": self.clusters_,
+            "clusters": self.sorted_clusters_,
             "values": rows.values,
             "exponents": rows.exponents,
             "graph_labels": labels,
@@ -212,7 +214,8 @@ class ClusterVoteClassifier(RowVoting):
         self.clusterer = templates["clusterer"]
         self.features_, self.clusterer_ = templates["features_"], templates["clusterer_"]
         table = require_shape(arrays["table"], (None, len(self.classes_)), "i")
-        self.clusters_ = whole_numbers(arrays["clusters"], self.n_rows_, len(table))
+        self.sorted_clusters_ = whole_numbers(arrays["clusters"], self.n_rows_, len(table))
+        self.clusters_ = self.sorted_clusters_
         if table.min(initial=0) < 0 or table.sum() != self.n_rows_:
             raise ValueError("the table of labels does not count the rows")
         if isinstance(self.clusterer_, SpectralClusters):
@@ -232,3 +235,9 @@ class ClusterVoteClassifier(RowVoting):
 
     def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
         return make_threat(name, "row", 2, (TRUSTED_SAMPLES, *assumptions))
+
+
+def _first_copies(digests: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return for every row of sorted digests the position of the first equal one."""
+    new = np.append(True, (digests[1:] != digests[:-1]).any(axis=1))
+    return np.asarray(np.maximum.accumulate(np.where(new, np.arange(len(new)), 0)), dtype=np.int64)

@@ -113,7 +113,8 @@ class LinearLabelClassifier(RowVoting):
         rows, _ = self._training_rows(X, y)
         self.partitioner_ = make_partitioner(self.partitioner, self.n_partitions)
         data = partition_data(rows.X, rows.y, self.partitioner_)
-        order = np.lexsort(data.digests.view(">u8").T[::-1])
+        # Copies of a sample by their labels: a stored model does not tell the order of the rows.
+        order = np.lexsort((rows.y, *data.digests.view(">u8").T[::-1]))
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         samples = take_canonical(rows.X, order)

@@ -102,7 +102,8 @@ class WeightedVoteClassifier(RowVoting):
         check_random_state(self.random_state)
         self._weighting()  # refuses what is none
         rows, digests = self._training_rows(X, y)
-        order = np.lexsort(digests.view(">u8").T[::-1])
+        # Copies of a sample by their labels: a stored model does not tell the order of the rows.
+        order = np.lexsort((rows.y, *digests.view(">u8").T[::-1]))
         new = np.append(True, (digests[order[1:]] != digests[order[:-1]]).any(axis=1))
         samples = take_canonical(rows.X, order[new])
         in_own_streams(self.random_state, 0, lambda: self._learn(samples))
