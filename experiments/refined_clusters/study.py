@@ -138,6 +138,8 @@ class Study:
         self, name: str, family: str, title: str, settings: str, certificates: Any, evidence: Any
     ) -> None:
         data = self.data
+        if self.kind != "simclr" and self.title not in title:
+            title = f"{title}, {self.title}"
         vectors = self.about.get("words") or f"SimCLR, {self.about['epochs']} epochs"
         dataset = "" if data.name == "cifar10" else f"--dataset {data.name} "
         method = Method(
