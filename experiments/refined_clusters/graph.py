@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.optimize import brentq
-from scipy.sparse.linalg import eigsh
 from study import Dataset
 
 from poisonproof.learners.clusters.spectral import neighbor_graph
+from poisonproof.learners.neighborhood_weights import diffusion_coordinates, unit_places
 
 CLOSENESS = (0.5, 0.6, 0.7, 0.8, 0.9)
 SLACK = (1, 2, 4, 8)
@@ -89,25 +87,5 @@ def places(
     near_train: NDArray[Any], near_test: NDArray[Any], data: Dataset
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return where training and test images stand along the graph, as vectors of length one."""
-    train = diffusion(neighbor_graph(near_train), data)
-    return _unit(train), _unit(train[near_test].mean(axis=1))
-
-
-def diffusion(weights: Any, data: Dataset) -> NDArray[np.float64]:
-    """Return coordinates in which near means: many short ways along the graph, shape (m, E)."""
-    degrees = np.sqrt(np.asarray(weights.sum(axis=1)).ravel())
-    scale = sparse.diags_array(1.0 / degrees)
-    start = 1.0 + np.random.default_rng(0).random(len(degrees))
-    values, vectors = eigsh(
-        scale @ weights @ scale, k=data.eigenvectors, which="LA", v0=start, tol=1e-6
-    )
-    values = values.clip(0.0, 1.0)
-    t = brentq(lambda power: (values ** (2 * power)).sum() - 2 * data.n_classes, 0.0, 1e4)
-    print(f"t = {t:.3f}, eigenvalues {values[-1]:.4f} to {values[0]:.4f}", flush=True)
-    found: NDArray[np.float64] = vectors * values**t / degrees[:, None]
-    return found
-
-
-def _unit(X: NDArray[Any]) -> NDArray[np.float64]:
-    unit: NDArray[np.float64] = X / np.sqrt((X * X).sum(axis=1, keepdims=True))
-    return unit
+    train = diffusion_coordinates(near_train, data.eigenvectors, 2 * data.n_classes)
+    return unit_places(train), unit_places(train[near_test].mean(axis=1))

@@ -11,11 +11,16 @@ from sklearn.decomposition import PCA
 
 from poisonproof import WeightedVoteClassifier
 from poisonproof.learners.flat_weights import FlatWeights
+from poisonproof.learners.neighborhood_weights import NeighborhoodWeights
 from poisonproof.learners.walk_weights import WalkWeights
 
 X, Y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1500), slice(1500, None)
-WEIGHTINGS = {"walks": WalkWeights(12, 0.95), "flat": FlatWeights(24, 0.05)}
+WEIGHTINGS = {
+    "walks": WalkWeights(12, 0.95),
+    "flat": FlatWeights(24, 0.05),
+    "neighbourhoods": NeighborhoodWeights(100, n_neighbors=12),
+}
 
 
 def classifier(name: str = "walks", **parameters: Any) -> WeightedVoteClassifier:

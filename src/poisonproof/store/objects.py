@@ -28,6 +28,7 @@ TRUSTED = (
     "poisonproof.learners.averaging.SeedAverage",
     "poisonproof.learners.clusters.spectral.SpectralClusters",
     "poisonproof.learners.flat_weights.FlatWeights",
+    "poisonproof.learners.neighborhood_weights.NeighborhoodWeights",
     "poisonproof.learners.walk_weights.WalkWeights",
     "poisonproof.pretraining.frozen.FrozenNetwork",
     "poisonproof.pretraining.head_learner.HeadLearner",

@@ -117,20 +117,28 @@ def leading_vectors(graph: sparse.csr_array, count: int) -> NDArray[np.float64]:
 
     Rows are scaled to length one, which makes samples of few and of many neighbours comparable.
     """
+    _, vectors, _ = leading_pairs(graph, count)
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
+    return unit
+
+
+def leading_pairs(
+    graph: sparse.csr_array, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the `count` largest eigenvalues of D^-1/2 W D^-1/2, their vectors, and D^-1/2."""
     n = graph.shape[0]
     degrees = np.asarray(graph.sum(axis=1)).ravel()
     scale = np.zeros(n)
     np.divide(1.0, np.sqrt(degrees), out=scale, where=degrees > 0)
     matrix = sparse.diags_array(scale) @ graph @ sparse.diags_array(scale)
     if n <= max(_DENSE, 2 * count + 1):
-        _, vectors = linalg.eigh(matrix.toarray(), subset_by_index=[n - count, n - 1])
+        values, vectors = linalg.eigh(matrix.toarray(), subset_by_index=[n - count, n - 1])
     else:
         # A start that no eigenvector is orthogonal to, the same for the same number of samples.
         start = 1.0 + np.random.default_rng(0).random(n)
-        _, vectors = eigsh(matrix, k=count, which="LA", v0=start, tol=1e-6)
-    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
-    unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
-    return unit
+        values, vectors = eigsh(matrix, k=count, which="LA", v0=start, tol=1e-6)
+    return values, vectors, scale
 
 
 def read_clusters(vectors: NDArray[np.float64]) -> NDArray[np.int64]:
