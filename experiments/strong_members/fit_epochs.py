@@ -31,13 +31,13 @@ class Pace:
 
     def __init__(self, recipe: Recipe, data: RowData, parts: PartitionedData, device: str) -> None:
         self.recipe, self.rows = recipe, len(data.y_train)
-        which = list(range(recipe.learner["stack_width"]))
+        which = list(range(2 * recipe.learner["stack_width"]))
         few = int(parts.sizes[which].sum())
-        _train(recipe, parts, which[:1], 1, device)  # libraries set themselves up
+        _train(recipe, parts, which, 1, device)  # libraries set themselves up for these shapes
         short, _ = _train(recipe, parts, which, 3, device)
-        long, ensemble = _train(recipe, parts, which, 23, device)
-        self.per_row = (long - short) / (20 * few)
-        self.start = max(0.0, long - 23 * few * self.per_row) / len(which)
+        long, ensemble = _train(recipe, parts, which, 33, device)
+        self.per_row = (long - short) / (30 * few)
+        self.start = max(0.0, long - 33 * few * self.per_row) / len(which)
         began = time.perf_counter()
         ensemble.votes(data.x_test)
         ensemble.scores(data.x_test)
