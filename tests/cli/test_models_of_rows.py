@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
+from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier, WeightedVoteClassifier
 
 X, Y = load_digits(return_X_y=True)
 
@@ -18,19 +18,24 @@ def files(tmp_path):
         tmp_path / "neighbors"
     )
     ClusterVoteClassifier(classes=range(10)).fit(X[few], Y[few]).save(tmp_path / "clusters")
+    WeightedVoteClassifier(classes=range(10)).fit(X[few], Y[few]).save(tmp_path / "weighted")
     rows = np.column_stack([X[500:520], Y[500:520]]).astype(int)
     header = ",".join([*(f"c{i}" for i in range(64)), "label"])
     np.savetxt(tmp_path / "t.csv", rows, "%d", ",", header=header, comments="")
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["neighbors", "clusters"])
+@pytest.mark.parametrize("name", ["neighbors", "clusters", "weighted"])
 def test_rows_are_labelled_and_certified(files, name, cli):
     said = cli("predict", files / name, files / "t.csv", "--label", "label")
     assert said.code == 0, said.err
     assert "300 training rows" in " ".join(said.out.split())
     said = cli("certify", files / name, files / "t.csv", "--label", "label")
     assert said.code == 0, said.err
+    assert "members" not in said.out  # there are none that could answer alone
+    said = cli("certify", files / name, files / "t.csv", "--ignore", "label")
+    assert said.code == 0, said.err
+    assert "training rows" in " ".join(said.out.split())
     assert cli("audit", files / name).code == 0
 
 

@@ -103,6 +103,14 @@ def test_a_report_needs_neither_labels_nor_a_model(threat: str) -> None:
     assert "stay correct" not in page.replace(page[page.index("<script>") :], "")
 
 
+def test_one_vote_of_all_rows_is_explained_as_such() -> None:
+    certificates = replace(certify_votes([[0], [1]], 2), method="label_flips")
+    page = Report([Evidence("model", certificates)]).html()
+    assert "All training rows vote at once" in page
+    assert "that of all training rows together" in page
+    assert "1 members" not in page
+
+
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r"poisonproof\[report\]"):

@@ -24,10 +24,11 @@ _ACTS = {
     "finite_aggregation": "a vote, with shared buckets of rows,",
     "runoff": "a run-off election",
     "runoff_finite_aggregation": "a run-off election, with shared buckets of rows,",
-    "row_votes": "a vote of single training rows,",
+    "row_votes": "a vote",
     "cluster_assignment": "an assignment of clusters to classes by the labels",
     "label_flips": "a vote, counting the labels behind each member,",
 }
+_ROWS_VOTE = ("row_votes", "cluster_assignment")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -216,8 +217,7 @@ class Certificates:
     def __str__(self) -> str:
         n, threat = len(self), self.threat
         lines = [
-            f"{n:,} prediction{'' if n == 1 else 's'} by {_ACTS[self.method]} of "
-            f"{self.n_members:,} member{'' if self.n_members == 1 else 's'} over {self.n_classes} "
+            f"{n:,} prediction{'' if n == 1 else 's'} by {self._election()} over {self.n_classes} "
             f"class{'' if self.n_classes == 1 else 'es'}, certified against {threat.plural}."
         ]
         if n:
@@ -230,6 +230,13 @@ class Certificates:
             )
         lines += [f"Assumed: {sentence}." for sentence in threat.assumptions]
         return "\n".join(lines)
+
+    def _election(self) -> str:
+        if self.method == "label_flips" and self.n_members == 1:
+            return "one vote of all training rows, counting labels,"
+        voter = "training row" if self.method in _ROWS_VOTE else "member"
+        plural = "" if self.n_members == 1 else "s"
+        return f"{_ACTS[self.method]} of {self.n_members:,} {voter}{plural}"
 
     def _spread(self) -> str:
         if not len(self):

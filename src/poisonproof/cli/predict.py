@@ -86,7 +86,11 @@ def predict(
     for name in trained.classes:
         table.add_row(Text(shown(name)), f"{int((labels == name).sum()):,}")
     console().print(table)
-    voters = "member" if hasattr(trained.classifier, "votes") else "training row"
-    members = counted(result.n_members, voters)
-    say(f"{counted(len(rows), 'row')} of {data} labelled by a vote of {members}.")
+    ensemble = hasattr(trained.classifier, "votes")
+    voters = (
+        counted(result.n_members, "member")
+        if ensemble
+        else counted(trained.classifier.n_rows_, "training row")
+    )
+    say(f"{counted(len(rows), 'row')} of {data} labelled by a vote of {voters}.")
     say(*(f"Written to {path}." for path in files))

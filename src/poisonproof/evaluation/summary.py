@@ -40,6 +40,9 @@ class Summary:
         The same by the convention of the published tables, one more; 0 for None.
     sizes, certified : tuple
         Attack sizes and the certified accuracy at each.
+    members_vote : bool
+        Whether there are members that could answer alone: not where single rows vote, or all
+        rows once.
     """
 
     threat: Threat
@@ -52,13 +55,17 @@ class Summary:
     published_median: int
     sizes: tuple[int, ...]
     certified: tuple[float, ...]
+    members_vote: bool = True
 
     def sentences(self) -> tuple[str, ...]:
         """Return the summary in plain words, one sentence each."""
+        alone = (
+            f"; one of the {self.n_members:,} members alone gets {_percent(self.base_accuracy)} "
+            "right on average"
+        )
         return (
             f"{_percent(self.clean_accuracy)} of the {self.n_rows:,} test rows are classified "
-            f"correctly; one of the {self.n_members:,} members alone gets "
-            f"{_percent(self.base_accuracy)} right on average.",
+            f"correctly{alone if self.members_vote else ''}.",
             self._median_sentence(),
             *(f"Assumed: {sentence}." for sentence in self.threat.assumptions),
         )
@@ -138,6 +145,8 @@ def summarize(
         published_median=published_median(certificates, y_true),
         sizes=tuple(attacks.tolist()),
         certified=tuple(certified),
+        members_vote=certificates.n_members > 1
+        and certificates.method not in ("row_votes", "cluster_assignment"),
     )
 
 

@@ -77,6 +77,12 @@ def reason(evidence: Evidence) -> str:
             "has a say in that. So an attack moves a known number of votes at most, and as long as "
             "the lead of a label is larger than that, the label stays."
         )
+    if method == "label_flips" and evidence.certificates.n_members == 1:
+        return (
+            "All training rows vote at once, each for its own label and by a weight that no label "
+            "can change. So it is known how many labels must be flipped before another label is "
+            "ahead. The certificate is one less than the cheapest of these numbers."
+        )
     if method == "label_flips":
         return (
             f"{members} members were trained on their own rows, and for each of them it is known "
@@ -102,6 +108,8 @@ def voters(evidence: Evidence) -> str:
     """Return whose votes the bars show."""
     if evidence.certificates.method in ROWS_VOTE:
         return "How many training rows speak for each label."
+    if evidence.certificates.method == "label_flips" and evidence.certificates.n_members == 1:
+        return "The only vote: that of all training rows together."
     votes = "first choices" if evidence.certificates.method.startswith("runoff") else "votes"
     return f"The {votes} of the {evidence.certificates.n_members:,} members."
 
