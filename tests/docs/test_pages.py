@@ -50,6 +50,12 @@ def test_the_code_of_the_page_runs_and_prints_what_it_shows(
         assert not step.shown or agrees(step.shown, printed), f"{step.text}: {printed}"
 
 
+@pytest.mark.parametrize("page", ["cluster-votes", "label-flips", "neighbour-votes"])
+def test_the_code_of_a_method_runs_as_printed(page: str) -> None:
+    for step in parse((DOCS / f"beyond/{page}.md").read_text()):
+        run_step(step)
+
+
 @pytest.mark.slow
 def test_the_first_page_gives_what_it_shows_in_a_fresh_environment(tmp_path: Path) -> None:
     """Installs the library from this clone as the page says, with pip, and types its commands."""
