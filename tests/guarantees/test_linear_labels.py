@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.tree import DecisionTreeClassifier
@@ -102,3 +103,27 @@ def test_members_whose_weights_follow_the_labels_are_refused() -> None:
         LinearLabelClassifier(KernelRidgeClassifier(alpha="loo")).fit(X[TRAIN], Y[TRAIN])
     with pytest.raises(GuaranteeError, match="linear in their labels"):
         LinearLabelClassifier(DecisionTreeClassifier()).fit(X[TRAIN], Y[TRAIN])
+
+
+class Rounding(TransformerMixin, BaseEstimator):
+    """Rounds the end of a long table otherwise than its beginning, as matrix products may."""
+
+    def fit(self, rows: Any) -> Any:
+        return self
+
+    def transform(self, rows: Any) -> Any:
+        return rows + 0.01 * (np.arange(len(rows)) % 2 * (len(rows) > 500))[:, None]
+
+
+def test_copies_of_a_sample_count_alike_however_the_map_rounds_them() -> None:
+    """Else it would matter which of them carries which label, and that is the order of the rows."""
+    samples = np.repeat(X[:60], 10, axis=0)
+    labels = np.random.default_rng(6).integers(0, 10, 600)
+    order = np.random.default_rng(7).permutation(600)
+    found = [
+        classifier(features=Rounding()).fit(samples[at], labels[at]).certify(X[TEST])
+        for at in (np.arange(600), order)
+    ]
+    assert np.array_equal(found[0].radius, found[1].radius)
+    fitted = classifier(features=Rounding()).fit(samples, labels)
+    assert all(len(np.unique(m.first)) == len(m.first) // 10 for m, _ in fitted.members_)

@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.estimators.row_saving import require_shape, whole_numbers
-from poisonproof.estimators.row_voting import RowVoting
+from poisonproof.estimators.row_voting import RowVoting, first_copies
 from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows
@@ -130,7 +130,7 @@ class ClusterVoteClassifier(RowVoting):
         order = np.lexsort(digests.view(">u8").T[::-1])
         samples = take_canonical(rows.X, order)
         found = in_own_streams(self.random_state, 0, lambda: self._find_clusters(samples))
-        self.sorted_clusters_ = found[_first_copies(digests[order])]
+        self.sorted_clusters_ = found[first_copies(digests[order])]
         self.clusters_ = np.empty_like(found)
         self.clusters_[order] = self.sorted_clusters_
         self._count_labels(rows.y)
@@ -235,9 +235,3 @@ class ClusterVoteClassifier(RowVoting):
 
     def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
         return make_threat(name, "row", 2, (TRUSTED_SAMPLES, *assumptions))
-
-
-def _first_copies(digests: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return for every row of sorted digests the position of the first equal one."""
-    new = np.append(True, (digests[1:] != digests[:-1]).any(axis=1))
-    return np.asarray(np.maximum.accumulate(np.where(new, np.arange(len(new)), 0)), dtype=np.int64)

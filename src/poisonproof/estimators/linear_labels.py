@@ -12,7 +12,7 @@ from sklearn.base import clone
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.estimators.row_saving import require_shape, whole_numbers
-from poisonproof.estimators.row_voting import RowVoting
+from poisonproof.estimators.row_voting import RowVoting, first_copies
 from poisonproof.estimators.validation import check_random_state
 from poisonproof.features.exact import exact_rows
 from poisonproof.learners.closed_form import KernelRidgeClassifier
@@ -119,6 +119,7 @@ class LinearLabelClassifier(RowVoting):
         place[order] = np.arange(len(order))
         samples = take_canonical(rows.X, order)
         mapped = in_own_streams(self.random_state, 0, lambda: self._fit_features(samples))
+        mapped = mapped[first_copies(data.digests[order])]  # however the map rounds copies
         with one_thread():
             members = []
             for index in range(len(data)):

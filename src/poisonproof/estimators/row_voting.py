@@ -26,7 +26,7 @@ from poisonproof.learners.members import guarded
 from poisonproof.learners.streams import in_own_streams, seed_nested
 from poisonproof.partition import n_rows, sample_digests, take_canonical
 
-__all__ = ["RowVoting", "flat_numbers"]
+__all__ = ["RowVoting", "first_copies", "flat_numbers"]
 
 
 class RowVoting(CertifyingClassifier):
@@ -165,3 +165,9 @@ def flat_numbers(X: Any) -> NDArray[Any]:
             "with features=..., for example poisonproof.features.HashedNGrams for text."
         )
     return array.reshape(len(array), -1)
+
+
+def first_copies(digests: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return for every row of sorted digests the position of the first equal one."""
+    new = np.append(True, (digests[1:] != digests[:-1]).any(axis=1))
+    return np.asarray(np.maximum.accumulate(np.where(new, np.arange(len(new)), 0)), dtype=np.int64)
