@@ -95,3 +95,13 @@ def test_few_samples_are_all_neighbours(known: int) -> None:
 def test_impossible_walks_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="n_neighbors is a whole number, at least 1"):
         WalkWeights(**wrong).fit(KNOWN)
+
+
+@pytest.mark.parametrize("device", ["nowhere", "cuda"])
+def test_a_device_that_is_not_there_is_named(device: str) -> None:
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("it is there")
+    with pytest.raises(InvalidInputError, match=f"cannot compute on device='{device}'"):
+        WalkWeights(5, device=device).fit(KNOWN)
+    assert WalkWeights(5, device="cpu").fit(KNOWN).near_.shape == (len(KNOWN), 6)

@@ -198,7 +198,7 @@ def _multiplier(known: ExactRows, device: str | None) -> Any:
     if device is None:
         turned = np.ascontiguousarray(known.values.T)
         return lambda rows: rows @ turned
-    torch = _torch()
+    torch = _torch(device)
     there = torch.as_tensor(known.values, device=device).T
 
     def multiply(rows: NDArray[Any]) -> NDArray[Any]:
@@ -211,7 +211,7 @@ def _multiplier(known: ExactRows, device: str | None) -> Any:
 
 
 def _torch_count(near: Neighborhood, asked: ExactRows, known: ExactRows) -> NDArray[np.int64]:
-    torch = _torch()
+    torch = _torch(near.device)
     counts = np.zeros(len(asked), dtype=np.int64)
     left, right = near._terms(asked), near._terms(known)
 
@@ -249,7 +249,15 @@ def _full_precision(torch: Any) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _torch() -> Any:
+def _torch(device: str | None) -> Any:
+    """Return torch, if it can compute on the device."""
     with needing("torch", "torch"):
         import torch
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInputError(
+            f"torch cannot compute on device={device!r}: {str(error).splitlines()[0]} Use "
+            "device=None, which computes the same with NumPy."
+        ) from error
     return torch
