@@ -90,3 +90,21 @@ def test_the_papers_points_are_those_of_table_1() -> None:
         p.median for p in published_points() if (p.dataset, p.threat) == ("mnist", "insert_delete")
     ]
     assert best == [447, 508]
+
+
+def test_methods_that_another_beats_are_folded_away_under_their_numbers(
+    strong: Method, accurate: Method, tmp_path: Path
+) -> None:
+    weak = replace(
+        strong, certificates=replace(strong.certificates, radius=strong.certificates.radius // 4)
+    )
+    copies = [replace(weak, id=f"weak-{i}", title=f"weak {i}") for i in range(40)]
+    write_frontier([strong, accurate, *copies], [POINT], tmp_path, "poisonproof compare")
+    page = (tmp_path / "frontier.md").read_text()
+    before, _, folded = page.partition('<details markdown="1">')
+    folded, _, _ = folded.partition("</details>")
+    assert "| title of strong |" in before
+    assert "| title of strong |" not in folded
+    for copy in copies:
+        assert f"| {copy.title} |" not in before
+        assert f"| {copy.title} |" in folded

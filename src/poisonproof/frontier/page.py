@@ -118,11 +118,13 @@ def _section(
         if points
         else ""
     )
-    grey = (
-        " Grey curves without one are of methods that another beats at every size."
-        if steps_back(methods)
-        else ""
-    )
+    behind = steps_back(methods)
+    ahead = [place for place in range(len(methods)) if place not in behind]
+    sizes = attack_sizes(methods)
+    folded = ""
+    if behind:
+        words = f"{len(behind)} methods that another beats at every size (grey curves)"
+        folded = f"\n\n{_folded(words, method_table(methods, [], sizes, behind))}"
     notes = dict.fromkeys(method.facts["note"] for method in methods if "note" in method.facts)
     head = "\n\n".join([f"## {title}", *notes])
     return f"""{head}
@@ -130,9 +132,9 @@ def _section(
 [![Certified accuracy of {len(methods)} methods against attack size; the numbers on the curves are
 those of the table below]({figure})]({figure})
 
-{method_table(methods, points, attack_sizes(methods))}
+{method_table(methods, points, sizes, ahead)}
 
-Columns are attack sizes; the best of each is bold. Numbers are those of the picture.{grey}{paper}
+Columns are attack sizes; the best of each is bold. Numbers are those of the picture.{paper}{folded}
 
 **Best method per budget**, while at least half of the test rows are certified (of the methods
 within 0.1 percentage points of the best, the one that stays there longest):
@@ -144,12 +146,18 @@ within 0.1 percentage points of the best, the one that stays there longest):
 {limit_table(methods)}"""
 
 
+def _folded(words: str, text: str) -> str:
+    """Return what is shown only when a reader opens it."""
+    return f'<details markdown="1">\n<summary>{words}</summary>\n\n{text}\n\n</details>'
+
+
 def _sources(methods: Sequence[Method]) -> str:
-    lines = ["## Where the numbers come from", "", "| method | settings | chosen on | command |"]
-    lines.append("| --- | --- | --- | --- |")
+    lines = ["| method | settings | chosen on | command |", "| --- | --- | --- | --- |"]
     for method in methods:
         lines.append(
             f"| {method.dataset_title}: {method.title} | {method.settings} | {method.chosen_on} | "
             f"`{method.command}` |"
         )
-    return "\n".join(lines)
+    words = f"Settings of {len(methods)} methods, what they were chosen on, and the commands"
+    table = _folded(words, "\n".join(lines))
+    return f"## Where the numbers come from\n\n{table}"

@@ -81,20 +81,25 @@ def best_table(ranges: Sequence[BestRange], unit: str) -> str:
 
 
 def method_table(
-    methods: Sequence[Method], points: Sequence[PublishedPoint], sizes: Sequence[int]
+    methods: Sequence[Method],
+    points: Sequence[PublishedPoint],
+    sizes: Sequence[int],
+    places: Sequence[int] | None = None,
 ) -> str:
-    """Return clean accuracy, median and certified accuracy of every method as Markdown.
+    """Return clean accuracy, median and certified accuracy of methods as Markdown.
 
-    The largest certified accuracy of each column is bold. The paper's rows stand below.
+    The largest certified accuracy of each column, among all methods, is bold. The paper's rows
+    stand below. `places` are the methods with a line, by default all; numbers count all.
     """
     shares = np.stack([method.certified(list(sizes)) for method in methods])
     best = shares.max(axis=0)
     heads = ["no.", "method", "clean", "median r\\*", *(f"{size:,}" for size in sizes[1:])]
     lines = [_row(heads), _row(["---:", "---"] + ["---:"] * (len(heads) - 2))]
-    for number, (method, line) in enumerate(zip(methods, shares, strict=True), start=1):
+    for place in range(len(methods)) if places is None else places:
+        method, line = methods[place], shares[place]
         median = "none" if method.median is None else f"{method.median:,}"
         cells = [_percent(share, top) for share, top in zip(line, best, strict=True)]
-        lines.append(_row([f"{number}", method.title, cells[0], median, *cells[1:]]))
+        lines.append(_row([f"{place + 1}", method.title, cells[0], median, *cells[1:]]))
     for point in points:
         median = "none" if point.median is None else f"{point.median:,}"
         clean = f"{100 * point.clean:.2f} %"
