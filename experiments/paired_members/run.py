@@ -3,7 +3,8 @@
     poisonproof reproduce table1 --rows cifar10-dpa-50 --scores --device cuda --data PACK --out DIR
     python experiments/paired_members/run.py --data PACK --features FILE --scores DIR
 
-FILE is that of ``experiments/signs/run.py``. Nothing is chosen; README.md says what is reported.
+FILE is that of ``experiments/signs/run.py``; ``--row`` and ``--recipes`` name another row of
+networks. Nothing is chosen; README.md says what is reported.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from poisonproof.reproduction import (
 )
 from poisonproof.reproduction.scores import read_scores
 
-ROW = "cifar10-dpa-50"
+NETWORKS = {"nin": "network", "resnet10": "ResNet-10"}
 
 
 def seen(data: RowData, file: Path) -> tuple[Any, Any, Any]:
@@ -73,48 +74,69 @@ def kernel_scores(data: RowData, file: Path, assignment: NDArray[Any], k: int) -
     return scores
 
 
+def standardised(scores: NDArray[Any]) -> NDArray[np.float32]:
+    """Return scores of mean 0 and deviation 1 over the classes, so that no model is louder."""
+    centred = scores - scores.mean(axis=-1, keepdims=True)
+    deviation = centred.std(axis=-1, keepdims=True)
+    found: NDArray[np.float32] = centred / np.where(deviation > 0, deviation, 1.0)
+    return found
+
+
 def main() -> None:
-    """Join the scores, certify both ways and write both down."""
+    """Join the scores, certify and write everything down."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
+    parser.add_argument("--row", default="cifar10-dpa-50", help="a row with networks")
+    parser.add_argument("--recipes", type=Path, help="its recipes; by default the paper's")
     parser.add_argument("--scores", type=Path, required=True, help="--out of the run that made it")
     parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
     options = parser.parse_args()
     began = time.perf_counter()
-    data, recipe = data_from_pack(options.data), load_recipes()[ROW]
-    result = read_result(options.scores / ROW)
+    data, recipe = data_from_pack(options.data), load_recipes(options.recipes)[options.row]
+    result = read_result(options.scores / recipe.id)
     n, k = result.votes.shape
     _, parts = make_partitions(recipe, data)
-    network = read_scores(options.scores / ROW, n, k).astype(np.float32)
+    network = read_scores(options.scores / recipe.id, n, k).astype(np.float32)
     kernel = kernel_scores(data, options.features, parts.assignment, k)
-    pairs = (network + kernel) / 2
-    votes = pairs.argmax(axis=2)
-    for name, scores in (("networks", network), ("kernel ridge", kernel), ("pairs", pairs)):
+    pairs = {
+        "pairs": ("pairs", (network + kernel) / 2),
+        "equal-pairs": (
+            "pairs of equal weight",
+            (standardised(network) + standardised(kernel)) / 2,
+        ),
+    }
+    for name, scores in (("networks", network), ("kernel ridge", kernel)):
         right = (scores.argmax(axis=2) == data.y_test[:, None]).mean()
         print(f"{name}: members {100 * right:.2f} % right", flush=True)
-    found = {
-        "dpa": certify_votes(votes, data.n_classes),
-        "runoff": certify_scores(pairs, threat="insert_delete"),
-    }
-    facts = run_facts(data.y_train, {"fit and certify": time.perf_counter() - began})
-    facts["member_percent"] = round(100 * float((votes == data.y_test[:, None]).mean()), 2)
-    for kind, words in (("dpa", "DPA"), ("runoff", "run-off")):
-        method = Method(
-            f"{data.name}-{kind}-pairs-{k}",
-            data.name,
-            recipe.data.title,
-            kind,
-            f"{words}, pairs of network and kernel ridge, k = {k:,}",
-            "the paper's networks, and default members on edges and colours, mirrored, too",
-            "nothing (experiments/paired_members/README.md); k: the paper's",
-            "python experiments/paired_members/run.py --data PACK --features FILE --scores DIR",
-            replace(found[kind], classes=None),
-            data.y_test,
-            facts,
-        )
-        write_method(method, make_evidence(method.certificates), options.out)
-        print(f"{method.id}: clean {100 * method.clean:.2f} %, median {method.median}", flush=True)
+    for name, (words, scores) in pairs.items():
+        votes = scores.argmax(axis=2)
+        facts = run_facts(data.y_train, {"fit and certify": time.perf_counter() - began})
+        facts["member_percent"] = round(100 * float((votes == data.y_test[:, None]).mean()), 2)
+        print(f"{name}: members {facts['member_percent']:.2f} % right", flush=True)
+        found = {
+            "dpa": ("DPA", certify_votes(votes, data.n_classes)),
+            "runoff": ("run-off", certify_scores(scores, threat="insert_delete")),
+        }
+        for kind, (rule, certificates) in found.items():
+            network_title = NETWORKS[recipe.learner["network"]]
+            method = Method(
+                f"{recipe.id}-{kind}-{name}",
+                data.name,
+                recipe.data.title,
+                kind,
+                f"{rule}, {words}: {network_title} and kernel ridge, k = {k:,}",
+                f"networks of {recipe.id}, and default members on edges and colours, mirrored, too",
+                "nothing (experiments/paired_members/README.md)",
+                "python experiments/paired_members/run.py --data PACK --features FILE "
+                f"--row {recipe.id} --scores DIR",
+                replace(certificates, classes=None),
+                data.y_test,
+                facts,
+            )
+            write_method(method, make_evidence(method.certificates), options.out)
+            clean = 100 * method.clean
+            print(f"{method.id}: clean {clean:.2f} %, median {method.median}", flush=True)
 
 
 if __name__ == "__main__":
