@@ -14,6 +14,7 @@ from poisonproof import (
     NeighborVoteClassifier,
     WeightedVoteClassifier,
 )
+from poisonproof.learners.neighborhood_weights import NeighborhoodWeights
 from poisonproof.learners.walk_weights import WalkWeights
 
 CLASSIFIERS = [
@@ -24,6 +25,7 @@ CLASSIFIERS = [
     ClusterVoteClassifier(assignment="one_to_one"),
     LinearLabelClassifier(n_partitions=3),
     WeightedVoteClassifier(weights=WalkWeights(5, 0.9)),
+    WeightedVoteClassifier(weights=NeighborhoodWeights(20, n_neighbors=5)),
     FiniteAggregationClassifier(n_partitions=2, degree=2),
 ]
 

@@ -26,6 +26,7 @@ from poisonproof.features import FixedScale
 from poisonproof.learners.closed_form import KernelRidgeClassifier
 from poisonproof.learners.clusters import SpectralClusters
 from poisonproof.learners.flat_weights import FlatWeights
+from poisonproof.learners.neighborhood_weights import NeighborhoodWeights
 from poisonproof.learners.walk_weights import WalkWeights
 from poisonproof.partition import ContentHash
 from poisonproof.store import ModelReader
@@ -45,6 +46,9 @@ CLASSIFIERS = {
     "own-clusters": ClusterVoteClassifier(clusterer=KMeans(9, n_init=1), classes=DIGITS),
     "labels": LinearLabelClassifier(KernelRidgeClassifier("cosine"), n_partitions=7),
     "walks": WeightedVoteClassifier(weights=WalkWeights(8, 0.9), classes=DIGITS),
+    "neighbourhoods": WeightedVoteClassifier(
+        weights=NeighborhoodWeights(40, n_neighbors=8), classes=DIGITS
+    ),
     "flat": WeightedVoteClassifier(FixedScale(scale=16.0), FlatWeights(20, 0.1)),
     "empty-members": LinearLabelClassifier(
         n_partitions=400, partitioner=ContentHash(n_partitions=400), classes=DIGITS

@@ -39,7 +39,7 @@ class WeightedVoteClassifier(RowVoting):
     ----------
     features : transformer, optional
         Fitted on all samples, in an order their values decide, and never on a label.
-    weights : WalkWeights, FlatWeights or another weighting, optional
+    weights : WalkWeights, NeighborhoodWeights, FlatWeights or another weighting, optional
         Has ``fit(X)`` and ``integers(X)``, see `WalkWeights`, the default.
     classes : array of shape (C,), optional
         The label set; see `DPAClassifier`.

@@ -7,16 +7,16 @@ near along the graph means a large cosine (Coifman and Lafon, 2006). Labels deci
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from sklearn.base import BaseEstimator
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.features.exact import Precision, exact_rows
 from poisonproof.learners.clusters.spectral import leading_pairs, neighbor_graph
+from poisonproof.learners.graph_weights import GraphWeights
 from poisonproof.learners.parameters import is_count, is_number
 from poisonproof.learners.similarity import nearest_rows
 from poisonproof.threads import one_thread
@@ -29,7 +29,7 @@ _LONGEST = 1e4
 Floats = NDArray[np.float64]
 
 
-class NeighborhoodWeights(BaseEstimator):
+class NeighborhoodWeights(GraphWeights):
     """Weights of training labels: 1 for the samples nearest along the graph, 0 for all others.
 
     Parameters
@@ -62,9 +62,6 @@ class NeighborhoodWeights(BaseEstimator):
     array([[1, 1, 0, 0]], dtype=int32)
     """
 
-    rowwise: ClassVar[bool] = True
-    """The weights for a sample do not depend on what is asked with it."""
-
     def __init__(
         self,
         n_votes: int = 1000,
@@ -82,57 +79,21 @@ class NeighborhoodWeights(BaseEstimator):
         self.precision = precision
         self.device = device
 
-    def fit(self, X: NDArray[Any], y: Any = None, *, near: NDArray[Any] | None = None) -> Self:
-        """Place every sample along the graph; `y` is not looked at.
-
-        Parameters
-        ----------
-        X : ndarray of shape (m, d)
-            Samples.
-        y : ignored
-        near : ndarray of int, shape (m, N), optional
-            The nearest samples of every sample, where they are known already.
-        """
-        self._check_parameters()
-        rows = exact_rows(np.asarray(X), self.precision)
-        if near is None:
-            near, _ = nearest_rows(rows, rows, self.n_neighbors + 1, self.device)
-        self.values_, self.exponents_ = rows.values, rows.exponents
+    def _learn(self, near: NDArray[Any]) -> None:
         with one_thread():
             self.coordinates_ = diffusion_coordinates(near, self.n_coordinates, self.breadth)
-        self._places: ExactRows | None = None
-        return self
 
-    def integers(
-        self, asked: NDArray[Any], *, near: NDArray[Any] | None = None
-    ) -> NDArray[np.int32]:
-        """Return the integer weights of all training rows for every asked row, shape (n, m).
-
-        Parameters
-        ----------
-        asked : ndarray of shape (n, d)
-            Samples.
-        near : ndarray of int, shape (n, N), optional
-            The nearest training samples of every one of them, where they are known already.
-        """
-        if near is None:
-            rows = exact_rows(np.asarray(asked), self.precision)
-            known = ExactRows(self.values_, self.exponents_)
-            near, _ = nearest_rows(rows, known, self.n_neighbors, self.device)
-        if self._places is None:
-            self._places = exact_rows(unit_places(self.coordinates_), self.precision)
+    def _weights(self, near: NDArray[Any]) -> NDArray[np.int32]:
+        if self._made is None:
+            self._made = exact_rows(unit_places(self.coordinates_), self.precision)
         weights = np.zeros((len(near), len(self.coordinates_)), dtype=np.int32)
         for start in range(0, len(near), _BLOCK):
             here = slice(start, start + _BLOCK)
             places = unit_places(self.coordinates_[near[here]].mean(axis=1))
             exact = exact_rows(places, self.precision)
-            voters, _ = nearest_rows(exact, self._places, self.n_votes, self.device)
+            voters, _ = nearest_rows(exact, self._made, self.n_votes, self.device)
             np.put_along_axis(weights[here], voters, 1, axis=1)
         return weights
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what the coordinates say again."""
-        return {**super().__getstate__(), "_places": None}
 
     def _check_parameters(self) -> None:
         counts = (self.n_votes, self.n_neighbors, self.n_coordinates)

@@ -7,19 +7,18 @@ group, as large or as small as the group is. Labels decide nothing about it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.features.exact import Precision
 from poisonproof.learners.clusters.spectral import neighbor_graph
 from poisonproof.learners.flat_weights import whole_weights
+from poisonproof.learners.graph_weights import GraphWeights
 from poisonproof.learners.parameters import is_count, is_number
-from poisonproof.learners.similarity import nearest_rows
 
 __all__ = ["WalkWeights"]
 
@@ -29,7 +28,7 @@ _ERROR = 1e-4
 Floats = NDArray[np.float32]
 
 
-class WalkWeights(BaseEstimator):
+class WalkWeights(GraphWeights):
     """Weights of training labels: how often a walk visits a row, compared with walks from anywhere.
 
     The score of a class is then the propagation of labels of Zhou et al. (2004), continued to new
@@ -60,9 +59,6 @@ class WalkWeights(BaseEstimator):
     array([[ True,  True, False, False]])
     """
 
-    rowwise: ClassVar[bool] = True
-    """The weights for a sample do not depend on what is asked with it."""
-
     def __init__(
         self,
         n_neighbors: int = 30,
@@ -76,47 +72,6 @@ class WalkWeights(BaseEstimator):
         self.precision = precision
         self.device = device
 
-    def fit(self, X: NDArray[Any], y: Any = None, *, near: NDArray[Any] | None = None) -> Self:
-        """Join every sample to its nearest ones; `y` is not looked at.
-
-        Parameters
-        ----------
-        X : ndarray of shape (m, d)
-            Samples.
-        y : ignored
-        near : ndarray of int, shape (m, N), optional
-            The nearest samples of every sample, where they are known already.
-        """
-        self._check_parameters()
-        rows = exact_rows(np.asarray(X), self.precision)
-        if near is None:
-            near, _ = nearest_rows(rows, rows, self.n_neighbors + 1, self.device)
-        self.values_, self.exponents_, self.near_ = rows.values, rows.exponents, near
-        self._walk: tuple[sparse.csr_array, Floats] | None = None
-        return self
-
-    def integers(
-        self, asked: NDArray[Any], *, near: NDArray[Any] | None = None
-    ) -> NDArray[np.int32]:
-        """Return the integer weights of all training rows for every asked row, shape (n, m).
-
-        Parameters
-        ----------
-        asked : ndarray of shape (n, d)
-            Samples.
-        near : ndarray of int, shape (n, N), optional
-            The nearest training samples of every one of them, where they are known already.
-        """
-        if near is None:
-            rows = exact_rows(np.asarray(asked), self.precision)
-            known = ExactRows(self.values_, self.exponents_)
-            near, _ = nearest_rows(rows, known, self.n_neighbors, self.device)
-        weights = np.empty((len(near), len(self.near_)), dtype=np.int32)
-        for start in range(0, len(near), _BLOCK):
-            here = slice(start, start + _BLOCK)
-            weights[here] = whole_weights(self._visits(near[here]))
-        return weights
-
     def propagate(self, values: NDArray[Any]) -> Floats:
         """Return, for every training row, the sum of all rows' values by their weights.
 
@@ -128,9 +83,15 @@ class WalkWeights(BaseEstimator):
         steps, scale = self._graph()
         return _resolvent(steps, values.astype(np.float32) * scale, self.chance) * scale
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what the neighbours say again."""
-        return {**super().__getstate__(), "_walk": None}
+    def _learn(self, near: NDArray[Any]) -> None:
+        self.near_ = near
+
+    def _weights(self, near: NDArray[Any]) -> NDArray[np.int32]:
+        weights = np.empty((len(near), len(self.near_)), dtype=np.int32)
+        for start in range(0, len(near), _BLOCK):
+            here = slice(start, start + _BLOCK)
+            weights[here] = whole_weights(self._visits(near[here]))
+        return weights
 
     def _visits(self, near: NDArray[Any]) -> Floats:
         """Sum the walks that begin at the rows of `near`, shape (n, N); return shape (n, m)."""
@@ -146,9 +107,10 @@ class WalkWeights(BaseEstimator):
         return visits
 
     def _graph(self) -> tuple[sparse.csr_array, Floats]:
-        if self._walk is None:
-            self._walk = _walk(self.near_)
-        return self._walk
+        if self._made is None:
+            self._made = _walk(self.near_)
+        steps, scale = self._made
+        return steps, scale
 
     def _check_parameters(self) -> None:
         number = is_number(self.chance) and 0.0 <= self.chance < 1.0
