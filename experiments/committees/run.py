@@ -1,0 +1,180 @@
+"""Members that are committees: models of several kinds on the same partition, one vote.
+
+    python experiments/committees/waves.py --data PACK --out WAVES
+    python experiments/committees/run.py --data PACK --features FILE --waves WAVES --work W --k 120
+    poisonproof reproduce table1 --rows cifar10-dpa-50 --scores --device cuda --data PACK --out DIR
+    python experiments/committees/run.py ... --row cifar10-dpa-50 --scores DIR
+
+FILE is that of ``experiments/signs/run.py``. ``--row``, with ``--recipes`` if it is none of the
+paper's, adds the networks of that row. Nothing is chosen; README.md says what is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from waves import KINDS
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "signs"))
+from colours import colours
+from run import copies_of, histogram_of, mapped
+
+from poisonproof.certificates import certify_scores, certify_votes
+from poisonproof.frontier import Method, make_evidence, run_facts, write_method
+from poisonproof.learners.closed_form import ScaledKernelClassifier
+from poisonproof.reproduction import (
+    RowData,
+    data_from_pack,
+    load_recipes,
+    make_partitions,
+    read_result,
+)
+from poisonproof.reproduction.scores import read_scores
+
+NETWORKS = {"nin": "the paper's network", "resnet10": "ResNet-10"}
+COMMITTEES = (
+    ("edges",),
+    ("waves",),
+    ("edges", "waves"),
+    ("network", "edges"),
+    ("network", "edges", "waves"),
+)
+
+Scores = NDArray[np.float32]
+
+
+def edges(data: RowData, file: Path) -> tuple[Any, ...]:
+    """Return edges and colours of training images, of their mirror images and of test images."""
+    train, test = mapped(data, file)
+    (mirrored,) = copies_of(data)
+    drawn = histogram_of(data.name).transform(np.moveaxis(mirrored, 1, -1))
+    images = (data.x_train, mirrored, data.x_test)
+    return tuple(
+        np.concatenate([rows, colours(some)], axis=1)
+        for rows, some in zip((train, drawn, test), images, strict=True)
+    )
+
+
+def kernel_scores(data: RowData, seen: tuple[Any, ...], k: int) -> Scores:
+    """Return the scores of the default member on every partition, shape (n, k, C)."""
+    plain, turned, asked = seen
+    scores = np.empty((len(asked), k, data.n_classes), dtype=np.float32)
+    for part in range(k):
+        own = np.flatnonzero(data.sums % k == part)
+        rows = np.concatenate([plain[own], turned[own]])
+        member = ScaledKernelClassifier().fit(rows, np.tile(data.y_train[own], 2))
+        if len(member.classes_) != data.n_classes:
+            raise SystemExit(f"partition {part} lacks a class")
+        scores[:, part] = member.decision_function(asked)
+    return scores
+
+
+def standardised(scores: Scores) -> Scores:
+    """Return scores of mean 0 and deviation 1 over the classes, so that no model is louder."""
+    centred = scores - scores.mean(axis=-1, keepdims=True)
+    deviation = centred.std(axis=-1, keepdims=True)
+    found: Scores = centred / np.where(deviation > 0, deviation, 1.0)
+    return found
+
+
+class Study:
+    """Scores of all models on the same partitions, and where results go."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.data = options, data_from_pack(options.data)
+        self.began = time.perf_counter()
+        self.words = {"edges": "edges", "waves": "waves"}
+        self.k: int = options.k
+        self.scores: dict[str, Scores] = {}
+        if options.row:
+            self._read_networks()
+        self.scores["edges"] = self._kept("edges", lambda: edges(self.data, options.features))
+        self.scores["waves"] = self._kept(
+            "waves", lambda: tuple(np.load(options.waves / f"{kind}.npy") for kind in KINDS)
+        )
+
+    def _read_networks(self) -> None:
+        options = self.options
+        recipe = load_recipes(options.recipes)[options.row]
+        home = options.scores / recipe.id
+        n, self.k = read_result(home).votes.shape
+        _, parts = make_partitions(recipe, self.data)
+        if not np.array_equal(parts.assignment, self.data.sums % self.k):
+            raise SystemExit(f"{recipe.id} has other partitions.")
+        self.scores["network"] = read_scores(home, n, self.k).astype(np.float32)
+        self.words["network"] = NETWORKS[recipe.learner["network"]]
+
+    def _kept(self, name: str, make: Any) -> Scores:
+        """Return scores from the work folder, or make them."""
+        path = self.options.work / f"{name}-{self.k}.npy"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, kernel_scores(self.data, make(), self.k))
+        found: Scores = np.load(path)
+        return found
+
+    def certify(self, committee: tuple[str, ...]) -> None:
+        """Let one committee vote on every partition, and write it down."""
+        data, k = self.data, self.k
+        scores = sum(standardised(self.scores[name]) for name in committee)
+        assert isinstance(scores, np.ndarray)
+        votes = scores.argmax(axis=2)
+        facts = run_facts(data.y_train, {"fit and certify": time.perf_counter() - self.began})
+        facts["member_percent"] = round(100 * float((votes == data.y_test[:, None]).mean()), 2)
+        found = {
+            "dpa": ("DPA", certify_votes(votes, data.n_classes)),
+            "runoff": ("run-off", certify_scores(scores, threat="insert_delete")),
+        }
+        row = f"--row {self.options.row} --scores DIR" if self.options.row else f"--k {k}"
+        for kind, (rule, certificates) in found.items():
+            method = Method(
+                f"{self.options.row or data.name}-{kind}-{'-'.join(committee)}-{k}",
+                data.name,
+                "CIFAR-10",
+                kind,
+                f"{rule}, {', '.join(self.words[name] for name in committee)}, k = {k:,}",
+                "default members on edges and colours and on scattering, mirrored, too",
+                "nothing (experiments/committees/README.md); k: all reported",
+                "python experiments/committees/run.py --data PACK --features FILE --waves WAVES "
+                f"--work WORK {row}",
+                replace(certificates, classes=None),
+                data.y_test,
+                facts,
+            )
+            write_method(method, make_evidence(method.certificates), self.options.out)
+            right = facts["member_percent"]
+            print(
+                f"{method.id}: members {right:.2f} %, clean {100 * method.clean:.2f} %, "
+                f"median {method.median}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    """Certify every committee whose models are there."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--features", type=Path, required=True)
+    parser.add_argument("--waves", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="scores are kept here")
+    parser.add_argument("--k", type=int, default=50, help="partitions; with --row the row's")
+    parser.add_argument("--row", help="a row with networks")
+    parser.add_argument("--recipes", type=Path, help="its recipes; by default the paper's")
+    parser.add_argument("--scores", type=Path, help="--out of the run that made it")
+    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    study = Study(parser.parse_args())
+    for committee in COMMITTEES:
+        wanted = ("network" in committee) == ("network" in study.scores)
+        if wanted:
+            study.certify(committee)
+
+
+if __name__ == "__main__":
+    main()
