@@ -1,7 +1,7 @@
 """Members that are committees: models of several kinds on the same partition, one vote.
 
-    python experiments/committees/waves.py --data PACK --out WAVES
-    python experiments/committees/run.py --data PACK --features FILE --waves WAVES --work W --k 120
+    python experiments/committees/maps.py --data PACK --out MAPS
+    python experiments/committees/run.py --data PACK --features FILE --maps MAPS --work W --k 120
     poisonproof reproduce table1 --rows cifar10-dpa-50 --scores --device cuda --data PACK --out DIR
     python experiments/committees/run.py ... --row cifar10-dpa-50 --scores DIR
 
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from maps import IMAGES, MAPS
 from numpy.typing import NDArray
-from waves import KINDS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "signs"))
 from colours import colours
@@ -39,13 +39,9 @@ from poisonproof.reproduction import (
 from poisonproof.reproduction.scores import read_scores
 
 NETWORKS = {"nin": "the paper's network", "resnet10": "ResNet-10"}
-COMMITTEES = (
-    ("edges",),
-    ("waves",),
-    ("edges", "waves"),
-    ("network", "edges"),
-    ("network", "edges", "waves"),
-)
+FIXED = ("edges", *MAPS)
+ALONE = (*((name,) for name in FIXED), ("edges", "waves"), FIXED)
+WITH_NETWORK = (("network", "edges"), ("network", "edges", "waves"), ("network", *FIXED))
 
 Scores = NDArray[np.float32]
 
@@ -63,13 +59,14 @@ def edges(data: RowData, file: Path) -> tuple[Any, ...]:
 
 
 def kernel_scores(data: RowData, seen: tuple[Any, ...], k: int) -> Scores:
-    """Return the scores of the default member on every partition, shape (n, k, C)."""
+    """Return scores of kernel ridge on every partition, shape (n, k, C)."""
     plain, turned, asked = seen
     scores = np.empty((len(asked), k, data.n_classes), dtype=np.float32)
     for part in range(k):
         own = np.flatnonzero(data.sums % k == part)
         rows = np.concatenate([plain[own], turned[own]])
-        member = ScaledKernelClassifier().fit(rows, np.tile(data.y_train[own], 2))
+        member = ScaledKernelClassifier(n_centers=len(rows))
+        member.fit(rows, np.tile(data.y_train[own], 2))
         if len(member.classes_) != data.n_classes:
             raise SystemExit(f"partition {part} lacks a class")
         scores[:, part] = member.decision_function(asked)
@@ -90,15 +87,13 @@ class Study:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.data = options, data_from_pack(options.data)
         self.began = time.perf_counter()
-        self.words = {"edges": "edges", "waves": "waves"}
+        self.words = {name: name for name in FIXED}
         self.k: int = options.k
         self.scores: dict[str, Scores] = {}
         if options.row:
             self._read_networks()
-        self.scores["edges"] = self._kept("edges", lambda: edges(self.data, options.features))
-        self.scores["waves"] = self._kept(
-            "waves", lambda: tuple(np.load(options.waves / f"{kind}.npy") for kind in KINDS)
-        )
+        for name in FIXED:
+            self.scores[name] = self._kept(name)
 
     def _read_networks(self) -> None:
         options = self.options
@@ -111,14 +106,20 @@ class Study:
         self.scores["network"] = read_scores(home, n, self.k).astype(np.float32)
         self.words["network"] = NETWORKS[recipe.learner["network"]]
 
-    def _kept(self, name: str, make: Any) -> Scores:
+    def _kept(self, name: str) -> Scores:
         """Return scores from the work folder, or make them."""
         path = self.options.work / f"{name}-{self.k}.npy"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            np.save(path, kernel_scores(self.data, make(), self.k))
+            np.save(path, kernel_scores(self.data, self._seen(name), self.k))
         found: Scores = np.load(path)
         return found
+
+    def _seen(self, name: str) -> tuple[Any, ...]:
+        """Return what members of one kind see: training, mirrored and test images."""
+        if name == "edges":
+            return edges(self.data, self.options.features)
+        return tuple(np.load(self.options.maps / f"{name}-{kind}.npy") for kind in IMAGES)
 
     def certify(self, committee: tuple[str, ...]) -> None:
         """Let one committee vote on every partition, and write it down."""
@@ -140,9 +141,9 @@ class Study:
                 "CIFAR-10",
                 kind,
                 f"{rule}, {', '.join(self.words[name] for name in committee)}, k = {k:,}",
-                "default members on edges and colours and on scattering, mirrored, too",
+                "default members on fixed maps, mirrored, too",
                 "nothing (experiments/committees/README.md); k: all reported",
-                "python experiments/committees/run.py --data PACK --features FILE --waves WAVES "
+                "python experiments/committees/run.py --data PACK --features FILE --maps MAPS "
                 f"--work WORK {row}",
                 replace(certificates, classes=None),
                 data.y_test,
@@ -162,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
-    parser.add_argument("--waves", type=Path, required=True)
+    parser.add_argument("--maps", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="scores are kept here")
     parser.add_argument("--k", type=int, default=50, help="partitions; with --row the row's")
     parser.add_argument("--row", help="a row with networks")
@@ -170,10 +171,8 @@ def main() -> None:
     parser.add_argument("--scores", type=Path, help="--out of the run that made it")
     parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
     study = Study(parser.parse_args())
-    for committee in COMMITTEES:
-        wanted = ("network" in committee) == ("network" in study.scores)
-        if wanted:
-            study.certify(committee)
+    for committee in WITH_NETWORK if "network" in study.scores else ALONE:
+        study.certify(committee)
 
 
 if __name__ == "__main__":

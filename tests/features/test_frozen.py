@@ -15,6 +15,7 @@ from poisonproof.features import (
     FixedScale,
     HashedNGrams,
     OrientationHistogram,
+    PatchResponses,
     RandomFourier,
     Scattering,
     learns_nothing,
@@ -44,6 +45,7 @@ MAPS = {
     "orientation": (OrientationHistogram(block=1, root=True), images, 20_000),
     "orientation-blocks": (OrientationHistogram(signed=False), images, 3_000),
     "scattering": (Scattering(n_orientations=4), images, 1_500),
+    "patches": (PatchResponses(n_patches=40), images, 1_500),
     "scale": (FixedScale(shift=3.0, scale=7.0), table, 20_000),
     "fourier": (RandomFourier(100), table, 20_000),
     "ngrams": (HashedNGrams(256), texts, 1_500),
@@ -66,10 +68,17 @@ def test_dropping_or_permuting_rows_moves_no_bit_of_the_others(name) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in MAPS if n not in {"ngrams", "scattering"}])
+@pytest.mark.parametrize("name", [n for n in MAPS if n not in {"ngrams", "scattering", "patches"}])
 def test_dropping_or_permuting_rows_of_60000_moves_no_bit_of_the_others(name) -> None:
     transformer, rows, _ = MAPS[name]
     assert_rows_are_independent(transformer, rows, 60_000)
+
+
+def test_dropping_a_colour_image_moves_no_bit_of_others_at_1600_patches() -> None:
+    def photos(n: int) -> np.ndarray:
+        return np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
+
+    assert_rows_are_independent(PatchResponses(), photos, 260)
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
+from sklearn.datasets import load_sample_images
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.features import Deskew, OrientationHistogram, Scattering
+from poisonproof.features import Deskew, OrientationHistogram, PatchResponses, Scattering
 from poisonproof.features.orientation import _direction_shares, _pool
 from poisonproof.features.scattering import _filters
 
@@ -103,7 +104,7 @@ def test_histograms_have_length_one_and_empty_images_none(block, root) -> None:
 
 def test_flat_rows_and_images_have_the_same_features() -> None:
     image = np.random.default_rng(0).integers(0, 256, (4, 12, 20), dtype=np.uint8)
-    for transformer in (Deskew, OrientationHistogram, Scattering):
+    for transformer in (Deskew, OrientationHistogram, PatchResponses, Scattering):
         np.testing.assert_array_equal(
             transformer().transform(image),
             transformer(image_shape=(12, 20)).transform(image.reshape(4, -1)),
@@ -136,6 +137,58 @@ def test_scattering_moves_less_than_the_image_under_a_small_shift() -> None:
     assert of_features < 0.75 * of_pixels
 
 
+def test_patch_responses_are_those_of_the_formula() -> None:
+    photographs = [
+        image[:424, :640].reshape(106, 4, 160, 4, 3).mean(axis=(1, 3))
+        for image in load_sample_images().images
+    ]
+    every = np.concatenate([evened(patches(photograph)) for photograph in photographs])
+    values, vectors = np.linalg.eigh(np.cov(every.T))
+    whiten = vectors @ np.diag((values + 0.1) ** -0.5) @ vectors.T
+    drawn = np.random.Generator(np.random.Philox(key=3)).choice(len(every), 5, replace=False)
+    white = (every[drawn] - every.mean(axis=0)) @ whiten
+    white /= np.linalg.norm(white, axis=1, keepdims=True)
+    image = np.random.default_rng(0).integers(0, 256, (9, 11, 3))
+    alike = (evened(patches(image)) - every.mean(axis=0)) @ whiten @ white.T
+    alike = alike.reshape(4, 6, 5)
+    expected = [
+        np.maximum(sign * alike[2 * i : 2 * i + 2, 3 * j : 3 * j + 3] - 0.5, 0).mean(axis=(0, 1))
+        for sign in (1, -1)
+        for i in range(2)
+        for j in range(2)
+    ]
+    found = PatchResponses(5, seed=3).transform(image[np.newaxis])
+    np.testing.assert_allclose(found[0], np.concatenate(expected), atol=5e-3)
+
+
+def patches(image: np.ndarray) -> np.ndarray:
+    height, width, _ = image.shape
+    return np.array(
+        [
+            np.moveaxis(image[i : i + 6, j : j + 6], 2, 0).ravel()
+            for i in range(height - 5)
+            for j in range(width - 5)
+        ],
+        dtype=np.float64,
+    )
+
+
+def evened(rows: np.ndarray) -> np.ndarray:
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    return centred / np.sqrt(rows.var(axis=1, keepdims=True) + 10)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_patch_responses_ignore_brightness_and_nearly_ignore_contrast(channels) -> None:
+    image = np.random.default_rng(0).integers(0, 100, (1, 20, 20, channels))
+    plain, brighter, stronger = PatchResponses(50).transform(
+        np.concatenate([image, image + 50, 2 * image])
+    )
+    np.testing.assert_allclose(plain, brighter, atol=1e-6)
+    np.testing.assert_allclose(plain, stronger, atol=0.05)
+    assert plain.max() > 0.3
+
+
 @pytest.mark.parametrize(
     ("transformer", "X", "error", "says"),
     [
@@ -148,6 +201,10 @@ def test_scattering_moves_less_than_the_image_under_a_small_shift() -> None:
         (OrientationHistogram(block=9), np.zeros((2, 16)), InvalidInputError, "block=9"),
         (Scattering(order=3), np.zeros((2, 784)), InvalidInputError, "order 1 or 2"),
         (Scattering(n_scales=5), np.zeros((2, 784)), InvalidInputError, "fewer scales"),
+        (PatchResponses(0), np.zeros((2, 784)), InvalidInputError, "n_patches must"),
+        (PatchResponses(threshold=-1), np.zeros((2, 784)), InvalidInputError, "threshold must"),
+        (PatchResponses(), np.zeros((2, 36)), InvalidInputError, "too small"),
+        (PatchResponses(), np.zeros((2, 9, 9, 2)), InvalidInputError, "not of 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(transformer, X, error, says) -> None:

@@ -9,6 +9,7 @@ from poisonproof.features.network_files import save_network
 from poisonproof.features.networks import NetworkFeatures
 from poisonproof.features.ngrams import HashedNGrams
 from poisonproof.features.orientation import OrientationHistogram
+from poisonproof.features.patches import PatchResponses
 from poisonproof.features.pipeline import FrozenPipeline, make_frozen_pipeline
 from poisonproof.features.scale import FixedScale
 from poisonproof.features.scattering import Scattering
@@ -24,6 +25,7 @@ __all__ = [
     "HashedNGrams",
     "NetworkFeatures",
     "OrientationHistogram",
+    "PatchResponses",
     "RandomFourier",
     "Scattering",
     "SentenceEmbedding",
