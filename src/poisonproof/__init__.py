@@ -5,8 +5,13 @@ The public names are imported on first use, so that ``poisonproof.certificates``
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# MKL, which multiplies for torch, may round by where in memory a matrix lies, so that a member's
+# bits would depend on its place among the others. It reads this once, at its first product.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __version__ = "0.1.0"
 

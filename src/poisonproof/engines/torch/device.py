@@ -14,6 +14,7 @@ from importlib.metadata import version
 import torch
 from torch import Tensor
 
+from poisonproof.engines.torch.alignment import require_equal_lanes
 from poisonproof.engines.torch.settings import fixed_settings
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.learners.torch.specification import TorchSpec
@@ -118,6 +119,8 @@ def deterministic(spec: TorchSpec) -> Iterator[None]:
     torch.set_num_threads(spec.threads)
     try:
         with fixed_settings(spec.device):
+            if spec.device == "cpu" and spec.shares_launches:
+                require_equal_lanes()
             yield
     finally:
         torch.set_num_threads(threads)
