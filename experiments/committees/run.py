@@ -29,6 +29,7 @@ from run import copies_of, histogram_of, mapped
 from poisonproof.certificates import certify_scores, certify_votes
 from poisonproof.frontier import Method, make_evidence, run_facts, write_method
 from poisonproof.learners.closed_form import ScaledKernelClassifier
+from poisonproof.learners.committee import equal_voices
 from poisonproof.reproduction import (
     RowData,
     data_from_pack,
@@ -71,14 +72,6 @@ def kernel_scores(data: RowData, seen: tuple[Any, ...], k: int) -> Scores:
             raise SystemExit(f"partition {part} lacks a class")
         scores[:, part] = member.decision_function(asked)
     return scores
-
-
-def standardised(scores: Scores) -> Scores:
-    """Return scores of mean 0 and deviation 1 over the classes, so that no model is louder."""
-    centred = scores - scores.mean(axis=-1, keepdims=True)
-    deviation = centred.std(axis=-1, keepdims=True)
-    found: Scores = centred / np.where(deviation > 0, deviation, 1.0)
-    return found
 
 
 class Study:
@@ -124,7 +117,7 @@ class Study:
     def certify(self, committee: tuple[str, ...]) -> None:
         """Let one committee vote on every partition, and write it down."""
         data, k = self.data, self.k
-        scores = sum(standardised(self.scores[name]) for name in committee)
+        scores = sum(equal_voices(self.scores[name]) for name in committee)
         assert isinstance(scores, np.ndarray)
         votes = scores.argmax(axis=2)
         facts = run_facts(data.y_train, {"fit and certify": time.perf_counter() - self.began})

@@ -26,6 +26,13 @@ from sklearn.tree import DecisionTreeClassifier
 from poisonproof import DPAClassifier, SSDPAClassifier, load
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.averaging import SeedAverage
+from poisonproof.learners.closed_form import (
+    KernelRidgeClassifier,
+    NearestMeanClassifier,
+    NeighborsClassifier,
+    ScaledKernelClassifier,
+)
+from poisonproof.learners.committee import Committee
 
 from ..store.tampering import edit_manifest
 
@@ -49,6 +56,11 @@ MODELS = {
     "semi-supervised": SSDPAClassifier(KNeighborsClassifier(1), PCA(9), 8, classes=range(10)),
     "undeclared": DPAClassifier(GaussianNB(), 8),
     "averages": ensemble(SeedAverage(n_copies=2)),
+    "committees": ensemble(Committee([("a", GaussianNB()), ("b", ScaledKernelClassifier())])),
+    **{
+        f"pipeline-{type(last).__name__}": ensemble(make_pipeline(StandardScaler(), last))
+        for last in (KernelRidgeClassifier(), NearestMeanClassifier(), NeighborsClassifier())
+    },
 }
 
 

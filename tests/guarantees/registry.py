@@ -35,6 +35,7 @@ from poisonproof.learners.closed_form import (
     RidgeClassifier,
     ScaledKernelClassifier,
 )
+from poisonproof.learners.committee import Committee
 from poisonproof.learners.one_label import OneLabelClassifier
 from poisonproof.pretraining import (
     FrozenNetwork,
@@ -93,6 +94,7 @@ def _learned(method: str, **options: Any) -> FrozenNetwork:
 
 _OUTSIDE = NetworkFeatures(network_file(channels=1), image_shape=(8, 8))
 _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
+_SCALED_KERNEL_RIDGE = make_pipeline(StandardScaler(), KernelRidgeClassifier())
 _ONE_LABEL = OneLabelClassifier(12, "abstain")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
 _ON_TRACKS = TorchLearner("mlp", hidden=(32,), epochs=1, execution="graph", stack_width=4)
@@ -113,6 +115,14 @@ CASES = [
     Case("mlp", DPAClassifier(MLPClassifier((16,), max_iter=5), 8)),
     Case("global-streams", DPAClassifier(GlobalStreamClassifier(), 20)),
     Case("seed-average", DPAClassifier(SeedAverage(n_copies=2), 20), "integers"),
+    Case(
+        "committee",
+        DPAClassifier(Committee([("a", GaussianNB()), ("b", ScaledKernelClassifier())]), 20),
+        "integers",
+    ),
+    Case(
+        "nested-kernel", DPAClassifier(make_pipeline(StandardScaler(), KernelRidgeClassifier()), 20)
+    ),
     Case("pixel-sum", DPAClassifier(GaussianNB(), 20, partitioner="pixel_sum"), whole=True),
     Case("closed-nearest-mean", DPAClassifier(NearestMeanClassifier(), 20)),
     Case("closed-ridge", DPAClassifier(RidgeClassifier(), 20), "images"),

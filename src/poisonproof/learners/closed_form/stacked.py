@@ -11,7 +11,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -110,6 +110,10 @@ class StackedMembers(ArrayEnsemble):
 
     def __len__(self) -> int:
         return len(self.classes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is only kept from the last votes: asking a member does not change it."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def member(self, index: int) -> MemberParts:
         """Return the arrays of one member."""
