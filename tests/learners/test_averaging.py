@@ -26,7 +26,7 @@ def test_the_average_keeps_scikit_learns_contract(estimator: Any, check: Any) ->
 
 def test_copies_draw_from_streams_of_their_own() -> None:
     average = SeedAverage(ExtraTreeClassifier(), n_copies=3).fit(X, Y)
-    first, second, third = (copy.tree_.threshold.tobytes() for copy in average.copies_)
+    first, second, third = (copy.tree_.threshold.tobytes() for copy in average.classifiers_)
     assert len({first, second, third}) == 3
     again = SeedAverage(ExtraTreeClassifier(), n_copies=3).fit(X, Y)
     assert np.array_equal(average.predict_proba(X), again.predict_proba(X))

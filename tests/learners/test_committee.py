@@ -85,12 +85,19 @@ def test_a_poisoned_row_reaches_one_committee() -> None:
     assert sum(first != second for first, second in pairs) == 1
 
 
-@pytest.mark.parametrize("classifiers", [[], [GaussianNB()], [("a", GaussianNB(), slice(3))]])
-def test_what_is_no_list_of_pairs_is_refused(classifiers: Any) -> None:
-    with pytest.raises(InvalidInputError, match="list of"):
-        Committee(classifiers).fit(X, Y)
-
-
-def test_classifiers_without_scores_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="'line' is a LinearRegression"):
-        Committee([("line", LinearRegression())]).fit(X, Y)
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize(
+    ("classifiers", "says"),
+    [
+        ([], "list of"),
+        ("both", "list of"),
+        ([GaussianNB()], "list of"),
+        ([("a", GaussianNB(), slice(3))], "list of"),
+        ([("line", LinearRegression())], "'line' is a LinearRegression"),
+        ([("nothing", None)], "'nothing' is a NoneType"),
+    ],
+)
+def test_what_cannot_vote_together_is_refused(classifiers: Any, says: str, ensemble: bool) -> None:
+    member = Committee(classifiers)
+    with pytest.raises(InvalidInputError, match=says):
+        (DPAClassifier(member, 5, classes=range(10)) if ensemble else member).fit(X, Y)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.tree import ExtraTreeClassifier
-from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.learners.streams import seed_nested
+from poisonproof.learners.joint import JointClassifier
 
 __all__ = ["SeedAverage"]
 
 
-class SeedAverage(ClassifierMixin, BaseEstimator):
+class SeedAverage(JointClassifier):
     """Several copies of one classifier on the same rows; their probabilities are averaged.
 
     As a member of `DPAClassifier` it gives d copies per partition one common vote. A partition
@@ -37,7 +35,7 @@ class SeedAverage(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray of shape (C,)
         Labels seen in `fit`.
-    copies_ : list of classifiers
+    classifiers_ : list of classifiers
         The fitted copies.
 
     Examples
@@ -53,54 +51,28 @@ class SeedAverage(ClassifierMixin, BaseEstimator):
         self.n_copies = n_copies
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit all copies on the same rows.
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the mean of the copies' probabilities, added in their order."""
+        check_is_fitted(self, "classifiers_")
+        return self._joint_scores(X)
 
-        Parameters
-        ----------
-        X : array of shape (m, d)
-            Samples.
-        y : array of shape (m,)
-            Labels.
-        sample_weight : array of shape (m,), optional
-            Handed to the copies.
-        """
+    def _joint_scores(self, X: Any) -> NDArray[np.float64]:
+        first, *others = self.classifiers_
+        total: NDArray[np.float64] = np.array(first.predict_proba(X), dtype=np.float64)
+        for copy in others:
+            total += copy.predict_proba(X)
+        return total / len(self.classifiers_)
+
+    def _templates(self) -> list[Any]:
+        template = ExtraTreeClassifier() if self.estimator is None else self.estimator
+        return [template] * max(1, self.n_copies)
+
+    def _check_parameters(self) -> None:
         if isinstance(self.n_copies, bool) or not self.n_copies >= 1:
             raise InvalidInputError(f"n_copies must be at least 1. Got {self.n_copies!r}.")
-        template = ExtraTreeClassifier() if self.estimator is None else self.estimator
+        (template, *_) = self._templates()
         if not hasattr(template, "predict_proba"):
             raise InvalidInputError(
                 f"{type(template).__name__} has no predict_proba, so there is nothing to average. "
                 "Use a classifier that gives probabilities."
             )
-        validate_data(self, X, skip_check_array=True)
-        y = column_or_1d(y, warn=True)
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        copies = []
-        for index in range(self.n_copies):
-            copy = clone(template)
-            seed_nested(copy, self.random_state, index)
-            copies.append(copy.fit(X, y, **weights))
-        self.copies_ = copies
-        self.classes_ = copies[0].classes_
-        return self
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the mean of the copies' probabilities, added in their order."""
-        check_is_fitted(self, "copies_")
-        total: NDArray[np.float64] = np.zeros_like(self.copies_[0].predict_proba(X), np.float64)
-        for copy in self.copies_:
-            total += copy.predict_proba(X)
-        return total / len(self.copies_)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the label of the largest mean probability, the smaller label on ties."""
-        mean = self.predict_proba(X)
-        labels: NDArray[Any] = self.classes_[mean.argmax(axis=1)]
-        return labels
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        template = ExtraTreeClassifier() if self.estimator is None else self.estimator
-        tags.input_tags = get_tags(template).input_tags
-        return tags

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.learners.streams import seed_nested
+from poisonproof.learners.joint import JointClassifier
 
 __all__ = ["Committee", "equal_voices"]
 
 
-class Committee(ClassifierMixin, BaseEstimator):
+class Committee(JointClassifier):
     """Several classifiers on the same rows; the sum of their class scores decides.
 
     As a member of `DPAClassifier` it gives all classifiers of a partition one common vote, so the
@@ -56,52 +54,24 @@ class Committee(ClassifierMixin, BaseEstimator):
         self.classifiers = classifiers
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit all classifiers on the same rows.
-
-        Parameters
-        ----------
-        X : array of shape (m, d)
-            Samples.
-        y : array of shape (m,)
-            Labels.
-        sample_weight : array of shape (m,), optional
-            Handed to the classifiers.
-        """
-        self._check_classifiers()
-        validate_data(self, X, skip_check_array=True)
-        y = column_or_1d(y, warn=True)
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        fitted = []
-        for index, (_, template) in enumerate(self.classifiers):
-            classifier = clone(template)
-            seed_nested(classifier, self.random_state, index)
-            fitted.append(classifier.fit(X, y, **weights))
-        self.classifiers_ = fitted
-        self.classes_ = fitted[0].classes_
-        return self
-
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the softmax of the summed scores: their order counts, not their size."""
-        found: NDArray[np.float64] = softmax(self._summed(X), axis=1)
+        check_is_fitted(self, "classifiers_")
+        found: NDArray[np.float64] = softmax(self._joint_scores(X), axis=1)
         return found
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the label of the largest sum, the smaller label on ties."""
-        best = self._summed(X).argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
-
-    def _summed(self, X: Any) -> NDArray[np.float64]:
-        check_is_fitted(self, "classifiers_")
+    def _joint_scores(self, X: Any) -> NDArray[np.float64]:
         total: NDArray[np.float64] = np.zeros(())
         for classifier in self.classifiers_:
             total = total + equal_voices(_scores(classifier, X))
         return total
 
-    def _check_classifiers(self) -> None:
+    def _templates(self) -> list[Any]:
+        return [classifier for _, classifier in self.classifiers]
+
+    def _check_parameters(self) -> None:
         pairs = self.classifiers
-        if not pairs or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
+        if not pairs or not all(isinstance(one, (tuple, list)) and len(one) == 2 for one in pairs):
             raise InvalidInputError(
                 f"classifiers must be a list of (name, classifier) pairs, but is {pairs!r}."
             )
@@ -111,11 +81,6 @@ class Committee(ClassifierMixin, BaseEstimator):
                     f"{name!r} is a {type(classifier).__name__}, which has neither "
                     "decision_function nor predict_proba, so it has no scores to add."
                 )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(self.classifiers[0][1]).input_tags
-        return tags
 
 
 def equal_voices(scores: NDArray[Any]) -> NDArray[Any]:
