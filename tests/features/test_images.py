@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
@@ -176,6 +180,32 @@ def patches(image: np.ndarray) -> np.ndarray:
 def evened(rows: np.ndarray) -> np.ndarray:
     centred = rows - rows.mean(axis=1, keepdims=True)
     return centred / np.sqrt(rows.var(axis=1, keepdims=True) + 10)
+
+
+def test_an_image_too_large_for_patch_responses_spoils_itself_only() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 20, 20)).astype(np.float64)
+    clean = PatchResponses(20).transform(images)
+    images[1] = 1e308
+    found = PatchResponses(20).transform(images)
+    assert np.isnan(found[1]).all()
+    assert found[[0, 2]].tobytes() == clean[[0, 2]].tobytes()
+
+
+def test_patches_are_the_same_in_another_process_with_other_threads() -> None:
+    code = (
+        "import numpy as np; from poisonproof.features import PatchResponses;"
+        "image = np.arange(3072).reshape(1, 32, 32, 3) % 251;"
+        "print(PatchResponses(1600).transform(image).tobytes().hex())"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"OPENBLAS_NUM_THREADS": threads},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for threads in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("channels", [1, 3])

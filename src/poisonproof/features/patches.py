@@ -53,7 +53,8 @@ class PatchResponses(ImageMap):
     Guarantee
     ---------
     The result for an image is a function of that image alone, bit for bit: products of patches
-    are exact (see `exact_rows`). An image that is not finite becomes NaN.
+    are exact (see `exact_rows`). An image that is not finite, or too large to be
+    evened out, becomes NaN.
 
     Notes
     -----
@@ -111,10 +112,11 @@ class PatchResponses(ImageMap):
         patches, offsets = _dictionary(int(self.n_patches), int(self.size), channels, self.seed)
         responses = np.empty((n, 2 * self.grid**2 * self.n_patches), dtype=np.float32)
         for image, row in zip(rows, responses, strict=True):
-            if not np.isfinite(image).all():
+            evened = _even(_patches_of(image, self.size))
+            if not np.isfinite(evened).all():
                 row[:] = np.nan
                 continue
-            exact = exact_rows(_even(_patches_of(image, self.size)), "single")
+            exact = exact_rows(evened, "single")
             alike = exact_product(exact, patches) * exact.scales.astype(np.float32)[:, np.newaxis]
             alike -= offsets
             field = alike.reshape(height - self.size + 1, width - self.size + 1, -1)

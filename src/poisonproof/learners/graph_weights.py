@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from poisonproof.learners.similarity import nearest_rows
 __all__ = ["GraphWeights"]
 
 
-class GraphWeights(BaseEstimator):
+class GraphWeights(BaseEstimator, ABC):
     """Weights of training labels that neighbours decide, of training samples and of asked ones."""
 
     rowwise: ClassVar[bool] = True
@@ -66,13 +67,14 @@ class GraphWeights(BaseEstimator):
         """Leave out what the rest says again."""
         return {**super().__getstate__(), "_made": None}
 
+    @abstractmethod
     def _check_parameters(self) -> None:
-        raise NotImplementedError
+        """Raise InvalidInputError for parameters that make no sense."""
 
+    @abstractmethod
     def _learn(self, near: NDArray[Any]) -> None:
         """Keep what the neighbours of all training samples say."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _weights(self, near: NDArray[Any]) -> NDArray[np.int32]:
         """Return the weights of samples with these neighbours, shape (n, m)."""
-        raise NotImplementedError

@@ -76,6 +76,22 @@ def test_a_mode_that_mkl_hears_too_late_is_found_where_it_matters():
     assert early.returncode == 0, early.stderr
 
 
+ASK_THE_MODE = """
+from poisonproof.engines.torch import TorchLearner
+from poisonproof.engines.torch.device import fingerprint
+print(fingerprint(TorchLearner("mlp").resolve((4,), 2)).get("mkl"))
+"""
+
+
+@pytest.mark.skipif(alignment.product_mode() is None, reason="torch does not say how it multiplies")
+def test_the_fingerprint_tells_a_mode_that_was_heard_from_one_that_was_not():
+    environment = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}
+    early = run(ASK_THE_MODE, environment)
+    late = run("import torch; torch.ones(8, 8) @ torch.ones(8, 8)" + ASK_THE_MODE, environment)
+    assert early.returncode == late.returncode == 0
+    assert early.stdout != late.stdout
+
+
 @pytest.mark.parametrize(("given", "kept"), [(None, "AUTO,STRICT"), ("COMPATIBLE", "COMPATIBLE")])
 def test_importing_asks_mkl_for_reproducible_products_unless_the_user_has(given, kept):
     environment = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}

@@ -7,15 +7,17 @@ hears it only before its first product.
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from poisonproof.exceptions import GuaranteeError
 
-__all__ = ["require_equal_lanes"]
+__all__ = ["product_mode", "require_equal_lanes"]
 
 # Odd sides put the lanes of a stack on every address that a number can have within a cache line.
 _SIDES = (3, 10, 33, 43)
@@ -31,6 +33,20 @@ def require_equal_lanes() -> None:
             " its first product: import poisonproof before torch computes anything, or set"
             " MKL_CBWR=AUTO,STRICT before Python starts. execution='single' works as it is."
         )
+
+
+@cache
+def product_mode() -> int | None:
+    """Return the mode in which MKL multiplies here, or None where torch does not say.
+
+    The environment says what was asked for, maybe too late.
+    """
+    for library in (Path(torch.__file__).parent / "lib").glob("*torch_cpu.*"):
+        try:
+            return int(ctypes.CDLL(str(library)).mkl_serv_cbwr_get(-1))
+        except (AttributeError, OSError):
+            continue
+    return None
 
 
 @cache

@@ -14,7 +14,7 @@ from importlib.metadata import version
 import torch
 from torch import Tensor
 
-from poisonproof.engines.torch.alignment import require_equal_lanes
+from poisonproof.engines.torch.alignment import product_mode, require_equal_lanes
 from poisonproof.engines.torch.settings import fixed_settings
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.learners.torch.specification import TorchSpec
@@ -106,6 +106,8 @@ def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
         found["instructions"] = str(torch.backends.cpu.get_cpu_capability())
         if _INSTRUCTIONS in os.environ:  # convolutions and products in bfloat16 obey it
             found["onednn"] = os.environ[_INSTRUCTIONS]
+        if (mode := product_mode()) is not None:
+            found["mkl"] = mode
         found |= {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if spec.execution == "fused":
         found["triton"] = version("triton")
