@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -60,7 +62,7 @@ TRUSTED = [f"{SlowBayes.__module__}.{SlowBayes.__qualname__}"]
 def dask_client() -> Iterator[Any]:
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
@@ -83,6 +85,16 @@ def ray_here() -> Iterator[None]:
 @pytest.fixture(params=["dask", pytest.param("ray", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest) -> Callable[..., Cluster]:
     return open_here(request.param, request)
+
+
+def test_another_dask_cluster_on_this_machine_does_not_matter() -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # then somebody else has Dask's usual port
+            taken.bind(("", 8787))
+            taken.listen()
+        with DaskCluster(n_workers=1) as cluster:
+            assert len(cluster.workers()) == 1
 
 
 def open_here(engine: str, request: pytest.FixtureRequest) -> Callable[..., Cluster]:

@@ -69,7 +69,7 @@ class DaskCluster(Cluster):
             return self._dask.LocalCluster(
                 n_workers=effective_n_jobs(self.n_workers or -1),
                 threads_per_worker=1,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",  # any port: another cluster may run here
             )
 
     def __exit__(
