@@ -1,12 +1,13 @@
 """Members that are committees: models of several kinds on the same partition, one vote.
 
     python experiments/committees/maps.py --data PACK --out MAPS
-    python experiments/committees/run.py --data PACK --features FILE --maps MAPS --work W --k 120
+    python experiments/committees/run.py --data PACK --maps MAPS --work W --k 120
     poisonproof reproduce table1 --rows cifar10-dpa-50 --scores --device cuda --data PACK --out DIR
     python experiments/committees/run.py ... --row cifar10-dpa-50 --scores DIR
 
-FILE is that of ``experiments/signs/run.py``. ``--row``, with ``--recipes`` if it is none of the
-paper's, adds the networks of that row. Nothing is chosen; README.md says what is reported.
+``--row``, with ``--recipes`` if it is none of the paper's, adds the networks of that row;
+``--moved`` names kinds of members that see copies which are moved, not only mirrored. Nothing is
+chosen here; README.md says what is reported.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from maps import IMAGES, MAPS
+from maps import ALL, MAPS, MOVED, PLAIN
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "signs"))
 from colours import colours
-from run import copies_of, histogram_of, mapped
+from run import histogram_of
 
 from poisonproof.certificates import certify_scores, certify_votes
 from poisonproof.frontier import Method, make_evidence, run_facts, write_method
@@ -47,27 +49,21 @@ WITH_NETWORK = (("network", "edges"), ("network", "edges", "waves"), ("network",
 Scores = NDArray[np.float32]
 
 
-def edges(data: RowData, file: Path) -> tuple[Any, ...]:
-    """Return edges and colours of training images, of their mirror images and of test images."""
-    train, test = mapped(data, file)
-    (mirrored,) = copies_of(data)
-    drawn = histogram_of(data.name).transform(np.moveaxis(mirrored, 1, -1))
-    images = (data.x_train, mirrored, data.x_test)
-    return tuple(
-        np.concatenate([rows, colours(some)], axis=1)
-        for rows, some in zip((train, drawn, test), images, strict=True)
-    )
+def edges(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return edges and colours of images (n, height, width, 3)."""
+    drawn = histogram_of("cifar10").transform(images)
+    tinted = colours(np.ascontiguousarray(np.moveaxis(images, -1, 1)))
+    return np.concatenate([drawn, tinted], axis=1)
 
 
-def kernel_scores(data: RowData, seen: tuple[Any, ...], k: int) -> Scores:
-    """Return scores of kernel ridge on every partition, shape (n, k, C)."""
-    plain, turned, asked = seen
+def kernel_scores(data: RowData, seen: Sequence[Any], asked: Any, k: int) -> Scores:
+    """Return scores of kernel ridge on every partition's images as `seen`, shape (n, k, C)."""
     scores = np.empty((len(asked), k, data.n_classes), dtype=np.float32)
     for part in range(k):
         own = np.flatnonzero(data.sums % k == part)
-        rows = np.concatenate([plain[own], turned[own]])
+        rows = np.concatenate([view[own] for view in seen])
         member = ScaledKernelClassifier(n_centers=len(rows))
-        member.fit(rows, np.tile(data.y_train[own], 2))
+        member.fit(rows, np.tile(data.y_train[own], len(seen)))
         if len(member.classes_) != data.n_classes:
             raise SystemExit(f"partition {part} lacks a class")
         scores[:, part] = member.decision_function(asked)
@@ -80,7 +76,7 @@ class Study:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.data = options, data_from_pack(options.data)
         self.began = time.perf_counter()
-        self.words = {name: name for name in FIXED}
+        self.words = {name: self._spelled(name, " ") for name in FIXED}
         self.k: int = options.k
         self.scores: dict[str, Scores] = {}
         if options.row:
@@ -101,18 +97,25 @@ class Study:
 
     def _kept(self, name: str) -> Scores:
         """Return scores from the work folder, or make them."""
-        path = self.options.work / f"{name}-{self.k}.npy"
+        path = self.options.work / f"{self._spelled(name, '-')}-{self.k}.npy"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            np.save(path, kernel_scores(self.data, self._seen(name), self.k))
+            np.save(path, kernel_scores(self.data, *self._seen(name), self.k))
         found: Scores = np.load(path)
         return found
 
-    def _seen(self, name: str) -> tuple[Any, ...]:
-        """Return what members of one kind see: training, mirrored and test images."""
+    def _spelled(self, name: str, space: str) -> str:
+        return f"moved{space}{name}" if name in self.options.moved else name
+
+    def _seen(self, name: str) -> tuple[Sequence[Any], Any]:
+        """Return what members of one kind see of training images, and of test images."""
         if name == "edges":
-            return edges(self.data, self.options.features)
-        return tuple(np.load(self.options.maps / f"{name}-{kind}.npy") for kind in IMAGES)
+            train, test = (np.moveaxis(x, 1, -1) for x in (self.data.x_train, self.data.x_test))
+            views = ALL if name in self.options.moved else PLAIN
+            return [edges(view.of(train)) for view in views], edges(test)
+        views, maps = MOVED if name in self.options.moved else PLAIN, self.options.maps
+        kept = [np.load(maps / f"{name}-{view}.npy", mmap_mode="r") for view in views]
+        return kept, np.load(maps / f"{name}-test.npy")
 
     def certify(self, committee: tuple[str, ...]) -> None:
         """Let one committee vote on every partition, and write it down."""
@@ -126,18 +129,24 @@ class Study:
             "dpa": ("DPA", certify_votes(votes, data.n_classes)),
             "runoff": ("run-off", certify_scores(scores, threat="insert_delete")),
         }
-        row = f"--row {self.options.row} --scores DIR" if self.options.row else f"--k {k}"
+        command = (
+            "python experiments/committees/run.py --data PACK --maps MAPS --work WORK"
+            + "".join(f" --moved {name}" for name in self.options.moved)
+            + (f" --row {self.options.row} --scores DIR" if self.options.row else f" --k {k}")
+            + " --recipes RECIPES" * (self.options.recipes is not None)
+        )
+        copies = "some moved, all mirrored" if self.options.moved else "mirrored"
         for kind, (rule, certificates) in found.items():
             method = Method(
-                f"{self.options.row or data.name}-{kind}-{'-'.join(committee)}-{k}",
+                f"{self.options.row or data.name}-{kind}-"
+                f"{'-'.join(self._spelled(name, '-') for name in committee)}-{k}",
                 data.name,
                 "CIFAR-10",
                 kind,
                 f"{rule}, {', '.join(self.words[name] for name in committee)}, k = {k:,}",
-                "default members on fixed maps, mirrored, too",
+                f"default members on fixed maps, {copies}, too",
                 "nothing (experiments/committees/README.md); k: all reported",
-                "python experiments/committees/run.py --data PACK --features FILE --maps MAPS "
-                f"--work WORK {row}",
+                command,
                 replace(certificates, classes=None),
                 data.y_test,
                 facts,
@@ -155,10 +164,12 @@ def main() -> None:
     """Certify every committee whose models are there."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--maps", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="scores are kept here")
     parser.add_argument("--k", type=int, default=50, help="partitions; with --row the row's")
+    parser.add_argument(
+        "--moved", action="append", default=[], choices=FIXED, help="show these moved copies, too"
+    )
     parser.add_argument("--row", help="a row with networks")
     parser.add_argument("--recipes", type=Path, help="its recipes; by default the paper's")
     parser.add_argument("--scores", type=Path, help="--out of the run that made it")

@@ -30,6 +30,8 @@ _SCORES = 256
 _ROWS = 256
 # Cells of test rows that are scaled at once: more do not fit into the cache, fewer cost more calls.
 _CELLS = 2**19
+# Test rows that are scaled at once, at least: a member's rows are read anew for each such chunk.
+_LEAST_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class ScaledKernelMembers(StackedMembers):
         return max(_SCORES, int(self.settings["n_classes"]))
 
     def _widest(self) -> int:
-        return max(_CELLS // max(int(self.settings["n_columns"]), 1), 1)
+        return max(_CELLS // max(int(self.settings["n_columns"]), 1), _LEAST_ROWS)
 
     @cached_property
     def _tiles(self) -> list[Tile]:
