@@ -5,12 +5,13 @@
 
 Scattering (three octaves, six directions) and responses to patches of photographs (the defaults);
 square roots of both, as of the histograms of edges. Without ``--moved`` copies are mirror images;
-with it, the images of `MOVED`, too.
+with it, those of `MOVED`.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,10 @@ from numpy.typing import NDArray
 
 from poisonproof.features import PatchResponses, Scattering
 from poisonproof.reproduction import data_from_pack
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "signs"))
+from colours import colours
+from run import histogram_of
 
 MAPS = {"waves": Scattering(n_scales=3, n_orientations=6), "patches": PatchResponses()}
 REACH = 4
@@ -49,13 +54,24 @@ class View(NamedTuple):
 
 PLAIN = (View(), View(mirrored=True))
 CORNERS = ((REACH, REACH), (-REACH, -REACH), (REACH, -REACH), (-REACH, REACH))
-MOVED = (
+_HALF = (
     *PLAIN,
     *(View(*place) for place in CORNERS[:2]),
     *(View(*place, mirrored=True) for place in CORNERS[2:]),
 )
-"""Two corners as they are and two mirrored: six images, where all would be ten."""
-ALL = (*PLAIN, *(View(*place, mirrored=turned) for place in CORNERS for turned in (False, True)))
+MOVED = {
+    "edges": (*PLAIN, *(View(*at, mirrored=turned) for at in CORNERS for turned in (False, True))),
+    "waves": _HALF,
+    "patches": _HALF[:3],
+}
+"""Copies that members of a kind see: the wider its map, the fewer."""
+
+
+def edges(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return edges and colours of images (n, height, width, 3)."""
+    drawn = histogram_of("cifar10").transform(images)
+    tinted = colours(np.ascontiguousarray(np.moveaxis(images, -1, 1)))
+    return np.concatenate([drawn, tinted], axis=1)
 
 
 def main() -> None:
@@ -72,7 +88,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for name in [options.only] if options.only else MAPS:
         fixed = MAPS[name].set_params(n_jobs=options.jobs)
-        asked = [(str(view), view.of(train)) for view in (MOVED if options.moved else PLAIN)]
+        views = MOVED[name] if options.moved else PLAIN
+        asked = [(str(view), view.of(train)) for view in views]
         for kind, some in [*asked, ("test", test)]:
             file = options.out / f"{name}-{kind}.npy"
             if not file.exists():
