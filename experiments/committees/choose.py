@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from maps import MAPS, MOVED, PLAIN, View, edges
+from maps import MAPS, MOVED, PLAIN, copies_of, edges
 from numpy.typing import NDArray
 
 from poisonproof.learners.closed_form import ScaledKernelClassifier
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_tasks import Task, read_tasks
 
 OWN = 400
-VIEWS = {
+COPIES = {
     "mirrored": PLAIN,
     "three": MOVED["patches"],
     "six": MOVED["waves"],
@@ -53,11 +53,12 @@ def mapped(name: str, images: NDArray[np.uint8]) -> NDArray[Any]:
     return np.sqrt(np.maximum(MAPS[name].transform(images), 0.0))
 
 
-def scores_of(name: str, views: tuple[View, ...], task: Task) -> NDArray[np.float64]:
+def scores_of(name: str, numbers: tuple[int, ...], task: Task) -> NDArray[np.float64]:
     """Return the scores of one member for the images it is asked about."""
-    rows = np.concatenate([mapped(name, view.of(task.x_train[:OWN])) for view in views])
+    copies = copies_of(task.x_train[:OWN])
+    rows = np.concatenate([mapped(name, copies[number]) for number in numbers])
     member = ScaledKernelClassifier(n_centers=len(rows))
-    member.fit(rows, np.tile(task.y_train[:OWN], len(views)))
+    member.fit(rows, np.tile(task.y_train[:OWN], len(numbers)))
     return member.decision_function(mapped(name, task.x_test))
 
 
@@ -70,7 +71,7 @@ def main() -> None:
     right: dict[str, list[float]] = {}
     for number, task in enumerate(read_tasks(options.tasks)):
         scores = {
-            (name, copies): scores_of(name, VIEWS[copies], task)
+            (name, copies): scores_of(name, COPIES[copies], task)
             for name, kinds in TRIED.items()
             for copies in kinds
         }

@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.features import PatchResponses, Scattering
+from poisonproof.features import PatchResponses, Scattering, image_copies
 from poisonproof.reproduction import data_from_pack
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "signs"))
@@ -26,45 +25,9 @@ from colours import colours
 from run import histogram_of
 
 MAPS = {"waves": Scattering(n_scales=3, n_orientations=6), "patches": PatchResponses()}
-REACH = 4
-
-
-class View(NamedTuple):
-    """An image moved by some pixels, and mirrored or not."""
-
-    down: int = 0
-    across: int = 0
-    mirrored: bool = False
-
-    def of(self, images: NDArray[Any]) -> NDArray[Any]:
-        """Return images (n, height, width, channels) so seen; borders are reflected."""
-        height, width = images.shape[1:3]
-        edge = (REACH, REACH)
-        wide = np.pad(images, ((0, 0), edge, edge, (0, 0)), mode="reflect")
-        top, left = REACH + self.down, REACH + self.across
-        seen = wide[:, top : top + height, left : left + width]
-        return np.ascontiguousarray(seen[:, :, ::-1] if self.mirrored else seen)
-
-    def __str__(self) -> str:
-        if self == View():
-            return "train"
-        place = f"{self.down:+d}{self.across:+d}" if self.down or self.across else ""
-        return "mirrored" * self.mirrored + place
-
-
-PLAIN = (View(), View(mirrored=True))
-CORNERS = ((REACH, REACH), (-REACH, -REACH), (REACH, -REACH), (-REACH, REACH))
-_HALF = (
-    *PLAIN,
-    *(View(*place) for place in CORNERS[:2]),
-    *(View(*place, mirrored=True) for place in CORNERS[2:]),
-)
-MOVED = {
-    "edges": (*PLAIN, *(View(*at, mirrored=turned) for at in CORNERS for turned in (False, True))),
-    "waves": _HALF,
-    "patches": _HALF[:3],
-}
-"""Copies that members of a kind see: the wider its map, the fewer."""
+PLAIN = (0, 5)
+MOVED = {"edges": tuple(range(10)), "waves": (0, 5, 4, 1, 8, 7), "patches": (0, 5, 4)}
+"""Copies that members of a kind see, as `image_copies` counts them: the wider a map, the fewer."""
 
 
 def edges(images: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -74,8 +37,13 @@ def edges(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.concatenate([drawn, tinted], axis=1)
 
 
+def copies_of(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the ten copies of images, shape (10, n, height, width, channels)."""
+    return image_copies(images).images.reshape(-1, *images.shape)
+
+
 def main() -> None:
-    """Write one file per map and view."""
+    """Write one file per map and copy."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", choices=MAPS, help="one of the maps")
@@ -85,11 +53,13 @@ def main() -> None:
     options = parser.parse_args()
     data = data_from_pack(options.data)
     train, test = (np.moveaxis(some, 1, -1) for some in (data.x_train, data.x_test))
+    copies = copies_of(train)
     options.out.mkdir(parents=True, exist_ok=True)
     for name in [options.only] if options.only else MAPS:
         fixed = MAPS[name].set_params(n_jobs=options.jobs)
-        views = MOVED[name] if options.moved else PLAIN
-        asked = [(str(view), view.of(train)) for view in views]
+        asked = [
+            (str(number), copies[number]) for number in (MOVED[name] if options.moved else PLAIN)
+        ]
         for kind, some in [*asked, ("test", test)]:
             file = options.out / f"{name}-{kind}.npy"
             if not file.exists():

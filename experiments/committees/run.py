@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from maps import MAPS, MOVED, PLAIN, edges
+from maps import MAPS, MOVED, PLAIN, copies_of, edges
 from numpy.typing import NDArray
 
 from poisonproof.certificates import certify_scores, certify_votes
@@ -49,7 +49,7 @@ def kernel_scores(data: RowData, seen: Sequence[Any], asked: Any, k: int) -> Sco
     scores = np.empty((len(asked), k, data.n_classes), dtype=np.float32)
     for part in range(k):
         own = np.flatnonzero(data.sums % k == part)
-        rows = np.concatenate([view[own] for view in seen])
+        rows = np.concatenate([copy[own] for copy in seen])
         member = ScaledKernelClassifier(n_centers=len(rows))
         member.fit(rows, np.tile(data.y_train[own], len(seen)))
         if len(member.classes_) != data.n_classes:
@@ -96,12 +96,13 @@ class Study:
 
     def _seen(self, name: str) -> tuple[Sequence[Any], Any]:
         """Return what members of one kind see of training images, and of test images."""
-        views = MOVED[name] if name in self.options.moved else PLAIN
+        copies = MOVED[name] if name in self.options.moved else PLAIN
         if name == "edges":
             train, test = (np.moveaxis(x, 1, -1) for x in (self.data.x_train, self.data.x_test))
-            return [edges(view.of(train)) for view in views], edges(test)
+            made = copies_of(train)
+            return [edges(made[number]) for number in copies], edges(test)
         maps = self.options.maps
-        kept = [np.load(maps / f"{name}-{view}.npy", mmap_mode="r") for view in views]
+        kept = [np.load(maps / f"{name}-{number}.npy", mmap_mode="r") for number in copies]
         return kept, np.load(maps / f"{name}-test.npy")
 
     def certify(self, committee: tuple[str, ...]) -> None:

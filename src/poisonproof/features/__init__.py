@@ -2,6 +2,7 @@
 
 from poisonproof.features.base import FrozenTransformer, learns_nothing, require_frozen
 from poisonproof.features.clusters import ClusterIndex
+from poisonproof.features.copies import ImageCopies, image_copies
 from poisonproof.features.deskew import Deskew
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
 from poisonproof.features.fourier import RandomFourier
@@ -23,6 +24,7 @@ __all__ = [
     "FrozenPipeline",
     "FrozenTransformer",
     "HashedNGrams",
+    "ImageCopies",
     "NetworkFeatures",
     "OrientationHistogram",
     "PatchResponses",
@@ -32,6 +34,7 @@ __all__ = [
     "exact_product",
     "exact_rows",
     "folder_digest",
+    "image_copies",
     "learns_nothing",
     "make_frozen_pipeline",
     "require_frozen",
