@@ -11,7 +11,7 @@ import pytest
 
 from poisonproof.frontier import FAMILIES, Method, write_frontier
 from poisonproof.frontier.curve_marks import mark_places
-from poisonproof.frontier.figures import beaten, curve_style, frontier_svg
+from poisonproof.frontier.figures import curve_style, frontier_svg, leading
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 20])
@@ -60,17 +60,16 @@ def test_settings_are_in_the_order_of_their_numbers(strong: Method, tmp_path: Pa
     )
 
 
-def test_only_methods_worse_at_some_size_and_better_nowhere_step_back(
-    strong: Method, accurate: Method
-) -> None:
+def test_methods_lead_that_are_best_at_some_size(strong: Method, accurate: Method) -> None:
     labels = np.asarray(strong.certificates.labels)
     radius = np.where(labels == strong.y_true, 0, strong.certificates.radius)
     weak = replace(strong, certificates=replace(strong.certificates, radius=radius))
-    assert beaten([strong, accurate, weak]) == [False, False, True]
-    assert beaten([strong, strong]) == [False, False]
+    assert leading([strong, accurate, weak]) == [True, True, False]
+    assert leading([strong, strong]) == [True, True]
+    assert leading([weak]) == [True]
 
 
-def test_beaten_curves_are_grey_where_there_are_many(strong: Method) -> None:
+def test_curves_that_never_lead_are_grey_where_there_are_many(strong: Method) -> None:
     labels = np.asarray(strong.certificates.labels)
     radius = np.where(labels == strong.y_true, 0, strong.certificates.radius)
     weak = replace(strong, certificates=replace(strong.certificates, radius=radius))

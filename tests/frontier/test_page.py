@@ -92,7 +92,7 @@ def test_the_papers_points_are_those_of_table_1() -> None:
     assert best == [447, 508]
 
 
-def test_methods_that_another_beats_are_folded_away_under_their_numbers(
+def test_methods_that_never_lead_are_folded_away_under_their_numbers(
     strong: Method, accurate: Method, tmp_path: Path
 ) -> None:
     weak = replace(

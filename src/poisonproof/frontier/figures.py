@@ -18,7 +18,7 @@ from poisonproof.frontier.published import PublishedPoint
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["beaten", "curve", "curve_style", "frontier_svg", "steps_back"]
+__all__ = ["curve", "curve_style", "frontier_svg", "leading", "steps_back"]
 
 _COLORS = dict(
     zip(
@@ -72,7 +72,7 @@ def frontier_svg(
         for number, method in numbered.items():
             style = curve_style(method, list(numbered.values()))
             _draw(ax, method, style, names[number])
-        label = "beaten at every size by another"
+        label = "best at no size"
         for place in grey:
             _draw(ax, methods[place], ("0.8", "-"), label, linewidth=0.8, zorder=1)
             label = "_"  # one line of the legend for all of them
@@ -121,18 +121,25 @@ def curve_style(method: Method, methods: Sequence[Method]) -> tuple[str, Any]:
     return color, _DASHES[place % len(_DASHES)]
 
 
-def beaten(methods: Sequence[Method]) -> list[bool]:
-    """Return of each method whether another certifies as much at every size, and more at one."""
+def leading(methods: Sequence[Method]) -> list[bool]:
+    """Return of each method whether none certifies more at some size at which it certifies any.
+
+    One that another equals there, and surpasses at other sizes only, does not lead.
+    """
     sizes = np.arange(max(method.reach for method in methods) + 2)
     shares = np.array([method.certified(sizes) for method in methods])
-    return [any((other >= own).all() and (other > own).any() for other in shares) for own in shares]
+    best = ((shares == shares.max(axis=0)) & (shares > 0)).any(axis=1)
+    return [
+        bool(leads) and not any((other >= own).all() and (other > own).any() for other in shares)
+        for leads, own in zip(best, shares, strict=True)
+    ]
 
 
 def steps_back(methods: Sequence[Method]) -> list[int]:
     """Return the places of the methods that a picture shows in grey."""
     if len(methods) <= _CROWDED:
         return []
-    return [place for place, behind in enumerate(beaten(methods)) if behind]
+    return [place for place, leads in enumerate(leading(methods)) if not leads]
 
 
 def _draw(

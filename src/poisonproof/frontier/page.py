@@ -123,7 +123,7 @@ def _section(
     sizes = attack_sizes(methods)
     folded = ""
     if behind:
-        words = f"{len(behind)} methods that another beats at every size (grey curves)"
+        words = f"{len(behind)} methods that are best at no size (grey curves)"
         folded = f"\n\n{_folded(words, method_table(methods, [], sizes, behind))}"
     notes = dict.fromkeys(method.facts["note"] for method in methods if "note" in method.facts)
     head = "\n\n".join([f"## {title}", *notes])
