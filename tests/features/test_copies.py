@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from poisonproof import DPAClassifier
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.features import image_copies
+from poisonproof.features import OrientationHistogram, image_copies
 
 
 def photographs(n: int, *shape: int) -> NDArray[np.uint8]:
@@ -49,21 +49,33 @@ def test_every_copy_knows_its_image(reach: int, mirrored: bool, copies: int) -> 
     assert set(seen.groups) == set(seen.groups[:2])
 
 
-def fitted(images: NDArray[Any], labels: NDArray[Any]) -> DPAClassifier:
-    seen = image_copies(images, reach=1)
-    rows = seen.images.reshape(len(seen.images), -1)
-    clf = DPAClassifier(n_partitions=8, partitioner="group", classes=range(3))
-    return clf.fit(rows, labels[seen.origin], groups=seen.groups)
+def changed_members(before: tuple[Any, Any], after: tuple[Any, Any]) -> list[int]:
+    """Return which members two training sets of colour images do not share."""
+    digests = []
+    for images, labels in (before, after):
+        seen = image_copies(images)
+        clf = DPAClassifier(
+            n_partitions=20,
+            partitioner="group",
+            features=OrientationHistogram(),
+            classes=range(10),
+        )
+        clf.fit(seen.images, labels[seen.origin], groups=seen.groups)
+        digests.append(clf.ensemble_.digests())
+    return [i for i, (one, other) in enumerate(zip(*digests, strict=True)) if one != other]
 
 
-def test_an_inserted_image_and_its_copies_reach_one_member() -> None:
-    images, labels = photographs(120, 6, 6), np.arange(120) % 3
-    digests = zip(
-        fitted(images[:-1], labels[:-1]).ensemble_.digests(),
-        fitted(images, labels).ensemble_.digests(),
-        strict=True,
-    )
-    assert sum(one != other for one, other in digests) == 1
+@pytest.mark.parametrize("attack", ["new", "a copy of another", "another label", "huge pixels"])
+def test_an_inserted_image_and_its_copies_reach_one_member(attack: str) -> None:
+    images, labels = photographs(400, 32, 32, 3).astype(np.float64), np.arange(400) % 10
+    inserted = {
+        "new": images[0, ::-1],
+        "a copy of another": image_copies(images[:1]).images[1],
+        "another label": images[0],
+        "huge pixels": images[0] * 1e30,
+    }[attack]
+    more = np.concatenate([images, inserted[np.newaxis]]), np.append(labels, 7)
+    assert len(changed_members((images, labels), more)) == 1
 
 
 def test_what_is_no_image_is_refused() -> None:

@@ -136,3 +136,21 @@ def test_one_fit_equals_the_member_of_that_partition(learner, data) -> None:
     single = clone(learner).fit(partition.X[shuffled], partition.y[shuffled])
     assert single.members_.digests()[0] == members.digests()[2]
     np.testing.assert_array_equal(single.predict(X_test), asked(members, X_test)[:, 2])
+
+
+def test_wide_rows_are_asked_in_chunks_that_change_nothing() -> None:
+    """As wide as maps of images are: more columns than a chunk was made for."""
+    X, y = blobs(1_100, 12_800)
+    train = cut(X[:600], y[:600], np.arange(600) % 3, 3)
+    one_by_one = trained(clone(LEARNERS["scaled-kernel"]).set_params(max_bytes=1), train)
+    members = replace(one_by_one, max_bytes=2**28)
+    np.testing.assert_array_equal(
+        one_by_one.scores(X[600:], n_jobs=1, progress=Silent()),
+        members.scores(X[600:], n_jobs=1, progress=Silent()),
+    )
+    asked(members, X[600:664])
+    tracemalloc.start()
+    votes = asked(members, X[600:])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - votes.nbytes <= 2**28
