@@ -69,6 +69,26 @@ def test_methods_lead_that_are_best_at_some_size(strong: Method, accurate: Metho
     assert leading([weak]) == [True]
 
 
+def test_a_method_leads_by_accuracy_and_median_together(strong: Method) -> None:
+    """It is best at no size: one is more accurate, another certifies more from there on."""
+    right = np.zeros(100, dtype=np.int64)
+
+    def method(clean: int, *radii: tuple[int, int]) -> Method:
+        labels = (np.arange(100) >= clean).astype(np.int64)
+        radius = np.concatenate([np.full(n, r) for r, n in radii])
+        counts = np.repeat(strong.certificates.counts[:1], 100, axis=0)
+        found = replace(
+            strong.certificates, labels=labels, radius=radius, runner_up=1 - labels, counts=counts
+        )
+        return replace(strong, y_true=right, certificates=found)
+
+    accurate = method(99, (3, 40), (0, 60))
+    between = method(95, (3, 55), (0, 45))
+    flat = method(80, (3, 60), (0, 40))
+    poor = method(79, (3, 55), (0, 45))
+    assert leading([accurate, between, flat, poor]) == [True, True, True, False]
+
+
 def test_curves_that_never_lead_are_grey_where_there_are_many(strong: Method) -> None:
     labels = np.asarray(strong.certificates.labels)
     radius = np.where(labels == strong.y_true, 0, strong.certificates.radius)

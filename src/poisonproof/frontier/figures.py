@@ -72,7 +72,7 @@ def frontier_svg(
         for number, method in numbered.items():
             style = curve_style(method, list(numbered.values()))
             _draw(ax, method, style, names[number])
-        label = "best at no size"
+        label = "surpassed by others"
         for place in grey:
             _draw(ax, methods[place], ("0.8", "-"), label, linewidth=0.8, zorder=1)
             label = "_"  # one line of the legend for all of them
@@ -122,17 +122,27 @@ def curve_style(method: Method, methods: Sequence[Method]) -> tuple[str, Any]:
 
 
 def leading(methods: Sequence[Method]) -> list[bool]:
-    """Return of each method whether none certifies more at some size at which it certifies any.
+    """Return of each method whether it is best at some size, or by accuracy and median together.
 
     One that another equals there, and surpasses at other sizes only, does not lead.
     """
     sizes = np.arange(max(method.reach for method in methods) + 2)
     shares = np.array([method.certified(sizes) for method in methods])
     best = ((shares == shares.max(axis=0)) & (shares > 0)).any(axis=1)
+    medians = np.array([[method.clean, _median(method)] for method in methods])
     return [
-        bool(leads) and not any((other >= own).all() and (other > own).any() for other in shares)
-        for leads, own in zip(best, shares, strict=True)
+        bool(leads or not _surpassed(pair, medians)) and not _surpassed(own, shares)
+        for leads, own, pair in zip(best, shares, medians, strict=True)
     ]
+
+
+def _median(method: Method) -> int:
+    return -1 if method.median is None else method.median
+
+
+def _surpassed(own: NDArray[Any], others: NDArray[Any]) -> bool:
+    """Return whether some row is at least `own` everywhere and more somewhere."""
+    return bool(((others >= own).all(axis=1) & (others > own).any(axis=1)).any())
 
 
 def steps_back(methods: Sequence[Method]) -> list[int]:

@@ -123,7 +123,10 @@ def _section(
     sizes = attack_sizes(methods)
     folded = ""
     if behind:
-        words = f"{len(behind)} methods that are best at no size (grey curves)"
+        words = (
+            f"{len(behind)} methods that are best at no size, nor by accuracy and median together "
+            "(grey curves)"
+        )
         folded = f"\n\n{_folded(words, method_table(methods, [], sizes, behind))}"
     notes = dict.fromkeys(method.facts["note"] for method in methods if "note" in method.facts)
     head = "\n\n".join([f"## {title}", *notes])
