@@ -32,8 +32,10 @@ OWN, PER_TASK = 400, 2
 SMALL_BATCHES = {"batch_size": 16, "weight_decay": 5e-3}
 SETTINGS: dict[str, dict[str, Any]] = {
     "as it is": {},
+    "ten times the decay": {"weight_decay": 5e-3},
     "ten times the decay, a fifth of the rate": {"weight_decay": 5e-3, "learning_rate": 0.02},
     "batches of 16, a quarter of the rate": {"batch_size": 16, "learning_rate": 0.025},
+    "batches of 16, ten times the decay, rate 0.025": {**SMALL_BATCHES, "learning_rate": 0.025},
     "batches of 16, ten times the decay, rate 0.01": {**SMALL_BATCHES, "learning_rate": 0.01},
     "batches of 16, ten times the decay, rate 0.005": {**SMALL_BATCHES, "learning_rate": 0.005},
     "the same, mixup 1": {**SMALL_BATCHES, "learning_rate": 0.005, "mixup": 1.0},

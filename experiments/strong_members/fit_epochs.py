@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,9 +86,11 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for file in HOME.glob("*.toml"):
         text = file.read_text(encoding="utf-8")
-        if f'"{options.row}"' in text:
-            text = re.sub(r"(?m)^epochs = \d+", f"epochs = {epochs}", text)
-            (options.out / file.name).write_text(text, encoding="utf-8")
+        for row in tomllib.loads(text)["row"]:
+            if row["id"] == options.row:
+                own = rf"(?ms)(^\[learner\.{row['learner']}\]$.*?^epochs = )\d+"
+                text = re.sub(own, rf"\g<1>{epochs}", text, count=1)
+                (options.out / file.name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
