@@ -31,12 +31,14 @@ from poisonproof.reproduction import (
 from poisonproof.reproduction.scores import read_scores
 
 NETWORKS = {"nin": "networks of the paper", "resnet10": "ResNet-10"}
+TUNED = {"cifar10-strong-150"}
+"""Rows whose settings were compared on another dataset."""
 
 
 def title(recipe: Recipe) -> str:
     """Return what members there are."""
     k, d = recipe.n_partitions // recipe.degree, recipe.degree
-    members = NETWORKS[recipe.learner["network"]]
+    members = ("tuned " if recipe.id in TUNED else "") + NETWORKS[recipe.learner["network"]]
     return f"{members}, k = {k:,}" + (f", d = {d}" if d > 1 else "")
 
 

@@ -36,7 +36,12 @@ from poisonproof.reproduction import (
 )
 from poisonproof.reproduction.scores import read_scores
 
-NETWORKS = {"nin": "the paper's network", "resnet10": "ResNet-10"}
+NETWORKS = {
+    "cifar10-dpa-50": "the paper's network",
+    "cifar10-strong-120": "ResNet-10",
+    "cifar10-strong-150": "tuned ResNet-10",
+}
+"""Rows whose networks can take part."""
 FIXED = ("edges", *MAPS)
 ALONE = (*((name,) for name in FIXED), ("edges", "waves"), FIXED)
 WITH_NETWORK = (("network", "edges"), ("network", "edges", "waves"), ("network", *FIXED))
@@ -80,7 +85,7 @@ class Study:
         if not np.array_equal(parts.assignment, self.data.sums % self.k):
             raise SystemExit(f"{recipe.id} has other partitions.")
         self.scores["network"] = read_scores(home, n, self.k).astype(np.float32)
-        self.words["network"] = NETWORKS[recipe.learner["network"]]
+        self.words["network"] = NETWORKS[recipe.id]
 
     def _kept(self, name: str) -> Scores:
         """Return scores from the work folder, or make them."""
@@ -160,7 +165,7 @@ def main() -> None:
     parser.add_argument(
         "--moved", action="append", default=[], choices=FIXED, help="show these moved copies, too"
     )
-    parser.add_argument("--row", help="a row with networks")
+    parser.add_argument("--row", choices=NETWORKS, help="a row with networks")
     parser.add_argument("--recipes", type=Path, help="its recipes; by default the paper's")
     parser.add_argument("--scores", type=Path, help="--out of the run that made it")
     parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
