@@ -44,6 +44,17 @@ def test_changes_are_told_where_both_results_are_there(strong: Method, accurate:
     assert "never run" not in text
 
 
+def test_what_was_tried_for_a_goal_that_is_reached_is_folded(
+    strong: Method, accurate: Method
+) -> None:
+    there = Change("other votes", "accurate", "strong")
+    text = aims_section([goal(20, 0.5, there)], [strong, accurate])
+    _, tried = text.split("<summary>Toy, rows inserted or deleted, 20 at 50 %: what was tried")
+    assert "| other votes | 100.00 % to 50.00 % | 4 to 29 | 0.00 % to 50.00 % |" in tried
+    assert "holds" not in text
+    assert "<details" not in aims_section([goal(20, 0.5)], [strong, accurate])
+
+
 def test_a_goal_without_any_result_says_so(strong: Method) -> None:
     elsewhere = replace(goal(1, 0.1), dataset="other", title="Other")
     text = aims_section([elsewhere], [strong])

@@ -1,4 +1,4 @@
-"""The page's section on goals: which are reached, and what holds the others back."""
+"""The page's section on goals: which are reached, what made that, what holds the others back."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from poisonproof.frontier.ablation import (
 )
 from poisonproof.frontier.goals import Goal
 from poisonproof.frontier.method import Method
+from poisonproof.frontier.tables import folded
 
 __all__ = ["aims_section"]
 
@@ -27,26 +28,26 @@ def aims_section(goals: Sequence[Goal], methods: Sequence[Method]) -> str:
     methods : sequence of Method
         All results, in any order.
     """
-    lines = [
-        "## What was aimed at, and what holds it back",
+    rows, explained = [], []
+    for goal in goals:
+        own = [method for method in methods if goal.concerns(method)]
+        reached = [method for method in own if goal.reached_by(method)]
+        words = _best(goal, own, reached)
+        cells = (goal.title, _unit(goal), _aim(goal), "yes" if reached else "**no**", words)
+        rows.append(f"| {' | '.join(cells)} |")
+        explained += _made(goal, own) if reached else [_held_back(goal, own)]
+    head = [
+        "## What was aimed at",
         "",
         "Goals are medians r\\* at an accuracy without attack, on all test rows. Of a goal that is "
-        "not reached the table names the method with the largest median among those that are "
-        "accurate enough, then the most accurate one with the median.",
+        "reached the table names the method with the largest median among those that reach it; "
+        "else the one with the largest median among those that are accurate enough, then the most "
+        "accurate one with the median.",
         "",
         "| data | attack | goal | reached | best |",
         "| --- | --- | --- | --- | --- |",
     ]
-    missed = []
-    for goal in goals:
-        own = [method for method in methods if goal.concerns(method)]
-        reached = [method for method in own if goal.reached_by(method)]
-        if not reached:
-            missed.append((goal, own))
-        words = _best(goal, own, reached)
-        cells = (goal.title, _unit(goal), _aim(goal), "yes" if reached else "**no**", words)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n\n".join(["\n".join(lines), *(_held_back(goal, own) for goal, own in missed)])
+    return "\n\n".join(["\n".join([*head, *rows]), *explained])
 
 
 def _best(goal: Goal, own: Sequence[Method], reached: Sequence[Method]) -> str:
@@ -66,6 +67,12 @@ def _best(goal: Goal, own: Sequence[Method], reached: Sequence[Method]) -> str:
             + _point(closest)
         )
     return "; ".join(words) if words else "no method has been measured here"
+
+
+def _made(goal: Goal, own: Sequence[Method]) -> list[str]:
+    """Return what was tried for a goal that is reached, folded."""
+    title = f"{goal.title}, {_unit(goal)}, {_aim(goal)}: what was tried"
+    return [folded(title, table) for table in _changes(goal, own)]
 
 
 def _held_back(goal: Goal, own: Sequence[Method]) -> str:

@@ -12,7 +12,7 @@ from poisonproof.frontier.goals import Goal
 from poisonproof.frontier.limits import limit_table
 from poisonproof.frontier.method import FAMILIES, Method
 from poisonproof.frontier.published import PublishedPoint
-from poisonproof.frontier.tables import attack_sizes, best_ranges, best_table, method_table
+from poisonproof.frontier.tables import attack_sizes, best_ranges, best_table, folded, method_table
 from poisonproof.reproduction.whole_files import write_bytes
 
 __all__ = ["write_frontier"]
@@ -41,7 +41,7 @@ def write_frontier(
     command : str
         What makes the page again.
     goals : sequence of Goal
-        What is to be reached; the page says whether it is, and else what holds it back.
+        What is to be reached; the page says whether it is, what was tried, what is missing.
 
     Returns
     -------
@@ -121,13 +121,13 @@ def _section(
     behind = steps_back(methods)
     ahead = [place for place in range(len(methods)) if place not in behind]
     sizes = attack_sizes(methods)
-    folded = ""
+    more = ""
     if behind:
         words = (
             f"{len(behind)} methods that are best at no size, nor by accuracy and median together "
             "(grey curves)"
         )
-        folded = f"\n\n{_folded(words, method_table(methods, [], sizes, behind))}"
+        more = f"\n\n{folded(words, method_table(methods, [], sizes, behind))}"
     notes = dict.fromkeys(method.facts["note"] for method in methods if "note" in method.facts)
     head = "\n\n".join([f"## {title}", *notes])
     return f"""{head}
@@ -137,7 +137,7 @@ those of the table below]({figure})]({figure})
 
 {method_table(methods, points, sizes, ahead)}
 
-Columns are attack sizes; the best of each is bold. Numbers are those of the picture.{paper}{folded}
+Columns are attack sizes; the best of each is bold. Numbers are those of the picture.{paper}{more}
 
 **Best method per budget**, while at least half of the test rows are certified (of the methods
 within 0.1 percentage points of the best, the one that stays there longest):
@@ -149,11 +149,6 @@ within 0.1 percentage points of the best, the one that stays there longest):
 {limit_table(methods)}"""
 
 
-def _folded(words: str, text: str) -> str:
-    """Return what is shown only when a reader opens it."""
-    return f'<details markdown="1">\n<summary>{words}</summary>\n\n{text}\n\n</details>'
-
-
 def _sources(methods: Sequence[Method]) -> str:
     lines = ["| method | settings | chosen on | command |", "| --- | --- | --- | --- |"]
     for method in methods:
@@ -162,5 +157,5 @@ def _sources(methods: Sequence[Method]) -> str:
             f"`{method.command}` |"
         )
     words = f"Settings of {len(methods)} methods, what they were chosen on, and the commands"
-    table = _folded(words, "\n".join(lines))
+    table = folded(words, "\n".join(lines))
     return f"## Where the numbers come from\n\n{table}"

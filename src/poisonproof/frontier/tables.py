@@ -12,7 +12,7 @@ from poisonproof.frontier.method import Method
 from poisonproof.frontier.published import PublishedPoint
 from poisonproof.report.charts import round_step
 
-__all__ = ["BestRange", "attack_sizes", "best_ranges", "best_table", "method_table"]
+__all__ = ["BestRange", "attack_sizes", "best_ranges", "best_table", "folded", "method_table"]
 
 
 @dataclass(frozen=True)
@@ -114,3 +114,8 @@ def _percent(share: float, best: NDArray[np.float64] | float) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def folded(words: str, text: str) -> str:
+    """Return what is shown only when a reader opens it."""
+    return f'<details markdown="1">\n<summary>{words}</summary>\n\n{text}\n\n</details>'
