@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from maps import MAPS, MOVED, PLAIN, copies_of, edges
+from maps import MAPS, MOVED, PLAIN, SIX, copies_of, edges
 from numpy.typing import NDArray
 
 from poisonproof.learners.closed_form import ScaledKernelClassifier
@@ -27,8 +27,8 @@ from tiny_tasks import Task, read_tasks
 OWN = 400
 COPIES = {
     "mirrored": PLAIN,
-    "three": MOVED["patches"],
-    "six": MOVED["waves"],
+    "three": SIX[:3],
+    "six": SIX,
     "ten": MOVED["edges"],
 }
 TRIED = {

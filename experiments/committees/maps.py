@@ -26,7 +26,8 @@ from run import histogram_of
 
 MAPS = {"waves": Scattering(n_scales=3, n_orientations=6), "patches": PatchResponses()}
 PLAIN = (0, 5)
-MOVED = {"edges": tuple(range(10)), "waves": (0, 5, 4, 1, 8, 7), "patches": (0, 5, 4)}
+SIX = (0, 5, 4, 1, 8, 7)
+MOVED = {"edges": tuple(range(10)), "waves": SIX, "patches": SIX}
 """Copies that members of a kind see, as `image_copies` counts them: the wider a map, the fewer."""
 
 

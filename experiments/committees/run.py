@@ -42,6 +42,8 @@ NETWORKS = {
     "cifar10-strong-150": "tuned ResNet-10",
 }
 """Rows whose networks can take part."""
+TUNED = {"cifar10-strong-150"}
+"""Those whose settings were compared on Tiny ImageNet."""
 FIXED = ("edges", *MAPS)
 ALONE = (*((name,) for name in FIXED), ("edges", "waves"), FIXED)
 WITH_NETWORK = (("network", "edges"), ("network", "edges", "waves"), ("network", *FIXED))
@@ -128,9 +130,10 @@ class Study:
             + (f" --row {self.options.row} --scores DIR" if self.options.row else f" --k {k}")
             + (f" --recipes {self.options.recipes}" if self.options.recipes else "")
         )
-        copies, chosen_on = "mirrored", "nothing"
-        if self.options.moved:
-            copies, chosen_on = "some moved, all mirrored", "Tiny ImageNet (copies)"
+        moved, tuned = bool(self.options.moved), self.options.row in TUNED
+        copies = "some moved, all mirrored" if moved else "mirrored"
+        chosen = " and ".join(["copies"] * moved + ["networks"] * tuned)
+        chosen_on = f"Tiny ImageNet ({chosen})" if chosen else "nothing"
         for kind, (rule, certificates) in found.items():
             method = Method(
                 f"{self.options.row or data.name}-{kind}-"
