@@ -1,6 +1,7 @@
 """The scikit-learn contract: classifiers that certify what they predict."""
 
 from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
+from poisonproof.estimators.committees import certify_committee
 from poisonproof.estimators.dpa import DPAClassifier
 from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
 from poisonproof.estimators.linear_labels import LinearLabelClassifier
@@ -20,6 +21,7 @@ __all__ = [
     "Rows",
     "SSDPAClassifier",
     "WeightedVoteClassifier",
+    "certify_committee",
     "certify_runoff",
     "load",
     "member_scores",

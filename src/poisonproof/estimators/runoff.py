@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.certificates import Certificates, Threat, certify_scores
+from poisonproof.certificates import Certificates, Spread, Threat, certify_scores
 from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
 from poisonproof.estimators.voting import VotingMembers
 from poisonproof.exceptions import InvalidInputError
@@ -16,7 +16,7 @@ from poisonproof.learners.members import MemberList
 from poisonproof.learners.probabilities import member_probabilities
 from poisonproof.progress import Silent
 
-__all__ = ["certify_runoff", "member_scores"]
+__all__ = ["certify_runoff", "member_scores", "shared_buckets"]
 
 
 def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
@@ -95,14 +95,18 @@ def certify_runoff(
     ('runoff', True)
     """
     resolved = classifier._resolve_threat(threat, require_declared)
-    shared = isinstance(classifier, FiniteAggregationClassifier)
     certificates = certify_scores(
         member_scores(classifier, X),
         threat=resolved,
         target=classifier._class_index(target),
-        membership=classifier.spread_ if shared else None,
+        membership=shared_buckets(classifier),
     )
     return certificates.with_classes(classifier.classes_)
+
+
+def shared_buckets(classifier: VotingMembers) -> Spread | None:
+    """Return which members share which buckets, None where every member has its own partition."""
+    return classifier.spread_ if isinstance(classifier, FiniteAggregationClassifier) else None
 
 
 def _finite(scores: NDArray[np.float64]) -> NDArray[np.float64]:

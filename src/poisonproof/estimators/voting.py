@@ -35,6 +35,7 @@ class VotingMembers(CertifyingClassifier):
     verbose: int
 
     partitioner_: Partitioner
+    partition_digests_: list[str]
     features_: Any
     ensemble_: Ensemble
 

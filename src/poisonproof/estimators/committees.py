@@ -1,0 +1,142 @@
+"""Ensembles on the same partitions that vote as one: a partition has one vote in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.certificates import Certificates, Threat, certify_scores
+from poisonproof.estimators.runoff import member_scores, shared_buckets
+from poisonproof.estimators.voting import VotingMembers
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.learners.committee import equal_voices
+
+__all__ = ["certify_committee"]
+
+_LARGEST = 1e150
+"""Scores beyond this are cut off, so that sums of squares are finite; classes of which a member has
+no rows are scored below it."""
+
+
+def certify_committee(
+    classifiers: Sequence[VotingMembers],
+    X: Any,
+    method: str = "runoff",
+    threat: str | Threat | None = None,
+    target: Any = None,
+    *,
+    require_declared: bool = False,
+) -> Certificates:
+    """Let several fitted ensembles vote together, and certify what they say.
+
+    All members of a partition, one per ensemble, have one common vote: the sum of their scores,
+    each of mean 0 and deviation 1 over the classes. Unlike with `Committee` every ensemble is
+    trained by its own engine, networks on a GPU beside closed-form members on a CPU.
+
+    Parameters
+    ----------
+    classifiers : sequence of DPAClassifier, SSDPAClassifier or FiniteAggregationClassifier
+        Fitted, of one kind, on the same rows with the same partitioner and label set; each may
+        have its own `features`. Where the partitioner counts contributors (``"group"``), rows may
+        differ, for example some with copies: a contributor reaches the same vote anyway.
+    X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
+        Samples, the same for all.
+    method : {"runoff", "plurality"}
+        As in `certify_scores`.
+    threat, target, require_declared
+        As in `DPAClassifier.certify`.
+
+    Returns
+    -------
+    Certificates
+        With class values as labels.
+
+    Raises
+    ------
+    GuaranteeError
+        If a row could reach one vote through one ensemble and another vote through another.
+
+    Guarantee
+    ---------
+    As in `certify_scores`: one unit of attack reaches the members of as many partitions as in any
+    one of the ensembles, and these are the same partitions in all.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from poisonproof import DPAClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> kernels = DPAClassifier(n_partitions=20, classes=range(10)).fit(X[:1500], y[:1500])
+    >>> bayes = DPAClassifier(GaussianNB(), n_partitions=20, classes=range(10))
+    >>> bayes = bayes.fit(X[:1500], y[:1500])
+    >>> certificates = certify_committee([kernels, bayes], X[1500:])
+    >>> certificates.method, bool(certificates.radius.max() >= 9)
+    ('runoff', True)
+    """
+    resolved = _common_threat(list(classifiers), threat, require_declared)
+    first = classifiers[0]
+    certificates = certify_scores(
+        _joint_scores(classifiers, X),
+        method=method,
+        threat=resolved,
+        target=first._class_index(target),
+        membership=shared_buckets(first),
+    )
+    return certificates.with_classes(first.classes_)
+
+
+def _common_threat(
+    classifiers: list[VotingMembers], asked: str | Threat | None, require_declared: bool
+) -> Threat:
+    """Return the threat that all certify, with everything that any of them assumes."""
+    if not classifiers or not all(isinstance(one, VotingMembers) for one in classifiers):
+        raise InvalidInputError(
+            "A committee needs fitted ensembles: a list of DPAClassifier, SSDPAClassifier or "
+            f"FiniteAggregationClassifier. Got {[type(one).__name__ for one in classifiers]}."
+        )
+    threats = [one._resolve_threat(asked, require_declared) for one in classifiers]
+    for number, other in enumerate(classifiers[1:], start=1):
+        if difference := _difference(classifiers[0], other):
+            raise GuaranteeError(
+                f"ensembles 0 and {number} of the committee have {difference}, so that a row "
+                "could reach several votes. Fit them on the same rows, with the same partitioner, "
+                "n_partitions and classes."
+            )
+    sentences = dict.fromkeys(line for threat in threats for line in threat.assumptions)
+    return replace(threats[0], assumptions=tuple(sentences))
+
+
+def _difference(one: VotingMembers, other: VotingMembers) -> str:
+    """Say what keeps two ensembles from voting as one; nothing if nothing does."""
+    if type(one) is not type(other):
+        return f"different kinds ({type(one).__name__}, {type(other).__name__})"
+    if not np.array_equal(one.classes_, other.classes_):
+        return "different label sets"
+    if one.partitioner_.specification() != other.partitioner_.specification():
+        return "different partitioners"
+    if getattr(one, "degree", 1) != getattr(other, "degree", 1):
+        return "different degrees"
+    by_contributor = one.partitioner_.unit == "group"
+    if not by_contributor and one.partition_digests_ != other.partition_digests_:
+        return "different training rows"
+    return ""
+
+
+def _joint_scores(classifiers: Sequence[VotingMembers], X: Any) -> NDArray[np.float64]:
+    """Return the sum of all voices, NaN where all members of a partition abstain."""
+    total, heard = np.zeros(()), np.zeros((), dtype=np.bool_)
+    for classifier in classifiers:
+        scores = np.ascontiguousarray(member_scores(classifier, X), dtype=np.float64)
+        silent = np.isnan(scores).all(axis=2, keepdims=True)
+        unranked = scores < -_LARGEST
+        # As unlikely as the least likely class that the member knows.
+        least = np.where(unranked, np.inf, scores).min(axis=2, keepdims=True)
+        voices = equal_voices(np.where(unranked, least, scores).clip(max=_LARGEST))
+        total = total + np.where(silent, 0.0, voices)
+        heard = heard | ~silent
+    return np.where(heard, total, np.nan)
