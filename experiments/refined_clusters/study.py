@@ -22,8 +22,8 @@ from poisonproof.pretraining.refinement.neighbours import neighbour_table
 SAMPLES_TRUSTED = make_threat("label_flip", "row", 2, (TRUSTED_SAMPLES,))
 FLIPS_COUNTED = make_threat("label_flip", "row", 1, (TRUSTED_SAMPLES,))
 CHOSEN = (
-    "other data and the literature; experiments/refined_clusters/README.md says what had been seen "
-    "before"
+    "settings: other data and the literature; kinds of vote: in turn, each after those before it "
+    "had been seen on the test images (experiments/refined_clusters/README.md)"
 )
 
 

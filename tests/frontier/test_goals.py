@@ -55,6 +55,14 @@ def test_what_was_tried_for_a_goal_that_is_reached_is_folded(
     assert "<details" not in aims_section([goal(20, 0.5)], [strong, accurate])
 
 
+def test_what_had_been_seen_stands_beside_the_goal(strong: Method) -> None:
+    told = replace(goal(20, 0.5), seen="all of it")
+    rows = aims_section([told, goal(99, 0.5)], [strong]).splitlines()
+    assert "| data | attack | goal | reached | best | known of the test rows before |" in rows
+    assert any(row.startswith("| Toy") and row.endswith("| all of it |") for row in rows)
+    assert "known" not in aims_section([goal(20, 0.5)], [strong])
+
+
 def test_a_goal_without_any_result_says_so(strong: Method) -> None:
     elsewhere = replace(goal(1, 0.1), dataset="other", title="Other")
     text = aims_section([elsewhere], [strong])
@@ -115,10 +123,10 @@ def test_goals_are_read_from_the_folder_of_results(strong: Method, tmp_path: Pat
     assert read_goals([tmp_path]) == []
     (tmp_path / "goals.toml").write_text(
         "[[goal]]\ndataset = 'toy'\ntitle = 'Toy'\nthreat = 'insert_delete'\nradius = 29\n"
-        "clean_percent = 50.0\n"
+        "clean_percent = 50.0\nseen = 'nothing'\n"
     )
     (found,) = read_goals([tmp_path])
-    assert found == goal(29, 0.5)
+    assert found == replace(goal(29, 0.5), seen="nothing")
     write_frontier([strong], [], tmp_path, "poisonproof compare", [found])
     assert "## What was aimed at" in (tmp_path / "frontier.md").read_text()
     (tmp_path / "goals.toml").write_text("[[goal]]\ndataset = 'toy'\n")

@@ -28,13 +28,15 @@ def aims_section(goals: Sequence[Goal], methods: Sequence[Method]) -> str:
     methods : sequence of Method
         All results, in any order.
     """
+    heads = ["data", "attack", "goal", "reached", "best"]
+    told = any(goal.seen for goal in goals)
     rows, explained = [], []
     for goal in goals:
         own = [method for method in methods if goal.concerns(method)]
         reached = [method for method in own if goal.reached_by(method)]
         words = _best(goal, own, reached)
-        cells = (goal.title, _unit(goal), _aim(goal), "yes" if reached else "**no**", words)
-        rows.append(f"| {' | '.join(cells)} |")
+        cells = [goal.title, _unit(goal), _aim(goal), "yes" if reached else "**no**", words]
+        rows.append(_row([*cells, goal.seen] if told else cells))
         explained += _made(goal, own) if reached else [_held_back(goal, own)]
     head = [
         "## What was aimed at",
@@ -44,10 +46,14 @@ def aims_section(goals: Sequence[Goal], methods: Sequence[Method]) -> str:
         "else the one with the largest median among those that are accurate enough, then the most "
         "accurate one with the median.",
         "",
-        "| data | attack | goal | reached | best |",
-        "| --- | --- | --- | --- | --- |",
+        _row([*heads, "known of the test rows before"] if told else heads),
+        _row(["---"] * (len(heads) + told)),
     ]
     return "\n\n".join(["\n".join([*head, *rows]), *explained])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _best(goal: Goal, own: Sequence[Method], reached: Sequence[Method]) -> str:

@@ -47,6 +47,8 @@ class Goal:
         The accuracy without attack wanted, as a share.
     changes : tuple of Change
         What was tried, one thing at a time.
+    seen : str
+        What was known of results on the test rows before the methods that reach it were fixed.
     """
 
     dataset: str
@@ -55,6 +57,7 @@ class Goal:
     radius: int
     clean: float
     changes: tuple[Change, ...] = ()
+    seen: str = ""
 
     def concerns(self, method: Method) -> bool:
         """Say whether a method is on this data and under this threat."""
@@ -106,4 +109,5 @@ def _goal(entry: dict[str, Any]) -> Goal:
         int(entry["radius"]),
         float(entry["clean_percent"]) / 100,
         changes,
+        str(entry.get("seen", "")),
     )

@@ -50,13 +50,24 @@ _ARGUMENTS = {
     ),
 }
 
+_RELABELLED = {
+    "neighbors": (
+        "n_c / 2",
+        "Rows vote for their own label, so at most the n_c training rows of the class do; half of "
+        "them, relabelled, give another label as many votes as are left.",
+    ),
+}
+"""Where flipped labels meet another limit than inserted and deleted rows."""
+
 
 def limit_table(methods: Sequence[Method]) -> str:
-    """Return a Markdown table: the limit of every kind of vote on the page, and its argument."""
+    """Return a Markdown table: the limit of every kind of vote under one threat, and why."""
+    flips = all(method.threat == "label_flip" for method in methods)
+    arguments = _ARGUMENTS | (_RELABELLED if flips else {})
     families = [name for name in FAMILIES if any(method.family == name for method in methods)]
     lines = ["| kind of vote | limit | here | argument |", "| --- | --- | --- | --- |"]
     for family in families:
-        limit, argument = _ARGUMENTS[family]
+        limit, argument = arguments[family]
         own = [method for method in methods if method.family == family]
         lines.append(f"| {FAMILIES[family]} | {limit} | {_here(family, own)} | {argument} |")
     return "\n".join(lines)
@@ -76,7 +87,8 @@ def _here(family: str, methods: Sequence[Method]) -> str:
         return ""
     rows = np.sort(np.asarray(sizes))
     if family == "neighbors":
-        return f"{rows[0]:,} to {rows[-1]:,}"
+        share = 2 if methods[0].threat == "label_flip" else 1
+        return f"{rows[0] // share:,} to {rows[-1] // share:,}"
     if family == "clusters_local":
         return f"about {rows[0] // 2:,} to {rows[-1] // 2:,}, one cluster per class"
     if family in ("clusters_assigned", "label_flips"):

@@ -101,9 +101,9 @@ def _introduction(methods: Sequence[Method], command: str) -> str:
 
 Certified accuracy against attack size, for every method on the same data: the share of all test
 rows that are classified correctly and provably stay so, whatever an attacker of that size does to
-the training rows. {len(methods)} methods; every number is computed from kept votes, counts or
-clusters. The median r\\* is the largest attack size with a certified accuracy of at least one
-half."""
+the training rows. {len(methods)} methods; numbers are computed from kept votes, counts or clusters,
+and where these say too little (run-offs, shared buckets, flips within members) from kept radii. The
+median r\\* is the largest attack size with a certified accuracy of at least one half."""
 
 
 def _section(
