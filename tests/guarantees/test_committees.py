@@ -51,6 +51,7 @@ COMMITTEES: dict[str, list[Any]] = {
         dpa(RidgeClassifier(), features=OrientationHistogram(image_shape=(8, 8))),
         dpa(GaussianNB()),
     ],
+    "copies of a network": [dpa(NETWORK, random_state=seed) for seed in range(3)],
     "shared buckets": [shared(RidgeClassifier()), shared(GaussianNB())],
 }
 

@@ -14,6 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
 from poisonproof.exceptions import GuaranteeError
+from poisonproof.features.exact import Precision, exact_rows
 from poisonproof.learners.similarity import Neighborhood, nearest_rows
 
 X, Y = load_digits(return_X_y=True)
@@ -57,12 +58,17 @@ def test_other_rows_their_order_and_the_device_change_no_vote(metric: Any) -> No
     assert np.array_equal(counts, there)
 
 
-def test_neighbours_found_with_torch_are_those_found_with_numpy() -> None:
-    near = Neighborhood(0.5)
-    known, asked = near.prepare(real_rows(3000, 256, 1)), near.prepare(real_rows(300, 256, 2))
-    here, there = (nearest_rows(asked, known, 9, device) for device in (None, "cpu"))
-    assert np.array_equal(here[0], there[0])
-    assert np.array_equal(here[1], there[1])
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_neighbours_found_with_torch_are_those_found_with_numpy(precision: Precision) -> None:
+    rows = real_rows(3000, 256, 1)
+    rows[100:140] = rows[7]  # of equal cosines the first positions count
+    rows[200:260] = 0
+    known = exact_rows(rows, precision)
+    asked = exact_rows(np.concatenate([real_rows(290, 256, 2), rows[:8], rows[200:202]]), precision)
+    for count in (9, 3000):
+        here, there = (nearest_rows(asked, known, count, device) for device in (None, "cpu"))
+        assert np.array_equal(here[0], there[0])
+        assert np.array_equal(here[1], there[1])
 
 
 def test_no_insertions_and_deletions_within_the_radius_turn_a_neighbour_vote() -> None:

@@ -8,7 +8,7 @@ parameters: tiles, threads, the other rows and the device only schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,6 +23,9 @@ from poisonproof.features.exact import ExactRows, Precision, exact_rows
 __all__ = ["Metric", "Neighborhood", "nearest_rows"]
 
 Metric = Literal["cosine", "euclidean"]
+
+_Choose = Callable[[ExactRows], tuple[NDArray[Any], NDArray[Any]]]
+"""From some asked rows to their nearest known rows, and the cosines."""
 
 _ASKED, _KNOWN = 512, 8192  # entries of a tile: a few megabytes
 _GPU_ASKED, _GPU_KNOWN = 2048, 65536
@@ -151,13 +154,25 @@ def nearest_rows(
         Their cosines in double precision.
     """
     count = min(n_neighbors, len(known))
+    choose = _chooser(known, count) if device is None else _torch_chooser(known, count, device)
     rows = np.empty((len(asked), count), dtype=np.int64)
     cosines = np.empty((len(asked), count))
-    for here, tile in _cosine_tiles(asked, known, device):
-        chosen = _largest(tile, count)
-        rows[here] = chosen
-        cosines[here] = np.take_along_axis(tile, chosen, axis=1)
+    for here in _blocks(len(asked), 256):
+        rows[here], cosines[here] = choose(asked[here])
     return rows, cosines
+
+
+def _chooser(known: ExactRows, count: int) -> _Choose:
+    turned, right = np.ascontiguousarray(known.values.T), _inverse_lengths(known)
+
+    def choose(asked: ExactRows) -> tuple[NDArray[Any], NDArray[Any]]:
+        tile = asked.values @ turned
+        tile *= _inverse_lengths(asked)[:, None]
+        tile *= right
+        chosen = _largest(tile, count)
+        return chosen, np.take_along_axis(tile, chosen, axis=1)
+
+    return choose
 
 
 def _largest(tile: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -174,19 +189,6 @@ def _largest(tile: NDArray[Any], count: int) -> NDArray[np.int64]:
     return chosen
 
 
-def _cosine_tiles(
-    asked: ExactRows, known: ExactRows, device: str | None
-) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Yield cosines of some asked rows with all known rows, shape (rows, m), float32 or 64."""
-    inverse = [_inverse_lengths(rows) for rows in (asked, known)]
-    multiply = _multiplier(known, device)
-    for here in _blocks(len(asked), 256):
-        tile = multiply(asked.values[here])
-        tile *= inverse[0][here, None]
-        tile *= inverse[1]
-        yield here, tile
-
-
 def _inverse_lengths(rows: ExactRows) -> NDArray[Any]:
     squares = rows.square_lengths()
     inverse = np.zeros(len(rows))
@@ -194,20 +196,24 @@ def _inverse_lengths(rows: ExactRows) -> NDArray[Any]:
     return inverse.astype(rows.values.dtype)
 
 
-def _multiplier(known: ExactRows, device: str | None) -> Any:
-    if device is None:
-        turned = np.ascontiguousarray(known.values.T)
-        return lambda rows: rows @ turned
+def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
+    """Sort where the products are: only what is chosen is sent back."""
     torch = _torch(device)
-    there = torch.as_tensor(known.values, device=device).T
 
-    def multiply(rows: NDArray[Any]) -> NDArray[Any]:
+    def there(array: NDArray[Any]) -> Any:
+        return torch.as_tensor(array, device=device)
+
+    turned, right = there(known.values).T, there(_inverse_lengths(known))
+
+    def choose(asked: ExactRows) -> tuple[NDArray[Any], NDArray[Any]]:
         with _full_precision(torch):
-            product = torch.as_tensor(rows, device=device) @ there
-        result: NDArray[Any] = product.cpu().numpy()
-        return result
+            tile = there(asked.values) @ turned
+        tile *= there(_inverse_lengths(asked))[:, None]
+        tile *= right
+        values, chosen = torch.sort(tile, dim=1, descending=True, stable=True)
+        return chosen[:, :count].cpu().numpy(), values[:, :count].cpu().numpy()
 
-    return multiply
+    return choose
 
 
 def _torch_count(near: Neighborhood, asked: ExactRows, known: ExactRows) -> NDArray[np.int64]:

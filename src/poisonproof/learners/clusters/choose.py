@@ -27,7 +27,7 @@ def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -
     n_clusters : int
         Number of clusters, K. An estimator brings its own.
     device : str, optional
-        For "spectral": where to look for neighbours.
+        For "spectral": where to look for neighbours. The others run on the processor.
 
     Examples
     --------
@@ -40,9 +40,18 @@ def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -
                 f"clusterer is one of {', '.join(CLUSTERERS)}, or an estimator with fit and "
                 f"predict. Got {clusterer!r}."
             )
+        if device is not None:
+            raise InvalidInputError(
+                f"device={device!r} is for clusterer='spectral'; an estimator has its own."
+            )
         return clone(clusterer)
     if clusterer == "spectral":
         return SpectralClusters(n_clusters, device=device)
+    if clusterer in CLUSTERERS and device is not None:
+        raise InvalidInputError(
+            f"clusterer={clusterer!r} runs on the processor. Leave device={device!r} out, or take "
+            "clusterer='spectral'."
+        )
     if clusterer == "kmeans":
         return KMeans(n_clusters, n_init=10)
     if clusterer == "mixture":
