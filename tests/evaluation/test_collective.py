@@ -122,3 +122,12 @@ def test_bad_requests_are_refused(options):
     votes, _ = realistic_votes(5, 4, 3)
     with pytest.raises(InvalidInputError):
         collective_certificate(votes, **{"n_classes": 3, "sizes": 1, **options})
+
+
+def test_a_solver_that_an_attack_contradicts_is_not_believed(monkeypatch):
+    votes, _ = realistic_votes(60, 15, 4)
+    fast = collective_certificate(votes, 4, [5], method="bound")
+    assert fast.attained[0] < fast.changed[0]
+    monkeypatch.setattr("poisonproof.evaluation.collective._solve", lambda *_: (0, np.arange(3)))
+    doubted = collective_certificate(votes, 4, [5])
+    assert doubted.changed[0] == fast.changed[0]

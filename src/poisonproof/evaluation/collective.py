@@ -156,8 +156,9 @@ def collective_certificate(
         attained[i] = problem.fallen(members).sum()
         if method == "exact" and attained[i] < changed[i]:
             proved, found = _solve(problem, reach, time_limit)
-            changed[i] = min(changed[i], proved)
             attained[i] = max(attained[i], problem.fallen(found).sum())
+            if proved >= attained[i]:  # a solver that an attack contradicts proves nothing
+                changed[i] = min(changed[i], proved)
     certificate = CollectiveCertificate(
         threat, len(array), len(problem.votes), attacks, changed, attained, separately
     )
