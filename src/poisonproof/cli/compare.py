@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.table import Table
 
 from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, make_member
@@ -20,17 +25,25 @@ from poisonproof.evaluation import SAME_SOURCE
 from poisonproof.exceptions import InvalidInputError, PoisonproofError
 from poisonproof.progress import make_progress, reporting
 
+if TYPE_CHECKING:
+    from poisonproof.frontier import Method
+    from poisonproof.frontier.candidates import Candidate
+    from poisonproof.frontier.comparison import Comparison
+
 __all__ = ["compare"]
 
 POSITION = 75
 EPILOG = (
     "Examples: poisonproof compare train.csv test.csv --label kind --classes ham,spam --out page"
+    "  |  poisonproof compare train.csv test.csv --label kind --classes ham,spam -k 20,100 "
+    "--degree 4 --model forest --out page"
     "  |  poisonproof compare photos --schema photos.schema.json --out page"
     "  |  poisonproof compare --results experiments/frontier --out docs/beyond"
 )
 
 
 def compare(
+    context: typer.Context,
     train: Annotated[
         Path | None,
         typer.Argument(
@@ -65,6 +78,14 @@ def compare(
     cosines: Annotated[
         str, typer.Option(metavar="C,C,...", help="Thresholds of the neighbour votes.")
     ] = "0.8,0.9,0.95",
+    degree: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            metavar="D",
+            help="Members that a row reaches in finite aggregation: D times the training.",
+        ),
+    ] = 2,
     results: Annotated[
         list[Path] | None,
         typer.Option(
@@ -75,6 +96,10 @@ def compare(
 ) -> None:
     """Compare all methods: certified accuracy against attack size, and the best for each budget.
 
+    Votes and run-offs of members on disjoint and on shared partitions, neighbour votes, and what
+    only flipped labels allow: members on scaled columns, flips counted, walks, clusters by
+    k-means, spectral cuts and mixtures. Members of trees are averaged over seeds, too.
+
     All settings are reported and none is chosen, so the test labels decide nothing. A method that
     cannot be run on these rows is named and left out.
     """
@@ -84,7 +109,7 @@ def compare(
     if results:
         if train is not None:
             raise InvalidInputError("--results makes the page from results; leave out the data.")
-        _page_of_results(results, out)
+        _page_of_results(results, out, _command(context))
         return
     if train is None or (test is None and schema is None):
         raise InvalidInputError(
@@ -100,13 +125,14 @@ def compare(
             "--partitions lists whole numbers of at least 1, --cosines numbers above 0 and at "
             f"most 1. Got {partitions} and {cosines}."
         )
-    rows = _read(source, train, test)
-    member = make_member(model)
-    methods = _run(train.stem, rows, len(source.classes), member, numbers, cuts, jobs, out)
+    from poisonproof.frontier.candidates import candidates
+
+    member, command = make_member(model), _command(context)
+    data = _comparison(train.stem, _read(source, train, test), command)
+    chosen = list(candidates(len(source.classes), member, numbers, cuts, degree, jobs))
+    methods = _run(data, chosen, source.classes, out)
     _print_methods(methods)
-    words = [train.name, *([] if test is None else [test.name])]
-    words += [] if schema is None else ["--schema", schema.name]
-    _write(methods, [], out, f"poisonproof compare {' '.join(words)}")
+    _write(methods, [], out, command)
     if test is None:
         say(SAME_SOURCE)
 
@@ -141,41 +167,84 @@ def _number(text: str, option: str, kind: type) -> Any:
         raise InvalidInputError(f"{option} lists numbers. Got {text!r}.") from None
 
 
-def _run(
-    name: str,
-    rows: list[Any],
-    n_classes: int,
-    member: Any,
-    partitions: list[int],
-    cosines: list[float],
-    jobs: int | None,
-    out: Path,
-) -> list[Any]:
-    from poisonproof.frontier import make_evidence, write_method
-    from poisonproof.frontier.candidates import Comparison, candidates
+def _command(context: typer.Context) -> str:
+    """Return the command that makes the same page, as it can be typed."""
+    words = ["poisonproof", "compare"]
+    for option in sorted(context.command.params, key=lambda option: option.name == "out"):
+        value = context.params[option.name or ""]
+        if value in (None, option.default) or option.name == "jobs":
+            continue
+        for item in value if isinstance(value, list | tuple) else [value]:
+            text = item.as_posix() if isinstance(item, Path) else str(item)
+            words += [text] if option.param_type_name == "argument" else [option.opts[0], text]
+    # What would end the comment of the page is inside quotes, and may be written in two pieces.
+    return re.sub("--(?=!?>)", "--''", shlex.join(words))
+
+
+def _comparison(name: str, rows: list[Any], command: str) -> Comparison:
+    from poisonproof.frontier.comparison import Comparison
 
     train, test = rows
     short = re.sub(r"[^A-Za-z0-9.-]+", "-", name)  # the name of folders and of the pictures' files
-    data = Comparison(
-        short, name, train.X, _labels(train), test.X, _labels(test), "poisonproof compare"
-    )
-    chosen = list(candidates(n_classes, member, partitions, cosines, jobs))
+    return Comparison(short, name, train.X, _labels(train), test.X, _labels(test), command)
+
+
+def _run(
+    data: Comparison, chosen: list[Candidate], classes: Sequence[str], out: Path
+) -> list[Method]:
     methods = []
     with reporting(make_progress(verbosity()), len(chosen), "Comparing") as progress:
-        for candidate in chosen:
-            try:
-                with spoken_warnings():
-                    method = data.run(candidate)
-            except (PoisonproofError, ValueError) as error:
-                note(f"{candidate.title} is left out: {error}")
-            else:
-                write_method(method, make_evidence(method.certificates), out / "results")
-                note_one_label(method.certificates.labels, data.y_test, f"{candidate.title}: ")
-                methods.append(method)
-            progress.advance()
+        for classifier, sharing in groupby(chosen, key=attrgetter("classifier")):
+            group = list(sharing)
+            found = _run_group(data, classifier, group, out)
+            _note_one_label(found, np.array(classes))
+            methods += found
+            progress.advance(len(group))
     if not methods:
         raise InvalidInputError("No method could be run on these rows; see the notes above.")
+    return sorted(methods, key=attrgetter("threat"))
+
+
+def _run_group(
+    data: Comparison, classifier: Any, group: list[Candidate], out: Path
+) -> list[Method]:
+    """Fit a classifier once; return what its candidates certify, and keep it in files."""
+    from poisonproof.frontier import make_evidence, write_method
+
+    problems: dict[str, None] = {}  # in their order, each once
+    fitted = _tried(partial(data.fit, classifier), group, problems)
+    methods = []
+    for candidate in group if fitted is not None else []:
+        method = _tried(partial(data.run, candidate, fitted), [candidate], problems)
+        if method is not None:
+            write_method(method, make_evidence(method.certificates), out / "results")
+            methods.append(method)
+    for problem in problems:
+        note(problem)
     return methods
+
+
+Result = TypeVar("Result")
+
+
+def _tried(
+    work: Callable[[], Result], group: list[Candidate], problems: dict[str, None]
+) -> Result | None:
+    """Return what comes of the work, or add to the problems which candidates are left out."""
+    try:
+        with spoken_warnings():
+            return work()
+    except (PoisonproofError, ValueError) as error:
+        titles = "; ".join(dict.fromkeys(candidate.title for candidate in group))
+        problems[f"Left out: {titles}. {error}"] = None
+        return None
+
+
+def _note_one_label(methods: list[Method], names: NDArray[Any]) -> None:
+    """Point at methods that tell nothing apart, once each, whatever the threat."""
+    for title, method in {method.title: method for method in methods}.items():
+        labels = names[method.certificates.labels]
+        note_one_label(labels, names[method.y_true], f"{title}: ")
 
 
 def _labels(rows: Any) -> Any:
@@ -184,15 +253,13 @@ def _labels(rows: Any) -> Any:
     return np.asarray(rows.labels, dtype=np.int64)
 
 
-def _page_of_results(folders: list[Path], out: Path) -> None:
+def _page_of_results(folders: list[Path], out: Path, command: str) -> None:
     from poisonproof.frontier import published_points, read_folder, read_goals
 
     methods = [method for folder in folders for method in read_folder(folder)]
     if not methods:
         names = ", ".join(map(str, folders))
         raise InvalidInputError(f"There are no results in {names}: one folder each, result.json.")
-    words = " ".join(f"--results {folder.as_posix()}" for folder in folders)
-    command = f"poisonproof compare {words} --out {out.as_posix()}"
     _write(methods, published_points(), out, command, read_goals(folders))
 
 
