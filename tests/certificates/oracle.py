@@ -1,8 +1,8 @@
 """Exhaustive attack, free of every formula that it is used to check.
 
 What a member says is its *type*: a label, or an order of the labels, or nothing. A row is a type
-per member. An attacker who owns some members may give each of them any type; what can then win is
-read off a list of all ways to spread all members over all types.
+per member. An attacker who owns some members may give each of them any type; all ways to do so are
+tried, member by member.
 """
 
 from __future__ import annotations
@@ -58,9 +58,19 @@ def elections(types: Types, n_members: int, n_classes: int) -> tuple[np.ndarray,
 @cache
 def reachable(types: Types, kept: Counts, n_members: int, n_classes: int) -> frozenset[int]:
     """Return who can win while the untouched members keep their types."""
-    states, winners = elections(types, n_members, n_classes)
-    possible = (states >= np.array(kept, dtype=np.int8)).all(axis=1)
-    return frozenset(np.unique(winners[possible]).tolist())
+    if sum(kept) == n_members:
+        return frozenset([winner(types, kept, n_classes)])
+    one_more = (
+        reachable(types, (*kept[:i], n + 1, *kept[i + 1 :]), n_members, n_classes)
+        for i, n in enumerate(kept)
+    )
+    return frozenset().union(*one_more)
+
+
+@cache
+def choices(n_buckets: int, size: int) -> np.ndarray:
+    """Return all sets of buckets of one size, shape (sets, size)."""
+    return np.array(list(combinations(range(n_buckets), size)), dtype=np.int64)
 
 
 def winners_by_size(types: Types, row: np.ndarray, membership: np.ndarray, n_classes: int):
@@ -73,10 +83,14 @@ def winners_by_size(types: Types, row: np.ndarray, membership: np.ndarray, n_cla
     membership : ndarray of int, shape (B, d)
         The members that each bucket serves.
     """
+    says = (row[:, None] == np.arange(len(types))).astype(np.int64)
     for size in range(len(membership) + 1):
+        chosen = choices(len(membership), size)
+        untouched = np.ones((len(chosen), len(row)), dtype=np.int64)
+        untouched[np.arange(len(chosen))[:, None, None], membership[chosen]] = 0
         possible: set[int] = set()
-        for buckets in combinations(range(len(membership)), size):
-            possible |= outcomes(types, row, membership[list(buckets)], n_classes)
+        for kept in {tuple(counts) for counts in (untouched @ says).tolist()}:
+            possible |= reachable(types, kept, len(row), n_classes)
         yield possible
 
 

@@ -17,6 +17,8 @@ from poisonproof.certificates.fewest_flips import certify_one_member, fewest_fli
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.learners.clusters import best_assignment, certify_clusters
 
+from .flip_oracle import flips_by_vote, flips_by_winner, some_members, some_target, true_radius
+
 Rng = np.random.Generator
 Case = tuple[int, int]
 """The radius claimed, and the largest attack that fails."""
@@ -117,45 +119,26 @@ def clusters_case(rng: Rng, rule: str, targeted: bool) -> Case:
     return int(found.radius[0]), truth
 
 
-@cache
-def labelings(n_rows: int, n_classes: int) -> np.ndarray:
-    return np.array(list(product(range(n_classes), repeat=n_rows)), dtype=int)
-
-
 def label_flips_case(rng: Rng, targeted: bool) -> Case:
-    n_classes, k = int(rng.integers(2, 4)), int(rng.integers(1, 4))
-    sizes = rng.integers(0, 3, k)
-    y = rng.integers(0, n_classes, int(sizes.sum()))
-    parts = np.split(np.arange(len(y)), np.cumsum(sizes)[:-1])
-    weights = [rng.integers(-3, 6, len(part)) for part in parts]
-    target = int(rng.integers(n_classes)) if targeted else None
-    asked = [
-        flips_to_overtake(own[None], y[part], n_classes)
-        for own, part in zip(weights, parts, strict=True)
-    ]
+    members, n_classes = some_members(rng, n_members=int(rng.integers(2, 6)), most_rows=4)
+    n_rows = sum(len(y) for _, y in members)
+    flips = flips_by_winner(members, n_classes)
+    target = some_target(rng, flips) if targeted else None
+    asked = [flips_to_overtake(weights[None], y, n_classes) for weights, y in members]
     votes, prices = (np.stack(each, axis=1) for each in zip(*asked, strict=True))
-    found = certify_label_flips(votes, prices, len(y), make_threat("label_flip"), target)
-    every = labelings(len(y), n_classes)
-    counts = np.zeros((len(every), n_classes), dtype=int)
-    for own, part in zip(weights, parts, strict=True):
-        if len(part):
-            scores = [(own * (every[:, part] == c)).sum(axis=1) for c in range(n_classes)]
-            counts += np.argmax(scores, axis=0)[:, None] == np.arange(n_classes)
-    winners, flips = counts.argmax(axis=1), (every != y).sum(axis=1)
-    now = int(winners[flips == 0][0])
-    fallen = winners != now if target is None else winners == target
-    truth = int(flips[fallen].min()) - 1 if fallen.any() else len(y)
-    return int(found.radius[0]), truth
+    found = certify_label_flips(votes, prices, n_rows, make_threat("label_flip"), target)
+    return int(found.radius[0]), true_radius(flips, n_rows, target)
 
 
-def one_member_case(rng: Rng) -> Case:
-    n_classes, n_rows = int(rng.integers(2, 5)), int(rng.integers(1, 7))
-    weights, y = rng.integers(-3, 6, n_rows), rng.integers(0, n_classes, n_rows)
-    prices = fewest_flips(weights[None], y, n_classes)
-    found = certify_one_member(*prices, n_classes, n_rows, make_threat("label_flip"))
-    every = labelings(n_rows, n_classes)
-    scores = [(weights * (every == c)).sum(axis=1) for c in range(n_classes)]
-    winners, flips = np.argmax(scores, axis=0), (every != y).sum(axis=1)
-    fallen = winners != winners[flips == 0][0]
-    truth = int(flips[fallen].min()) - 1 if fallen.any() else n_rows
-    return int(found.radius[0]), truth
+def one_member_case(rng: Rng, targeted: bool) -> Case:
+    ((weights, y),), n_classes = some_members(rng, n_members=1, most_rows=8)
+    flips = flips_by_vote(weights, y, n_classes)
+    threat, target = make_threat("label_flip"), None
+    if targeted:
+        target = some_target(rng, flips)
+        votes, prices = flips_to_overtake(weights[None], y, n_classes)
+        found = certify_label_flips(votes[:, None], prices[:, None], len(y), threat, target)
+    else:
+        fewest = fewest_flips(weights[None], y, n_classes)
+        found = certify_one_member(*fewest, n_classes, len(y), threat)
+    return int(found.radius[0]), true_radius(flips, len(y), target)

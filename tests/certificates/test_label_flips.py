@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -18,13 +17,10 @@ from poisonproof.certificates.label_flips import (
 )
 from poisonproof.exceptions import InvalidInputError
 
+from .flip_oracle import flips_by_winner, labelings, some_members, true_radius
+
 CASES = 10_000
 FLIPS = make_threat("label_flip")
-
-
-@cache
-def labelings(n_rows: int, n_classes: int) -> Any:
-    return np.array(list(product(range(n_classes), repeat=n_rows)))
 
 
 def scores(weights: Any, labels: Any, n_classes: int) -> Any:
@@ -76,28 +72,29 @@ def election(parts: list[tuple[Any, Any]], n_classes: int) -> tuple[Any, Any]:
 
 
 def test_no_smaller_attack_on_all_labels_exists() -> None:
+    """Against no target either; and the votes alone prove no larger radius."""
     rng = np.random.default_rng(2)
     exact = []
-    for _ in range(CASES // 100):
-        n_classes, k = int(rng.integers(2, 4)), int(rng.integers(1, 4))
-        sizes = rng.integers(0, 3, k)
-        parts = [
-            (rng.integers(-2, 6, (100, size)), rng.integers(0, n_classes, size)) for size in sizes
-        ]
-        certificates = certify_label_flips(*election(parts, n_classes), 99, FLIPS)
-        every = labelings(int(sizes.sum()), n_classes)
-        truth = np.concatenate([y for _, y in parts])
-        cuts = np.split(np.arange(len(truth)), np.cumsum(sizes)[:-1])
-        counts = np.zeros((100, len(every), n_classes), dtype=int)
-        for (weights, _), cut in zip(parts, cuts, strict=True):
-            if len(cut):
-                votes = scores(weights[:, None], every[:, cut], n_classes).argmax(axis=2)
-                counts += votes[:, :, None] == np.arange(n_classes)
-        changed = counts.argmax(axis=2) != certificates.labels[:, None]
-        attack = np.where(changed, (every != truth).sum(axis=1), NEVER).min(axis=1)
-        assert (attack > certificates.radius)[attack < NEVER].all()
-        exact.append((certificates.radius + 1 == attack)[attack < NEVER])
-    assert np.concatenate(exact).mean() > 0.99
+    for _ in range(CASES // 10):
+        members, n_classes = some_members(rng, int(rng.integers(1, 6)), most_rows=4)
+        n_rows = sum(len(y) for _, y in members)
+        votes, prices = election([(weights[None], y) for weights, y in members], n_classes)
+        flips = flips_by_winner(members, n_classes)
+        for target in (None, *range(n_classes)):
+            (radius,) = certify_label_flips(votes, prices, n_rows, FLIPS, target).radius
+            plain = certify_votes(votes, n_classes, "label_flip", target)
+            truth = true_radius(flips, n_rows, target)
+            assert plain.radius[0] <= radius <= truth
+            if target is None:
+                exact.append(radius == truth)
+    assert np.mean(exact) > 0.99
+
+
+def test_two_labels_ahead_of_the_target_do_not_fall_to_one_flip() -> None:
+    """Members of one row each: one flip leaves the target behind one of the two."""
+    members = [(np.array([[1]]), np.array([label])) for label in (1, 2, 1, 2)]
+    votes, prices = election(members, 3)
+    assert certify_label_flips(votes, prices, 4, FLIPS, target=0).radius.tolist() == [1]
 
 
 def test_millions_of_flips_are_counted_like_a_few() -> None:
@@ -125,6 +122,27 @@ def test_the_radius_is_never_below_theorem_2(n_classes: int) -> None:
     assert np.array_equal(certificates.labels, plain.labels)
     assert (certificates.radius >= plain.radius).all()
     assert (certificates.radius > plain.radius).any()
+
+
+def test_a_single_member_must_turn_to_the_target_itself() -> None:
+    """Another label takes the vote after one flip, but that does not help the target."""
+    found = certify_label_flips(np.array([[2]]), np.array([[[5, 1, 0]]]), 9, FLIPS, target=0)
+    assert found.radius.tolist() == [4]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+def test_a_targeted_radius_is_never_below_that_of_the_votes(n_classes: int) -> None:
+    """Labels are mixed, so that several of them are ahead of the target."""
+    rng = np.random.default_rng(n_classes)
+    parts = [
+        (rng.integers(-4, 10, (200, size)), rng.integers(0, n_classes, size))
+        for size in rng.integers(0, 30, 60)
+    ]
+    votes, prices = election(parts, n_classes)
+    for target in range(n_classes):
+        aimed = certify_label_flips(votes, prices, 10_000, FLIPS, target)
+        plain = certify_votes(votes, n_classes, "label_flip", target)
+        assert (aimed.radius >= plain.radius).all()
 
 
 def test_a_targeted_radius_is_at_least_the_untargeted_one() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.certificates.counting import ABSTAIN, count_votes
-from poisonproof.certificates.plurality import plurality
+from poisonproof.certificates.plurality import plurality, targeted_radius
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
 from poisonproof.exceptions import InvalidInputError
@@ -109,21 +109,24 @@ def certify_label_flips(
 
     Guarantee
     ---------
-    No `radius` flipped labels change the label. The radius is never below theorem 2's, because
-    every price is at least 1.
+    No `radius` flipped labels change the label (with `target`: make it the target). The radius is
+    never below theorem 2's, nor with `target` below that of `certify_votes`, because every price
+    is at least 1.
 
     Assumes
     -------
-    Every training row belongs to at most one member.
+    Every training row belongs to at most one member, and a member that votes goes on voting.
     """
     if n_rows >= NEVER:
         raise InvalidInputError(f"Flips are counted among fewer than 2^30 rows. Got {n_rows:,}.")
     n, k, n_classes = prices.shape
     counts = count_votes(votes, n_classes).astype(np.int64)
     labels, runner_up = plurality(counts)
+    away = _cheapest_change(votes, prices)
+    price = _overtaking_price if target is None else _winning_price
     shortest = np.full(n, NEVER, dtype=np.int64)
     for rival in range(n_classes) if target is None else [target]:
-        attack = _rival_price(votes, prices, counts, labels, rival)
+        attack = price(votes, prices, away, counts, labels, rival)
         attack[labels == rival] = NEVER if target is None else 0
         runner_up = np.where(attack < shortest, rival, runner_up)
         shortest = np.minimum(shortest, attack)
@@ -134,20 +137,71 @@ def certify_label_flips(
     )
 
 
-def _rival_price(
-    votes: NDArray[Any], prices: NDArray[Any], counts: Ints, labels: Ints, rival: int
+def _cheapest_change(votes: NDArray[Any], prices: NDArray[Any]) -> Ints:
+    """Return what it costs to turn each member to anybody else, shape (n, k)."""
+    if prices.shape[2] == 1:
+        return np.full(votes.shape, NEVER, dtype=np.int64)
+    second = np.partition(prices, 1, axis=2)[:, :, 1]  # the smallest is 0, for the vote itself
+    return np.where(votes == ABSTAIN, NEVER, second).astype(np.int64)
+
+
+def _overtaking_price(
+    votes: NDArray[Any],
+    prices: NDArray[Any],
+    away: Ints,
+    counts: Ints,
+    leaders: Ints,
+    rival: int,
 ) -> Ints:
-    """Return the fewest flips with which `rival` may overtake the winner, shape (n,)."""
+    """Return the fewest flips with which `rival` may overtake one leader per row, shape (n,)."""
     rows = np.arange(len(votes))
-    gap = counts[rows, labels] - counts[:, rival] - (rival < labels)
-    for_winner = votes == labels[:, None]
+    gap = counts[rows, leaders] - counts[:, rival] - (rival < leaders)
+    for_leader = votes == leaders[:, None]
     whole = prices[:, :, rival].astype(np.int64)
-    away = np.partition(prices, 1, axis=2)[:, :, 1] if prices.shape[2] > 1 else whole
-    single = np.where(for_winner, np.minimum(away, whole), whole)
+    single = np.where(for_leader, away, whole)
     nothing = (votes == rival) | (votes == ABSTAIN)
     single = np.where(nothing, NEVER, single)
-    double = np.where(for_winner, whole, NEVER)
+    double = np.where(for_leader, whole, NEVER)
     return cheapest_election(single, double, gap + 1)
+
+
+def _winning_price(
+    votes: NDArray[Any],
+    prices: NDArray[Any],
+    away: Ints,
+    counts: Ints,
+    labels: Ints,
+    target: int,
+) -> Ints:
+    """Return a number of flips below which `target` cannot win, shape (n,).
+
+    The largest of three bounds. The target must overtake every label, the most expensive one, too.
+    By theorem 2 a number of members must change, and none of them need be the target's. And whoever
+    wins has at least its share of the votes: these turn to the target itself.
+    """
+    n_members, n_classes = votes.shape[1], counts.shape[1]
+    others = votes != target
+    must_change = targeted_radius(counts, labels, np.full_like(labels, target), n_members) + 1
+    # If q wins with t votes, then counts.sum() <= t C - q, as smaller labels have less than t.
+    share = -(-(counts.sum(axis=1) + target) // n_classes)
+    must_turn = np.maximum(share - counts[:, target], 0)
+    price = np.maximum(
+        _cheapest(np.where(others, away, NEVER), must_change),
+        _cheapest(np.where(others, prices[:, :, target], NEVER), must_turn),
+    )
+    for label in range(n_classes):
+        if label != target:
+            leaders = np.full_like(labels, label)
+            attack = _overtaking_price(votes, prices, away, counts, leaders, target)
+            price = np.maximum(price, attack)
+    return np.minimum(price, NEVER)
+
+
+def _cheapest(prices: Ints, taken: Ints) -> Ints:
+    """Return what the cheapest so many members of every row cost, (n, k) and (n,) to (n,)."""
+    sums = _prefix_sums(np.sort(prices, axis=1))
+    price: Ints = np.take_along_axis(sums, taken[:, None], axis=1)[:, 0]
+    return price
 
 
 def cheapest_election(single: Ints, double: Ints, steps: Ints) -> Ints:
@@ -158,7 +212,7 @@ def cheapest_election(single: Ints, double: Ints, steps: Ints) -> Ints:
     single, double : ndarray of int, shape (n, k)
         What one step and two steps of each member cost; every member is used at most once.
     steps : ndarray of int, shape (n,)
-        Steps needed, at least 1.
+        Steps needed; none where it is 0 or less.
 
     Notes
     -----
