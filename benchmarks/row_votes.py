@@ -63,7 +63,7 @@ def main() -> None:
         return Neighborhood(0.89, device=device).count_by_class(asked, known, y, 10)
 
     def searched(device: str | None) -> Any:
-        return nearest_rows(known, known, 31, device)[0]
+        return nearest_rows(known, known, 31, device)
 
     nearest_rows(asked[:512], known, 31, options.device)
     Neighborhood(0.89, device=options.device).count_by_class(asked[:512], known, y, 10)

@@ -100,7 +100,7 @@ class Study:
         if not path.exists():
             known, asked = exact_rows(self.train, "single"), exact_rows(self.test, "single")
             train = neighbour_table(self.train, count, "cpu")
-            test, _ = nearest_rows(asked, known, count)
+            test = nearest_rows(asked, known, count)
             path.parent.mkdir(parents=True, exist_ok=True)
             np.savez(path, train=train, test=test)
         kept = np.load(path)

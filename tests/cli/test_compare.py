@@ -50,6 +50,18 @@ def test_the_page_compares_all_methods_and_can_be_made_again(cli: Cli, tmp_path:
     assert (again / name).read_bytes() == (out / name).read_bytes()
 
 
+def test_a_setting_that_is_listed_twice_is_run_once(cli: Cli, tmp_path: Path) -> None:
+    train, test = data(tmp_path)
+    settings = ["--label", "kind", "--classes", "ham,spam", "-k", "5,5"]
+    close = ["--cosines", "0.9,0.90,0.9000001"]
+    result = cli("compare", train, test, *settings, *close, "--out", tmp_path / "page")
+    assert result.code == 0, result.err
+    kept = {folder.name for folder in (tmp_path / "page" / "results").iterdir()}
+    assert {"train-neighbors-0.9", "train-neighbors-0.9000001", "train-dpa-5"} <= kept
+    page = (tmp_path / "page" / "frontier.md").read_text()
+    assert f"{len(kept)} methods;" in page
+
+
 def test_the_page_says_the_command_that_makes_it(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

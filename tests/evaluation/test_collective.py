@@ -124,10 +124,16 @@ def test_bad_requests_are_refused(options):
         collective_certificate(votes, **{"n_classes": 3, "sizes": 1, **options})
 
 
-def test_a_solver_that_an_attack_contradicts_is_not_believed(monkeypatch):
+@pytest.mark.parametrize("lie", [0, 1])
+def test_a_solver_that_an_attack_contradicts_is_not_believed(lie, monkeypatch):
+    """Whether it lies about the size that is attacked, or about a larger one alone."""
     votes, _ = realistic_votes(60, 15, 4)
-    fast = collective_certificate(votes, 4, [5], method="bound")
-    assert fast.attained[0] < fast.changed[0]
-    monkeypatch.setattr("poisonproof.evaluation.collective._solve", lambda *_: (0, np.arange(3)))
-    doubted = collective_certificate(votes, 4, [5])
-    assert doubted.changed[0] == fast.changed[0]
+    sizes = [4, 5]
+    fast = collective_certificate(votes, 4, sizes, method="bound")
+    assert (fast.attained < fast.changed).all()
+    limits = iter([100] * lie + [3, 3])
+    monkeypatch.setattr(
+        "poisonproof.evaluation.collective._solve", lambda *_: (next(limits), np.arange(0))
+    )
+    doubted = collective_certificate(votes, 4, sizes)
+    assert np.array_equal(doubted.changed, fast.changed)

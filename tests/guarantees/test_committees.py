@@ -22,6 +22,7 @@ from poisonproof.estimators import (
     certify_runoff,
     member_scores,
 )
+from poisonproof.estimators.committees import COMMON_ROWS
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features import OrientationHistogram
 from poisonproof.learners.closed_form import NeighborsClassifier, RidgeClassifier
@@ -143,15 +144,35 @@ def test_scores_are_added_with_equal_weight_and_targets_are_certified() -> None:
         assert np.array_equal(found.radius, expected.radius)
 
 
-def test_who_abstains_is_silent_and_unknown_classes_come_last() -> None:
-    """Partitions of a few rows: empty ones, single classes, and classes without a row."""
-    models = [dpa(RidgeClassifier(), 30), dpa(GaussianNB(), 30), dpa(k=30)]
-    fitted = fit(models, X[:60], Y[:60])
+SPARSE = {
+    "ridge": RidgeClassifier(),
+    "default": None,
+    "neighbours": NeighborsClassifier(),
+    "Bayes": GaussianNB(),
+    "network": NETWORK,
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_partitions_of_a_few_rows_vote_as_they_do_alone(name: str) -> None:
+    """Empty partitions, single classes, and classes without a row."""
+    (clf,) = fit([dpa(SPARSE[name], 40)], X[:80], Y[:80])
+    assert (clf.partition_sizes_ == 0).any()
+    assert (clf.partition_sizes_ == 1).any()
     with np.errstate(over="raise", invalid="raise"):
-        certificates = certify_committee(fitted, X[TEST])
+        joint = certify_committee([clf], X[TEST])
+    alone = certify_runoff(clf, X[TEST])
+    assert np.array_equal(alone.counts, joint.counts)
+    assert np.array_equal(alone.labels, joint.labels)
+    assert np.array_equal(alone.radius, joint.radius)
+
+
+def test_who_abstains_is_silent() -> None:
+    fitted = fit([dpa(RidgeClassifier(), 30), dpa(GaussianNB(), 30)], X[:60], Y[:60])
     empty = int((fitted[0].partition_sizes_ == 0).sum())
     assert empty > 0
-    assert (certificates.counts.sum(axis=1) == 30 - empty).all()
+    counts = certify_committee(fitted, X[TEST]).counts
+    assert (counts.sum(axis=1) == 30 - empty).all()
 
 
 def test_loaded_ensembles_vote_as_before(tmp_path: Any) -> None:
@@ -164,23 +185,35 @@ def test_loaded_ensembles_vote_as_before(tmp_path: Any) -> None:
     assert np.array_equal(one.radius, other.radius)
 
 
-def test_contributors_may_have_copies_in_one_ensemble_alone() -> None:
-    groups = np.arange(1200) // 4
-    plain = dpa(RidgeClassifier(), partitioner="group").fit(X[TRAIN], Y[TRAIN], groups=groups)
-    copies = dpa(GaussianNB(), partitioner="group").fit(
-        np.concatenate([X[TRAIN], X[TRAIN] + 1]), np.tile(Y[TRAIN], 2), groups=np.tile(groups, 2)
-    )
-    certificates = certify_committee([plain, copies], X[TEST])
+def test_contributors_are_counted_and_common_rows_are_assumed() -> None:
+    groups = [f"contributor {row // 4}" for row in range(1200)]
+    fitted = [
+        dpa(estimator, partitioner="group").fit(X[TRAIN], Y[TRAIN], groups=groups)
+        for estimator in (RidgeClassifier(), GaussianNB())
+    ]
+    certificates = certify_committee(iter(fitted), X[TEST])
     assert certificates.threat.unit == "group"
+    assert COMMON_ROWS in certificates.threat.assumptions
     assert certificates.radius.max() >= 3
+
+
+def by_names_and_by_numbers() -> list[Any]:
+    """Return ensembles in which the same contributors reach different votes."""
+    numbers = np.arange(len(X)) // 4
+    names = [f"contributor {number}" for number in numbers]
+    return [
+        dpa(GaussianNB(), partitioner="group").fit(X, Y, groups=groups)
+        for groups in (numbers, names)
+    ]
 
 
 DIFFERENT: dict[str, Callable[[], list[Any]]] = {
     "partitioners": lambda: fit([dpa(GaussianNB(), 9), dpa(GaussianNB(), 10)], X, Y),
-    "training rows": lambda: [
+    "rows in their partitions": lambda: [
         dpa(GaussianNB()).fit(X[:1200], Y[:1200]),
         dpa(GaussianNB()).fit(X[:1201], Y[:1201]),
     ],
+    "rows": by_names_and_by_numbers,
     "label sets": lambda: [
         dpa(GaussianNB()).fit(X, Y),
         DPAClassifier(GaussianNB(), 9, classes=range(11)).fit(X, Y),

@@ -67,8 +67,7 @@ def test_neighbours_found_with_torch_are_those_found_with_numpy(precision: Preci
     asked = exact_rows(np.concatenate([real_rows(290, 256, 2), rows[:8], rows[200:202]]), precision)
     for count in (9, 3000):
         here, there = (nearest_rows(asked, known, count, device) for device in (None, "cpu"))
-        assert np.array_equal(here[0], there[0])
-        assert np.array_equal(here[1], there[1])
+        assert np.array_equal(here, there)
 
 
 def test_no_insertions_and_deletions_within_the_radius_turn_a_neighbour_vote() -> None:

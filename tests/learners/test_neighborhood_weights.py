@@ -23,14 +23,14 @@ KNOWN, ASKED = X[:1500], X[1500:]
 def test_voters_are_the_nearest_by_a_diffusion_of_the_chosen_length() -> None:
     weights = NeighborhoodWeights(100, n_neighbors=12, n_coordinates=40, breadth=15.0).fit(KNOWN)
     rows = exact_rows(KNOWN, "single")
-    near, _ = nearest_rows(rows, rows, 13)
+    near = nearest_rows(rows, rows, 13)
     graph = neighbor_graph(near).toarray()
     degrees = graph.sum(axis=1)
     values, vectors = np.linalg.eigh(graph / np.sqrt(degrees[:, None] * degrees))
     values, vectors = values[-40:].clip(0, 1), vectors[:, -40:]
     power = brentq(lambda t: (values ** (2 * t)).sum() - 15.0, 0, 1e4)
     places = vectors * values**power / np.sqrt(degrees)[:, None]
-    asked_near, _ = nearest_rows(exact_rows(ASKED[:20], "single"), rows, 12)
+    asked_near = nearest_rows(exact_rows(ASKED[:20], "single"), rows, 12)
     asked = places[asked_near].mean(axis=1)
     cosines = (asked / np.linalg.norm(asked, axis=1, keepdims=True)) @ (
         places / np.linalg.norm(places, axis=1, keepdims=True)
@@ -47,7 +47,7 @@ def test_ways_along_the_graph_count_and_not_the_straight_one() -> None:
     lifted = np.c_[points - points.mean(axis=0), np.ones(600)]
     known, asked = lifted[:500], lifted[500:]
     weights = NeighborhoodWeights(150, n_neighbors=10, n_coordinates=20, breadth=4.0).fit(known)
-    straight, _ = nearest_rows(exact_rows(asked), exact_rows(known), 150)
+    straight = nearest_rows(exact_rows(asked), exact_rows(known), 150)
     same = side[:500] == side[500:, None]
     assert same[weights.integers(asked).astype(bool)].mean() > 0.99
     assert np.take_along_axis(same, straight, axis=1).mean() < 0.9
@@ -62,8 +62,8 @@ def test_the_weights_for_a_row_do_not_depend_on_the_rows_asked_with_it() -> None
 
 def test_known_neighbours_need_not_be_sought_again() -> None:
     rows = exact_rows(KNOWN, "single")
-    near, _ = nearest_rows(rows, rows, 13)
-    asked_near, _ = nearest_rows(exact_rows(ASKED[:5], "single"), rows, 12)
+    near = nearest_rows(rows, rows, 13)
+    asked_near = nearest_rows(exact_rows(ASKED[:5], "single"), rows, 12)
     again = NeighborhoodWeights(80, n_neighbors=12).fit(KNOWN, near=near)
     plain = NeighborhoodWeights(80, n_neighbors=12).fit(KNOWN)
     found = again.integers(ASKED[:5], near=asked_near)

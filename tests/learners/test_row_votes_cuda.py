@@ -67,8 +67,7 @@ def test_near_rows_are_counted_alike(metric: Metric, precision: Precision) -> No
 def test_the_nearest_rows_are_found_alike(precision: Precision) -> None:
     known = exact_rows(sixty_thousand(), precision)
     here, there = (nearest_rows(known[:600], known, 31, device) for device in (None, "cuda"))
-    assert np.array_equal(here[0], there[0])
-    assert np.array_equal(here[1], there[1])
+    assert np.array_equal(here, there)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -118,8 +118,8 @@ def compare(
         )
     options = ColumnOptions(label, classes, None, None, None, None, None, None, None)
     source = open_source(schema, options, train)
-    numbers = [_number(text, "--partitions", int) for text in parse_list(partitions, "-k")]
-    cuts = [_number(text, "--cosines", float) for text in parse_list(cosines, "--cosines")]
+    numbers = _numbers(partitions, "--partitions", int)
+    cuts = _numbers(cosines, "--cosines", float)
     if min(numbers) < 1 or not all(0 < cut <= 1 for cut in cuts):
         raise InvalidInputError(
             "--partitions lists whole numbers of at least 1, --cosines numbers above 0 and at "
@@ -158,6 +158,11 @@ def _read(source: TrainingSource, train: Path, test: Path | None) -> list[Any]:
             f"{train} and {test} have different feature columns, or the same in another order."
         )
     return both
+
+
+def _numbers(listed: str, option: str, kind: type) -> list[Any]:
+    """Return the numbers that an option lists, each once."""
+    return list(dict.fromkeys(_number(text, option, kind) for text in parse_list(listed, option)))
 
 
 def _number(text: str, option: str, kind: type) -> Any:

@@ -17,9 +17,15 @@ from poisonproof.learners.committee import equal_voices
 
 __all__ = ["certify_committee"]
 
+COMMON_ROWS = (
+    "all ensembles of the committee are given the same rows, in the same number format and under "
+    "the same identities"
+)
+"""What `certify_committee` takes for granted of rows that are not there yet."""
+
 _LARGEST = 1e150
-"""Scores beyond this are cut off, so that sums of squares are finite; classes of which a member has
-no rows are scored below it."""
+"""Scores beyond this are cut off, so that sums of squares are finite. Closed-form members score
+classes of which they have no rows below minus this."""
 
 
 def certify_committee(
@@ -41,8 +47,7 @@ def certify_committee(
     ----------
     classifiers : sequence of DPAClassifier, SSDPAClassifier or FiniteAggregationClassifier
         Fitted, of one kind, on the same rows with the same partitioner and label set; each may
-        have its own `features`. Where the partitioner counts contributors (``"group"``), rows may
-        differ, for example some with copies: a contributor reaches the same vote anyway.
+        have its own `features`.
     X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
         Samples, the same for all.
     method : {"runoff", "plurality"}
@@ -65,6 +70,12 @@ def certify_committee(
     As in `certify_scores`: one unit of attack reaches the members of as many partitions as in any
     one of the ensembles, and these are the same partitions in all.
 
+    Assumes
+    -------
+    Rows that an attacker inserts are given to all ensembles alike: the same numbers, rounded the
+    same way, and the same contributors by the same names. That rows and partitions were the same
+    so far is checked.
+
     Examples
     --------
     >>> from sklearn.datasets import load_digits
@@ -78,7 +89,8 @@ def certify_committee(
     >>> certificates.method, bool(certificates.radius.max() >= 9)
     ('runoff', True)
     """
-    resolved = _common_threat(list(classifiers), threat, require_declared)
+    classifiers = list(classifiers)
+    resolved = _common_threat(classifiers, threat, require_declared)
     first = classifiers[0]
     certificates = certify_scores(
         _joint_scores(classifiers, X),
@@ -108,7 +120,8 @@ def _common_threat(
                 "n_partitions and classes."
             )
     sentences = dict.fromkeys(line for threat in threats for line in threat.assumptions)
-    return replace(threats[0], assumptions=tuple(sentences))
+    common = (COMMON_ROWS,) if len(classifiers) > 1 else ()
+    return replace(threats[0], assumptions=(*sentences, *common))
 
 
 def _difference(one: VotingMembers, other: VotingMembers) -> str:
@@ -121,9 +134,8 @@ def _difference(one: VotingMembers, other: VotingMembers) -> str:
         return "different partitioners"
     if getattr(one, "degree", 1) != getattr(other, "degree", 1):
         return "different degrees"
-    by_contributor = one.partitioner_.unit == "group"
-    if not by_contributor and one.partition_digests_ != other.partition_digests_:
-        return "different training rows"
+    if one.partition_digests_ != other.partition_digests_:
+        return "different rows in their partitions"
     return ""
 
 
@@ -133,10 +145,15 @@ def _joint_scores(classifiers: Sequence[VotingMembers], X: Any) -> NDArray[np.fl
     for classifier in classifiers:
         scores = np.ascontiguousarray(member_scores(classifier, X), dtype=np.float64)
         silent = np.isnan(scores).all(axis=2, keepdims=True)
-        unranked = scores < -_LARGEST
-        # As unlikely as the least likely class that the member knows.
-        least = np.where(unranked, np.inf, scores).min(axis=2, keepdims=True)
-        voices = equal_voices(np.where(unranked, least, scores).clip(max=_LARGEST))
-        total = total + np.where(silent, 0.0, voices)
+        total = total + np.where(silent, 0.0, equal_voices(_ranked(scores)))
         heard = heard | ~silent
     return np.where(heard, total, np.nan)
+
+
+def _ranked(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Score classes without rows as far below the last known class as that is below the first."""
+    unknown = scores < -_LARGEST
+    scores = scores.clip(max=_LARGEST)
+    last = np.where(unknown, np.inf, scores).min(axis=2, keepdims=True)
+    spread = np.where(unknown, -np.inf, scores).max(axis=2, keepdims=True) - last
+    return np.where(unknown, last - np.where(spread > 0, spread, 1.0), scores)

@@ -148,21 +148,25 @@ def collective_certificate(
         raise InvalidInputError(f"sizes has one dimension. Got shape {attacks.shape}.")
     array = check_votes(votes)
     problem = _counted(array, check_n_classes(n_classes), target, y_true)
-    changed, attained, separately = (np.zeros(len(attacks), dtype=np.int64) for _ in range(3))
+    bound, proved, attained, separately = (np.zeros(len(attacks), dtype=np.int64) for _ in range(4))
     for i, size in enumerate(attacks.tolist()):
         reach = min(size * threat.touches, array.shape[1])
         separately[i] = (problem.attack <= reach).sum()
-        changed[i], members = collective_bound(problem, reach)
-        attained[i] = problem.fallen(members).sum()
-        if method == "exact" and attained[i] < changed[i]:
-            proved, found = _solve(problem, reach, time_limit)
+        bound[i], members = collective_bound(problem, reach)
+        proved[i], attained[i] = bound[i], problem.fallen(members).sum()
+        if method == "exact" and attained[i] < bound[i]:
+            limit, found = _solve(problem, reach, time_limit)
+            proved[i] = min(bound[i], limit)
             attained[i] = max(attained[i], problem.fallen(found).sum())
-            if proved >= attained[i]:  # a solver that an attack contradicts proves nothing
-                changed[i] = min(changed[i], proved)
-    certificate = CollectiveCertificate(
-        threat, len(array), len(problem.votes), attacks, changed, attained, separately
+    certificate = _monotone(
+        CollectiveCertificate(
+            threat, len(array), len(problem.votes), attacks, proved, attained, separately
+        )
     )
-    return _monotone(certificate)
+    if (certificate.changed < certificate.attained).any():
+        # A solver that an attack contradicts proves nothing.
+        certificate = _monotone(replace(certificate, changed=bound))
+    return certificate
 
 
 def _counted(

@@ -126,9 +126,9 @@ def candidates(
         votes = NeighborVoteClassifier(None, cosine, classes=classes)
         yield from _by_threat(
             Candidate(
-                f"neighbors-{cosine:g}",
+                f"neighbors-{cosine}",
                 "neighbors",
-                f"neighbour votes, cosine {cosine:g}",
+                f"neighbour votes, cosine {cosine}",
                 "columns as they are",
                 votes,
             )

@@ -39,7 +39,7 @@ class GraphWeights(BaseEstimator, ABC):
         self._check_parameters()
         rows = exact_rows(np.asarray(X), self.precision)
         if near is None:
-            near, _ = nearest_rows(rows, rows, self.n_neighbors + 1, self.device)
+            near = nearest_rows(rows, rows, self.n_neighbors + 1, self.device)
         self.values_, self.exponents_ = rows.values, rows.exponents
         self._made: Any = None
         self._learn(near)
@@ -60,7 +60,7 @@ class GraphWeights(BaseEstimator, ABC):
         if near is None:
             rows = exact_rows(np.asarray(asked), self.precision)
             known = ExactRows(self.values_, self.exponents_)
-            near, _ = nearest_rows(rows, known, self.n_neighbors, self.device)
+            near = nearest_rows(rows, known, self.n_neighbors, self.device)
         return self._weights(near)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class NeighborhoodWeights(GraphWeights):
             here = slice(start, start + _BLOCK)
             places = unit_places(self.coordinates_[near[here]].mean(axis=1))
             exact = exact_rows(places, self.precision)
-            voters, _ = nearest_rows(exact, self._made, self.n_votes, self.device)
+            voters = nearest_rows(exact, self._made, self.n_votes, self.device)
             np.put_along_axis(weights[here], voters, 1, axis=1)
         return weights
 

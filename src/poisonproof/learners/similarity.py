@@ -24,8 +24,8 @@ __all__ = ["Metric", "Neighborhood", "nearest_rows"]
 
 Metric = Literal["cosine", "euclidean"]
 
-_Choose = Callable[[ExactRows], tuple[NDArray[Any], NDArray[Any]]]
-"""From some asked rows to their nearest known rows, and the cosines."""
+_Choose = Callable[[ExactRows], NDArray[np.int64]]
+"""From some asked rows to their nearest known rows."""
 
 _ASKED, _KNOWN = 512, 8192  # entries of a tile: a few megabytes
 _GPU_ASKED, _GPU_KNOWN = 2048, 65536
@@ -134,7 +134,7 @@ class Neighborhood:
 
 def nearest_rows(
     asked: ExactRows, known: ExactRows, n_neighbors: int, device: str | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> NDArray[np.int64]:
     """Return the known rows of largest cosine with every asked row, nearest first.
 
     Parameters
@@ -148,29 +148,25 @@ def nearest_rows(
 
     Returns
     -------
-    rows : ndarray of int, shape (n, n_neighbors)
+    ndarray of int, shape (n, n_neighbors)
         Positions in `known`; of equal cosines the smaller position.
-    cosines : ndarray of shape (n, n_neighbors)
-        Their cosines in double precision.
     """
     count = min(n_neighbors, len(known))
     choose = _chooser(known, count) if device is None else _torch_chooser(known, count, device)
     rows = np.empty((len(asked), count), dtype=np.int64)
-    cosines = np.empty((len(asked), count))
     for here in _blocks(len(asked), 256):
-        rows[here], cosines[here] = choose(asked[here])
-    return rows, cosines
+        rows[here] = choose(asked[here])
+    return rows
 
 
 def _chooser(known: ExactRows, count: int) -> _Choose:
     turned, right = np.ascontiguousarray(known.values.T), _inverse_lengths(known)
 
-    def choose(asked: ExactRows) -> tuple[NDArray[Any], NDArray[Any]]:
+    def choose(asked: ExactRows) -> NDArray[np.int64]:
         tile = asked.values @ turned
         tile *= _inverse_lengths(asked)[:, None]
         tile *= right
-        chosen = _largest(tile, count)
-        return chosen, np.take_along_axis(tile, chosen, axis=1)
+        return _largest(tile, count)
 
     return choose
 
@@ -205,13 +201,14 @@ def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
 
     turned, right = there(known.values).T, there(_inverse_lengths(known))
 
-    def choose(asked: ExactRows) -> tuple[NDArray[Any], NDArray[Any]]:
+    def choose(asked: ExactRows) -> NDArray[np.int64]:
         with _full_precision(torch):
             tile = there(asked.values) @ turned
         tile *= there(_inverse_lengths(asked))[:, None]
         tile *= right
-        values, chosen = torch.sort(tile, dim=1, descending=True, stable=True)
-        return chosen[:, :count].cpu().numpy(), values[:, :count].cpu().numpy()
+        order = torch.sort(tile, dim=1, descending=True, stable=True).indices
+        chosen: NDArray[np.int64] = order[:, :count].cpu().numpy()
+        return chosen
 
     return choose
 

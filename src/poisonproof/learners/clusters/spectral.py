@@ -75,7 +75,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
         self._check_parameters(len(X))
         self.rows_ = exact_rows(np.asarray(X), self.precision)
-        found, _ = nearest_rows(self.rows_, self.rows_, self.n_neighbors + 1, self.device)
+        found = nearest_rows(self.rows_, self.rows_, self.n_neighbors + 1, self.device)
         with one_thread():
             vectors = leading_vectors(neighbor_graph(found), self.n_clusters)
             self.labels_ = read_clusters(vectors)
@@ -84,7 +84,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return the cluster of most neighbours of every row, ties to the smaller cluster."""
         asked = exact_rows(np.asarray(X), self.precision)
-        found, _ = nearest_rows(asked, self.rows_, self.n_neighbors, self.device)
+        found = nearest_rows(asked, self.rows_, self.n_neighbors, self.device)
         votes = self.labels_[found]
         counts = np.stack([(votes == c).sum(axis=1) for c in range(self.n_clusters)], axis=1)
         return np.asarray(counts.argmax(axis=1), dtype=np.int64)

@@ -32,7 +32,7 @@ def neighbour_table(vectors: NDArray[Any], count: int, device: str) -> NDArray[n
     """
     rows = exact_rows(vectors, "single")
     count = min(count, len(rows) - 1)
-    found, _ = nearest_rows(rows, rows, count + 1, None if device == "cpu" else device)
+    found = nearest_rows(rows, rows, count + 1, None if device == "cpu" else device)
     return _without_itself(found)
 
 
