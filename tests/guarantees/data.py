@@ -63,3 +63,11 @@ def _small_images() -> Data:
     X, y = load_digits(return_X_y=True)
     flat = (X * 15).astype(np.uint8)
     return Data(flat[:120], y[:120], flat[120:150], list(range(10)))
+
+
+def near_copies(clf: Any, asked: Any, count: int) -> Any:
+    """Return near copies of a test row, each in a partition (or bucket) of its own."""
+    near = asked + np.random.default_rng(1).normal(0, 1e-3, (400, asked.shape[1]))
+    _, first = np.unique(clf.partitioner_.assign(near), return_index=True)
+    assert len(first) >= count
+    return near[first][:count]

@@ -28,6 +28,8 @@ from poisonproof.features import OrientationHistogram
 from poisonproof.learners.closed_form import NeighborsClassifier, RidgeClassifier
 from poisonproof.learners.committee import equal_voices
 
+from .data import near_copies
+
 X, Y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1200), slice(1200, 1500)
 NETWORK = TorchLearner("mlp", hidden=(16,), epochs=8)
@@ -107,7 +109,7 @@ def test_copies_of_the_asked_row_stand_at_the_radius_and_fall_beyond_it() -> Non
         label, radius = before.labels[0], int(before.radius[0])
         rival = int(before.runner_up[0])
         for size in (radius, 8):
-            poison = _one_per_partition(clean[0], asked, size)
+            poison = near_copies(clean[0], asked, size)
             rows = np.concatenate([X[TRAIN], poison])
             labels = np.concatenate([Y[TRAIN], np.full(len(poison), rival)])
             after = certify_committee(fit(models, rows, labels), asked).labels[0]
@@ -116,15 +118,6 @@ def test_copies_of_the_asked_row_stand_at_the_radius_and_fall_beyond_it() -> Non
             else:
                 fell += after != label
     assert fell > 0
-
-
-def _one_per_partition(clf: Any, asked: Any, count: int) -> Any:
-    """Return rows close to the asked one, each in a partition of its own."""
-    rng = np.random.default_rng(1)
-    near = asked + 1e-3 * rng.random((400, asked.shape[1]))
-    _, first = np.unique(clf.partitioner_.assign(near), return_index=True)
-    assert len(first) == 8
-    return near[first[:count]]
 
 
 def test_one_ensemble_is_its_own_run_off() -> None:

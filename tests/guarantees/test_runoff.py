@@ -19,6 +19,8 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarn
 from poisonproof.learners.averaging import SeedAverage
 from poisonproof.learners.closed_form import NeighborsClassifier, RidgeClassifier
 
+from .data import near_copies
+
 X, Y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1200), slice(1200, 1500)
 
@@ -72,7 +74,7 @@ def test_aimed_refits_stand_at_the_radius_and_fall_beyond_it(degree: int) -> Non
         label, radius = before.labels[0], int(before.radius[0])
         for rival in (int(before.runner_up[0]), (int(label) + 1) % 10):
             for size in (radius, clf.spread_.n_buckets):
-                poison = _one_per_bucket(clf, asked, size)
+                poison = near_copies(clf, asked, size)
                 poisoned = FiniteAggregationClassifier(
                     NeighborsClassifier(), 8, degree, classes=range(10)
                 ).fit(
@@ -85,15 +87,6 @@ def test_aimed_refits_stand_at_the_radius_and_fall_beyond_it(degree: int) -> Non
                 else:
                     fell += after != label
     assert fell > 0
-
-
-def _one_per_bucket(clf: Any, asked: Any, count: int) -> Any:
-    """Return near copies of a test row, at most one in each bucket."""
-    rng = np.random.default_rng(1)
-    near = asked + rng.normal(0, 1e-3, (400, 64))
-    buckets = clf.partitioner_.assign(near)
-    _, first = np.unique(buckets, return_index=True)
-    return near[first][:count]
 
 
 def test_scores_are_those_that_the_run_off_counts() -> None:

@@ -36,6 +36,28 @@ def test_no_classifier_is_louder_than_another() -> None:
     assert np.array_equal(equal_voices(np.full((2, 3), 7.0)), np.zeros((2, 3)))
 
 
+@pytest.mark.parametrize("n_classes", [2, 10, 43])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_voice_depends_on_its_own_scores_alone(n_classes: int, dtype: Any) -> None:
+    """Whoever else is asked, whatever else is asked, and however the numbers lie in memory."""
+    scores = np.random.default_rng(0).standard_normal((200, 150, n_classes)).astype(dtype)
+    voices = equal_voices(scores)
+    assert np.array_equal(voices, equal_voices(np.asfortranarray(scores)))
+    for member in (0, 77, 149):
+        own = np.asfortranarray(scores[:, member])
+        assert np.array_equal(voices[:, member], equal_voices(own))
+        alone = np.concatenate([equal_voices(own[row : row + 1]) for row in range(200)])
+        assert np.array_equal(voices[:, member], alone)
+
+
+def test_a_row_gets_the_same_scores_alone() -> None:
+    committee = Committee([("bayes", GaussianNB()), ("ridge", RidgeClassifier())]).fit(X, Y)
+    assert not committee.classifiers_[0].predict_proba(X).flags.c_contiguous
+    whole = equal_voices(committee.classifiers_[0].predict_proba(X))
+    alone = [equal_voices(committee.classifiers_[0].predict_proba(row[None])) for row in X[:300]]
+    assert np.array_equal(whole[:300], np.concatenate(alone))
+
+
 def test_the_sum_of_equal_voices_decides() -> None:
     committee = Committee([("ridge", RidgeClassifier()), ("bayes", GaussianNB())]).fit(X, Y)
     ridge, bayes = RidgeClassifier().fit(X, Y), GaussianNB().fit(X, Y)

@@ -143,7 +143,7 @@ def _joint_scores(classifiers: Sequence[VotingMembers], X: Any) -> NDArray[np.fl
     """Return the sum of all voices, NaN where all members of a partition abstain."""
     total, heard = np.zeros(()), np.zeros((), dtype=np.bool_)
     for classifier in classifiers:
-        scores = np.ascontiguousarray(member_scores(classifier, X), dtype=np.float64)
+        scores = np.asarray(member_scores(classifier, X), dtype=np.float64)
         silent = np.isnan(scores).all(axis=2, keepdims=True)
         total = total + np.where(silent, 0.0, equal_voices(_ranked(scores)))
         heard = heard | ~silent

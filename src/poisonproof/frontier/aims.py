@@ -13,7 +13,7 @@ from poisonproof.frontier.ablation import (
 )
 from poisonproof.frontier.goals import Goal
 from poisonproof.frontier.method import Method
-from poisonproof.frontier.tables import folded
+from poisonproof.frontier.tables import folded, table_row
 
 __all__ = ["aims_section"]
 
@@ -36,7 +36,7 @@ def aims_section(goals: Sequence[Goal], methods: Sequence[Method]) -> str:
         reached = [method for method in own if goal.reached_by(method)]
         words = _best(goal, own, reached)
         cells = [goal.title, _unit(goal), _aim(goal), "yes" if reached else "**no**", words]
-        rows.append(_row([*cells, goal.seen] if told else cells))
+        rows.append(table_row([*cells, goal.seen] if told else cells))
         explained += _made(goal, own) if reached else [_held_back(goal, own)]
     head = [
         "## What was aimed at",
@@ -46,14 +46,10 @@ def aims_section(goals: Sequence[Goal], methods: Sequence[Method]) -> str:
         "else the one with the largest median among those that are accurate enough, then the most "
         "accurate one with the median.",
         "",
-        _row([*heads, "known of the test rows before"] if told else heads),
-        _row(["---"] * (len(heads) + told)),
+        table_row([*heads, "known of the test rows before"] if told else heads),
+        table_row(["---"] * (len(heads) + told)),
     ]
     return "\n\n".join(["\n".join([*head, *rows]), *explained])
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _best(goal: Goal, own: Sequence[Method], reached: Sequence[Method]) -> str:

@@ -12,7 +12,15 @@ from poisonproof.frontier.method import Method
 from poisonproof.frontier.published import PublishedPoint
 from poisonproof.report.charts import round_step
 
-__all__ = ["BestRange", "attack_sizes", "best_ranges", "best_table", "folded", "method_table"]
+__all__ = [
+    "BestRange",
+    "attack_sizes",
+    "best_ranges",
+    "best_table",
+    "folded",
+    "method_table",
+    "table_row",
+]
 
 
 @dataclass(frozen=True)
@@ -94,16 +102,16 @@ def method_table(
     shares = np.stack([method.certified(list(sizes)) for method in methods])
     best = shares.max(axis=0)
     heads = ["no.", "method", "clean", "median r\\*", *(f"{size:,}" for size in sizes[1:])]
-    lines = [_row(heads), _row(["---:", "---"] + ["---:"] * (len(heads) - 2))]
+    lines = [table_row(heads), table_row(["---:", "---"] + ["---:"] * (len(heads) - 2))]
     for place in range(len(methods)) if places is None else places:
         method, line = methods[place], shares[place]
         median = "none" if method.median is None else f"{method.median:,}"
         cells = [_percent(share, top) for share, top in zip(line, best, strict=True)]
-        lines.append(_row([f"{place + 1}", method.title, cells[0], median, *cells[1:]]))
+        lines.append(table_row([f"{place + 1}", method.title, cells[0], median, *cells[1:]]))
     for point in points:
         median = "none" if point.median is None else f"{point.median:,}"
         clean = f"{100 * point.clean:.2f} %"
-        lines.append(_row(["", f"*{point.title}*", clean, median, *[""] * (len(sizes) - 1)]))
+        lines.append(table_row(["", f"*{point.title}*", clean, median, *[""] * (len(sizes) - 1)]))
     return "\n".join(lines)
 
 
@@ -112,7 +120,8 @@ def _percent(share: float, best: NDArray[np.float64] | float) -> str:
     return f"**{text}**" if share == best and share > 0 else text
 
 
-def _row(cells: Sequence[str]) -> str:
+def table_row(cells: Sequence[str]) -> str:
+    """Return one row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 

@@ -86,7 +86,7 @@ class Committee(JointClassifier):
 def equal_voices(scores: NDArray[Any]) -> NDArray[Any]:
     """Return scores of mean 0 and deviation 1 over the last axis, the classes.
 
-    Scores that are all equal become zeros.
+    Scores that are all equal become zeros. Those of a row depend on nothing beside it.
 
     Examples
     --------
@@ -95,6 +95,8 @@ def equal_voices(scores: NDArray[Any]) -> NDArray[Any]:
     array([[-1.,  1.],
            [ 0.,  0.]])
     """
+    # Where classes do not lie side by side, NumPy adds them in an order that depends on the shape.
+    scores = np.ascontiguousarray(scores)
     centred = scores - scores.mean(axis=-1, keepdims=True)
     deviation = centred.std(axis=-1, keepdims=True)
     voices: NDArray[Any] = centred / np.where(deviation > 0, deviation, 1.0)
