@@ -1,11 +1,12 @@
-"""Which rows are near which: torch on a device against NumPy, on 60,000 rows, in one run.
+"""Which rows are near which, and clusters: torch on a device against NumPy, on 60,000 rows.
 
     python benchmarks/row_votes.py --data DIR --device cuda --out benchmarks/results/row_votes.json
 
 MNIST's images as neighbour votes see them. Counted: the training rows within a cosine of 0.89 of
 all test images, by class. Searched: the 31 nearest training rows of every training row, the graph
-of spectral clusters. Both sides must find the same, bit for bit. The device has computed a little
-before the clock starts; rounds alternate, and the median counts.
+of spectral clusters. Clusters: ten of all training rows, by k-means and by a mixture of Gaussians.
+Both sides must find the same, bit for bit. The device has computed a little before the clock
+starts; rounds alternate, and the median counts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from closed_form_common import load, machine
 
 from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
 from poisonproof.features.exact import exact_rows
+from poisonproof.learners.clusters import make_clusterer
 from poisonproof.learners.similarity import Neighborhood, nearest_rows
 
 
@@ -65,6 +67,11 @@ def main() -> None:
     def searched(device: str | None) -> Any:
         return nearest_rows(known, known, 31, device)
 
+    rows = known.floats()
+
+    def clustered(clusterer: str) -> Callable[[str | None], Any]:
+        return lambda device: make_clusterer(clusterer, 10, device).fit(rows).labels_
+
     nearest_rows(asked[:512], known, 31, options.device)
     Neighborhood(0.89, device=options.device).count_by_class(asked[:512], known, y, 10)
     cuda = options.device.startswith("cuda")
@@ -77,7 +84,12 @@ def main() -> None:
         "columns": known.values.shape[1],
         "test_rows": len(asked),
     }
-    for name, work in (("count", counted), ("search", searched)):
+    for name, work in (
+        ("count", counted),
+        ("search", searched),
+        ("kmeans", clustered("kmeans")),
+        ("mixture", clustered("mixture")),
+    ):
         found[name] = compared(work, options.device, options.rounds)
         print(f"{name}: NumPy / {options.device} = {found[name]['ratio']}", flush=True)
     if options.out:

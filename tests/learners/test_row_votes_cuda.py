@@ -16,6 +16,11 @@ from poisonproof import (  # noqa: E402
     WeightedVoteClassifier,
 )
 from poisonproof.features.exact import Precision, exact_rows  # noqa: E402
+from poisonproof.learners.clusters import (  # noqa: E402
+    CLUSTERERS,
+    KMeansClusters,
+    MixtureClusters,
+)
 from poisonproof.learners.neighborhood_weights import NeighborhoodWeights  # noqa: E402
 from poisonproof.learners.similarity import Metric, Neighborhood, nearest_rows  # noqa: E402
 from poisonproof.learners.walk_weights import WalkWeights  # noqa: E402
@@ -30,9 +35,12 @@ MODELS: dict[str, Any] = {
     "neighbours": lambda device: NeighborVoteClassifier(
         threshold=0.9, classes=range(10), device=device
     ),
-    "clusters": lambda device: ClusterVoteClassifier(
-        assignment="one_to_one", classes=range(10), device=device
-    ),
+    **{
+        clusterer: lambda device, clusterer=clusterer: ClusterVoteClassifier(
+            assignment="one_to_one", clusterer=clusterer, classes=range(10), device=device
+        )
+        for clusterer in CLUSTERERS
+    },
     "neighbourhoods": lambda device: WeightedVoteClassifier(
         weights=NeighborhoodWeights(n_votes=100, device=device), classes=range(10)
     ),
@@ -68,6 +76,14 @@ def test_the_nearest_rows_are_found_alike(precision: Precision) -> None:
     known = exact_rows(sixty_thousand(), precision)
     here, there = (nearest_rows(known[:600], known, 31, device) for device in (None, "cuda"))
     assert np.array_equal(here, there)
+
+
+@pytest.mark.parametrize("kind", [KMeansClusters, MixtureClusters])
+def test_clusters_are_found_alike(kind: Any) -> None:
+    rows = sixty_thousand()
+    here, there = (kind(20, n_init=2, device=device).fit(rows) for device in (None, "cuda"))
+    assert np.array_equal(here.labels_, there.labels_)
+    assert len(set(here.labels_)) == 20
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -51,7 +51,8 @@ class ClusterVoteClassifier(RowVoting):
     classes : array of shape (C,), optional
         The label set; see `DPAClassifier`.
     device : str, optional
-        "cuda" looks for the neighbours of "spectral" on a GPU, with the same result.
+        "cuda" computes on a GPU, with the same result: neighbours of "spectral", the sums of
+        "kmeans" and "mixture". An estimator has its own.
     invalid_rows : {"raise", "drop"}, default="raise"
         What to do with a training row whose values are not finite. An unknown label is an error.
     random_state : int, default=0

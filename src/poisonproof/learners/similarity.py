@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.extras import needing
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.learners.devices import torch_on
 
 __all__ = ["Metric", "Neighborhood", "nearest_rows"]
 
@@ -194,7 +194,7 @@ def _inverse_lengths(rows: ExactRows) -> NDArray[Any]:
 
 def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
     """Sort where the products are: only what is chosen is sent back."""
-    torch = _torch(device)
+    torch = torch_on(device)
 
     def there(array: NDArray[Any]) -> Any:
         return torch.as_tensor(array, device=device)
@@ -214,7 +214,7 @@ def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
 
 
 def _torch_count(near: Neighborhood, asked: ExactRows, known: ExactRows) -> NDArray[np.int64]:
-    torch = _torch(near.device)
+    torch = torch_on(near.device)
     counts = np.zeros(len(asked), dtype=np.int64)
     left, right = near._terms(asked), near._terms(known)
 
@@ -250,17 +250,3 @@ def _full_precision(torch: Any) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def _torch(device: str | None) -> Any:
-    """Return torch, if it can compute on the device."""
-    with needing("torch", "torch"):
-        import torch
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidInputError(
-            f"torch cannot compute on device={device!r}: {str(error).splitlines()[0]} Use "
-            "device=None, which computes the same with NumPy."
-        ) from error
-    return torch

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn.base import clone
-from sklearn.cluster import KMeans
-from sklearn.mixture import GaussianMixture
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.clusters.kmeans import KMeansClusters
+from poisonproof.learners.clusters.mixture import MixtureClusters
 from poisonproof.learners.clusters.spectral import SpectralClusters
 
 __all__ = ["CLUSTERERS", "make_clusterer"]
 
-CLUSTERERS = ("spectral", "kmeans", "mixture")
+CLUSTERERS: dict[str, Any] = {
+    "spectral": SpectralClusters,
+    "kmeans": KMeansClusters,
+    "mixture": MixtureClusters,
+}
 
 
 def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -> Any:
@@ -27,7 +31,7 @@ def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -
     n_clusters : int
         Number of clusters, K. An estimator brings its own.
     device : str, optional
-        For "spectral": where to look for neighbours. The others run on the processor.
+        Where to compute; has no influence on the clusters. An estimator has its own.
 
     Examples
     --------
@@ -42,18 +46,9 @@ def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -
             )
         if device is not None:
             raise InvalidInputError(
-                f"device={device!r} is for clusterer='spectral'; an estimator has its own."
+                f"device={device!r} is for clusterers by name; an estimator has its own."
             )
         return clone(clusterer)
-    if clusterer == "spectral":
-        return SpectralClusters(n_clusters, device=device)
-    if clusterer in CLUSTERERS and device is not None:
-        raise InvalidInputError(
-            f"clusterer={clusterer!r} runs on the processor. Leave device={device!r} out, or take "
-            "clusterer='spectral'."
-        )
-    if clusterer == "kmeans":
-        return KMeans(n_clusters, n_init=10)
-    if clusterer == "mixture":
-        return GaussianMixture(n_clusters, covariance_type="diag", n_init=3, reg_covar=1e-4)
-    raise InvalidInputError(f"clusterer is one of {', '.join(CLUSTERERS)}. Got {clusterer!r}.")
+    if clusterer not in CLUSTERERS:
+        raise InvalidInputError(f"clusterer is one of {', '.join(CLUSTERERS)}. Got {clusterer!r}.")
+    return CLUSTERERS[clusterer](n_clusters, device=device)

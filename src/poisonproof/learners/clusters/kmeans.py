@@ -1,0 +1,191 @@
+"""k-means in whole numbers: the same clusters on every machine and device."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.clusters.whole import EXACT_BITS, Grid, WholeMatrix, bits_of, total
+from poisonproof.learners.parameters import is_count
+
+__all__ = ["KMeansClusters", "require_counts"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_FINEST = 24  # bits of a number: as many as float32 keeps
+
+
+class KMeansClusters(ClusterMixin, BaseEstimator):
+    """Round clusters: every sample belongs to the nearest of K means (Lloyd, 1982).
+
+    Samples and means lie on a grid of whole numbers (24 bits for up to 8 columns, 20 for up to
+    2,048), where squared distances and sums over samples are exact. Starts are drawn with
+    k-means++ (Arthur and Vassilvitskii, 2007), the best of several candidates at each step.
+
+    Parameters
+    ----------
+    n_clusters : int, default=10
+        Number of clusters, K.
+    n_init : int, default=4
+        Starts, of which the one with the smallest squared distances is kept.
+    max_iter : int, default=300
+        Rounds of each start, at most.
+    tol : float, default=1e-4
+        A start has arrived when at most this share of the samples changes its cluster.
+    device : str, optional
+        "cuda" multiplies on a GPU, with the same result.
+    random_state : int, default=0
+        Seed of the starts.
+
+    Attributes
+    ----------
+    centres_ : ndarray of shape (K, d)
+        The means, on the grid.
+    labels_ : ndarray of shape (m,)
+        The cluster of every sample.
+
+    Guarantee
+    ---------
+    `labels_` is a function of the samples in their order and of the parameters but `device`;
+    `predict` of one row and the fitted means.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
+    >>> clusters = KMeansClusters(2).fit(X)
+    >>> clusters.labels_[0] == clusters.labels_[1] != clusters.labels_[2] == clusters.labels_[3]
+    np.True_
+    >>> clusters.predict([[9.0]]) == clusters.labels_[3]
+    array([ True])
+    """
+
+    rowwise: ClassVar[bool] = True
+    """The cluster of a new sample does not depend on what is asked with it."""
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        n_init: int = 4,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        device: str | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
+        X = np.asarray(X, dtype=np.float64)
+        require_counts(self, ("n_clusters", "n_init", "max_iter"), len(X))
+        # A squared distance of two points is at most d (2 * 2^bits)^2.
+        bits = min(_FINEST, (EXACT_BITS - 2 - bits_of(X.shape[1])) // 2)
+        self.grid_ = Grid.around(X, bits, same_step=True)
+        rows = self.grid_.place(X)
+        samples = _Samples(WholeMatrix(rows, self.device), rows)
+        draws = np.random.default_rng(self.random_state)
+        least = None
+        for _ in range(self.n_init):
+            centres, clusters, distances = self._one_start(samples, draws)
+            spread = total(distances)
+            if least is None or spread < least:
+                least, self.centres_, self.labels_ = spread, centres, clusters
+        return self
+
+    def predict(self, X: Any) -> Ints:
+        """Return the nearest mean of every row, the first of equally near ones."""
+        rows = self.grid_.place(np.asarray(X, dtype=np.float64))
+        return _nearest(rows @ self.centres_.T, self.centres_)
+
+    def _one_start(
+        self, samples: _Samples, draws: np.random.Generator
+    ) -> tuple[Floats, Ints, Floats]:
+        centres = _spread_starts(samples, self.n_clusters, draws)
+        clusters: Ints = np.full(len(samples.rows), -1)
+        for _ in range(self.max_iter):
+            before, clusters = clusters, samples.nearest(centres)
+            if np.count_nonzero(clusters != before) <= self.tol * len(clusters):
+                break
+            centres = samples.means(clusters, centres)
+        clusters = samples.nearest(centres)
+        return centres, clusters, samples.distances(centres).min(axis=1)
+
+
+class _Samples:
+    """Samples on the grid, and where their products are made."""
+
+    def __init__(self, held: WholeMatrix, rows: Floats) -> None:
+        self.held = held
+        self.rows = rows
+        self.squares = np.einsum("ij,ij->i", rows, rows)
+
+    def nearest(self, centres: Floats) -> Ints:
+        return _nearest(self.held.times(centres.T), centres)
+
+    def distances(self, centres: Floats) -> Floats:
+        """Return squared distances, exactly, shape (m, k)."""
+        sums: Floats = self.squares[:, None] + _squares(centres)
+        return sums - 2.0 * self.held.times(centres.T)
+
+    def means(self, clusters: Ints, centres: Floats) -> Floats:
+        """Return the mean of every cluster, rounded to the grid; an empty one stays."""
+        ones = (clusters[:, None] == np.arange(len(centres))).astype(np.float64)
+        sizes = ones.sum(axis=0)[:, None]
+        sums = self.held.weighed(ones)
+        return np.where(sizes > 0, np.rint(sums / np.maximum(sizes, 1.0)) + 0.0, centres)
+
+
+def _squares(centres: Floats) -> Floats:
+    squares: Floats = np.einsum("ij,ij->i", centres, centres)
+    return squares
+
+
+def _nearest(products: Floats, centres: Floats) -> Ints:
+    return np.asarray((_squares(centres) - 2.0 * products).argmin(axis=1), dtype=np.int64)
+
+
+def _spread_starts(samples: _Samples, count: int, draws: np.random.Generator) -> Floats:
+    """Draw the first means among the samples, likelier the farther from those drawn before."""
+    n_candidates = 2 + int(np.log(count))
+    chosen = [int(draws.integers(len(samples.rows)))]
+    closest = samples.distances(samples.rows[chosen])[:, 0]
+    for _ in range(1, count):
+        candidates = _drawn(closest, n_candidates, draws)
+        tried = np.minimum(samples.distances(samples.rows[candidates]), closest[:, None])
+        best = min(range(n_candidates), key=lambda c: total(tried[:, c]))
+        chosen.append(int(candidates[best]))
+        closest = tried[:, best].copy()
+    return samples.rows[chosen]
+
+
+def _drawn(weights: Floats, count: int, draws: np.random.Generator) -> Ints:
+    """Draw samples in proportion to whole-number weights; anyone, if all are 0."""
+    whole = weights.astype(np.int64)
+    # Shortened so that their sum fits into 63 bits.
+    whole >>= max(0, int(whole.max()).bit_length() + bits_of(len(whole)) - 62)
+    up_to = whole.cumsum()
+    if up_to[-1] == 0:
+        return draws.integers(len(whole), size=count)
+    return np.searchsorted(up_to, draws.integers(up_to[-1], size=count), side="right")
+
+
+def require_counts(clusters: Any, names: tuple[str, ...], n_samples: int) -> None:
+    """Raise where parameters are no counts, or more clusters are wanted than there are samples."""
+    for name in names:
+        value = getattr(clusters, name)
+        if not is_count(value):
+            raise InvalidInputError(f"{name} is a whole number, at least 1. Got {value!r}.")
+    if clusters.n_clusters > n_samples:
+        raise InvalidInputError(
+            f"n_clusters={clusters.n_clusters} is more than the n_samples={n_samples} samples."
+        )
