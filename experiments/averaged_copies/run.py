@@ -1,11 +1,8 @@
 """Copies of the paper's members on the same partitions, one vote: d = 2, 3 and 4.
 
-    poisonproof reproduce table1 --rows cifar10-dpa-50 --scores --device cuda --data PACK --out DIR
-    poisonproof reproduce averaged-copies --recipes experiments/averaged_copies/recipes --scores \\
-        --device cuda --data PACK --out DIR
     python experiments/averaged_copies/run.py --data PACK --scores DIR
 
-Nothing is chosen here; README.md says what is reported.
+Class probabilities come from `poisonproof reproduce --scores` (README.md). Nothing is chosen here.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ def main() -> None:
     """Let the first d copies vote as one."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--scores", type=Path, required=True, help="--out of the runs that made them")
+    parser.add_argument("--scores", type=Path, required=True, help="--out of those runs")
     parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
