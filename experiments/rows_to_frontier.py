@@ -31,7 +31,7 @@ from poisonproof.reproduction import (
 from poisonproof.reproduction.scores import read_scores
 
 NETWORKS = {"nin": "networks of the paper", "resnet10": "ResNet-10"}
-TUNED = {"cifar10-strong-150"}
+TUNED = {"cifar10-strong-150", "gtsrb-tuned-150"}
 """Rows whose settings were compared on another dataset."""
 
 

@@ -31,6 +31,9 @@ from poisonproof.pretraining.views import make_views  # noqa: E402
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # torch's compiler warns of itself: of what it imports, and of what could be faster.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
 

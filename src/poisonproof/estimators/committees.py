@@ -15,7 +15,7 @@ from poisonproof.estimators.voting import VotingMembers
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.learners.committee import equal_voices
 
-__all__ = ["certify_committee"]
+__all__ = ["certify_committee", "ranked"]
 
 COMMON_ROWS = (
     "all ensembles of the committee are given the same rows, in the same number format and under "
@@ -145,12 +145,12 @@ def _joint_scores(classifiers: Sequence[VotingMembers], X: Any) -> NDArray[np.fl
     for classifier in classifiers:
         scores = np.asarray(member_scores(classifier, X), dtype=np.float64)
         silent = np.isnan(scores).all(axis=2, keepdims=True)
-        total = total + np.where(silent, 0.0, equal_voices(_ranked(scores)))
+        total = total + np.where(silent, 0.0, equal_voices(ranked(scores)))
         heard = heard | ~silent
     return np.where(heard, total, np.nan)
 
 
-def _ranked(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def ranked(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Score classes without rows as far below the last known class as that is below the first."""
     unknown = scores < -_LARGEST
     scores = scores.clip(max=_LARGEST)

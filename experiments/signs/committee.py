@@ -1,0 +1,96 @@
+"""GTSRB: networks and default members on the same partitions, one vote.
+
+    poisonproof reproduce strong --rows gtsrb-tuned-150 --scores ... --out DIR
+    python experiments/signs/committee.py --data PACK --features FILE --scores DIR
+
+The one committee that README.md names, by plurality and by run-off, and the default members alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from colours import colours
+from run import mapped
+
+from poisonproof.certificates import certify_scores, certify_votes
+from poisonproof.estimators.committees import ranked
+from poisonproof.frontier import Method, make_evidence, run_facts, write_method
+from poisonproof.learners.closed_form import ScaledKernelClassifier
+from poisonproof.learners.committee import equal_voices
+from poisonproof.reproduction import RowData, data_from_pack, load_recipes, make_partitions
+from poisonproof.reproduction.scores import read_scores
+
+ROW = "gtsrb-tuned-150"
+
+
+def kernel_scores(data: RowData, train: Any, test: Any, parts: Any, k: int) -> Any:
+    """Return scores of default members on every partition, shape (n, k, C)."""
+    scores = np.full((len(test), k, data.n_classes), -np.inf, dtype=np.float32)
+    for part in range(k):
+        own = np.flatnonzero(parts == part)
+        member = ScaledKernelClassifier().fit(train[own], data.y_train[own])
+        scores[:, part, member.classes_] = member.decision_function(test)
+    return ranked(scores)
+
+
+def main() -> None:
+    """Let both vote, alone and together."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--features", type=Path, required=True, help="file of run.py")
+    parser.add_argument("--scores", type=Path, required=True, help="--out of the networks' run")
+    parser.add_argument("--recipes", type=Path, default=Path("experiments/strong_members/recipes"))
+    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    options = parser.parse_args()
+    data = data_from_pack(options.data)
+    recipe = load_recipes(options.recipes)[ROW]
+    k = recipe.n_partitions
+    _, parts = make_partitions(recipe, data)
+    began = time.perf_counter()
+    both = zip(mapped(data, options.features), (data.x_train, data.x_test), strict=True)
+    train, test = (np.concatenate([rows, colours(images)], axis=1) for rows, images in both)
+    default = equal_voices(kernel_scores(data, train, test, parts.assignment, k))
+    network = equal_voices(read_scores(options.scores / ROW, len(test), k).astype(np.float32))
+    seconds = {"train default members": time.perf_counter() - began}
+    for name, title, scores in (
+        ("edges", "edges and colours, partitions by pixel sums", default),
+        ("network-edges", "tuned ResNet-10, edges and colours", default + network),
+    ):
+        votes = scores.argmax(axis=2)
+        found = {
+            "dpa": ("DPA", certify_votes(votes, data.n_classes)),
+            "runoff": ("run-off", certify_scores(scores, threat="insert_delete")),
+        }
+        facts = run_facts(data.y_train, seconds)
+        facts["member_percent"] = round(100 * float((votes == data.y_test[:, None]).mean()), 2)
+        for kind, (rule, certificates) in found.items():
+            method = Method(
+                f"{ROW}-{kind}-{name}",
+                data.name,
+                "GTSRB",
+                kind,
+                f"{rule}, {title}, k = {k:,}",
+                "default members on histograms and colours"
+                + (f", networks of {ROW}" if name == "network-edges" else ""),
+                "Tiny ImageNet (networks); experiments/signs/README.md",
+                "python experiments/signs/committee.py --data PACK --features FILE --scores DIR",
+                replace(certificates, classes=None),
+                data.y_test,
+                facts,
+            )
+            write_method(method, make_evidence(method.certificates), options.out)
+            print(
+                f"{method.id}: members {facts['member_percent']:.2f} %, clean "
+                f"{100 * method.clean:.2f} %, median {method.median}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
