@@ -31,12 +31,14 @@ ROW = "gtsrb-tuned-150"
 
 def kernel_scores(data: RowData, train: Any, test: Any, parts: Any, k: int) -> Any:
     """Return scores of default members on every partition, shape (n, k, C)."""
-    scores = np.full((len(test), k, data.n_classes), -np.inf, dtype=np.float32)
+    scores = np.empty((len(test), k, data.n_classes), dtype=np.float32)
     for part in range(k):
         own = np.flatnonzero(parts == part)
         member = ScaledKernelClassifier().fit(train[own], data.y_train[own])
-        scores[:, part, member.classes_] = member.decision_function(test)
-    return ranked(scores)
+        found = np.full((len(test), 1, data.n_classes), -np.inf)
+        found[:, 0, member.classes_] = member.decision_function(test)
+        scores[:, part] = ranked(found)[:, 0]
+    return scores
 
 
 def main() -> None:
@@ -78,7 +80,8 @@ def main() -> None:
                 f"{rule}, {title}, k = {k:,}",
                 "default members on histograms and colours"
                 + (f", networks of {ROW}" if name == "network-edges" else ""),
-                "Tiny ImageNet (networks); experiments/signs/README.md",
+                ("Tiny ImageNet (networks)" if name == "network-edges" else "nothing")
+                + "; experiments/signs/README.md",
                 "python experiments/signs/committee.py --data PACK --features FILE --scores DIR",
                 replace(certificates, classes=None),
                 data.y_test,
