@@ -102,6 +102,6 @@ def test_a_device_that_is_not_there_is_named(device: str) -> None:
     torch = pytest.importorskip("torch")
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("it is there")
-    with pytest.raises(InvalidInputError, match=f"cannot compute on device='{device}'"):
+    with pytest.raises(InvalidInputError, match=f"cannot compute .* on device='{device}'"):
         WalkWeights(5, device=device).fit(KNOWN)
     assert WalkWeights(5, device="cpu").fit(KNOWN).near_.shape == (len(KNOWN), 6)

@@ -18,6 +18,8 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows
 from poisonproof.learners.clusters import (
     AssignmentRule,
+    KMeansClusters,
+    MixtureClusters,
     SpectralClusters,
     best_assignment,
     certify_clusters,
@@ -219,6 +221,8 @@ class ClusterVoteClassifier(RowVoting):
         self.clusters_ = self.sorted_clusters_
         if table.min(initial=0) < 0 or table.sum() != self.n_rows_:
             raise ValueError("the table of labels does not count the rows")
+        if isinstance(self.clusterer_, KMeansClusters | MixtureClusters):
+            self.clusterer_.check_state(len(table))
         if isinstance(self.clusterer_, SpectralClusters):
             n = self.n_rows_
             self.clusterer_.rows_ = ExactRows(

@@ -10,15 +10,16 @@ from poisonproof.extras import needing
 __all__ = ["torch_on"]
 
 
-def torch_on(device: str | None) -> Any:
-    """Return torch, if it can compute on the device."""
+def torch_on(device: str | None, dtype: str = "float32") -> Any:
+    """Return torch, if it can hold numbers of this type on the device and send them back."""
     with needing("torch", "torch"):
         import torch
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, dtype=getattr(torch, dtype), device=device).cpu()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
         raise InvalidInputError(
-            f"torch cannot compute on device={device!r}: {str(error).splitlines()[0]} Use "
-            "device=None, which computes the same with NumPy."
+            f"torch cannot compute with {dtype} on device={device!r}: {reason}. Use device=None, "
+            "which computes the same with NumPy."
         ) from error
     return torch

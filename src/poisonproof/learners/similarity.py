@@ -194,7 +194,7 @@ def _inverse_lengths(rows: ExactRows) -> NDArray[Any]:
 
 def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
     """Sort where the products are: only what is chosen is sent back."""
-    torch = torch_on(device)
+    torch = torch_on(device, known.values.dtype.name)
 
     def there(array: NDArray[Any]) -> Any:
         return torch.as_tensor(array, device=device)
@@ -214,7 +214,7 @@ def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
 
 
 def _torch_count(near: Neighborhood, asked: ExactRows, known: ExactRows) -> NDArray[np.int64]:
-    torch = torch_on(near.device)
+    torch = torch_on(near.device, known.values.dtype.name)
     counts = np.zeros(len(asked), dtype=np.int64)
     left, right = near._terms(asked), near._terms(known)
 

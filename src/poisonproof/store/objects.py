@@ -32,6 +32,7 @@ TRUSTED = (
     "poisonproof.learners.closed_form.scaled_members.ScaledKernelMembers",
     "poisonproof.learners.clusters.kmeans.KMeansClusters",
     "poisonproof.learners.clusters.mixture.MixtureClusters",
+    "poisonproof.learners.clusters.mixture.Parabolas",
     "poisonproof.learners.clusters.spectral.SpectralClusters",
     "poisonproof.learners.clusters.whole.Grid",
     "poisonproof.learners.committee.Committee",

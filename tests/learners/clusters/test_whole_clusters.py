@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from scipy.stats import norm
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.clusters import KMeansClusters, MixtureClusters
-from poisonproof.learners.clusters.kmeans import _drawn
-from poisonproof.learners.clusters.mixture import _Values
+from poisonproof.learners.clusters.kmeans import _drawn, _Samples
+from poisonproof.learners.clusters.mixture import Parabolas, _Values
 from poisonproof.learners.clusters.whole import Grid, WholeMatrix, total
 
 KINDS = (KMeansClusters, MixtureClusters)
@@ -72,16 +74,42 @@ def test_a_mixture_is_as_likely_as_that_of_scikit() -> None:
     assert ours >= theirs - 0.2
 
 
-@pytest.mark.parametrize("rows", [X, WIDE, far_groups()[0]], ids=["digits", "wide", "groups"])
-def test_likelihoods_are_those_of_gaussians(rows: Any) -> None:
-    found = MixtureClusters(6, n_init=1, max_iter=5).fit(rows)
-    placed = found.grid_.place(rows)[:200]
-    mixture = found.weights_, found.means_, found.variances_
-    logs = _Values.of(placed, None).log_likelihoods(*mixture)
-    spreads = np.sqrt(found.variances_)
-    true = norm.logpdf(placed[:, None], found.means_, spreads).sum(axis=2) + np.log(found.weights_)
+@pytest.mark.parametrize("shape", [(3, 1), (6, 30), (6, 700), (4, 5000)])
+def test_likelihoods_are_those_of_gaussians(shape: tuple[int, int]) -> None:
+    means = RNG.normal(scale=800.0, size=shape)
+    variances = np.exp(RNG.normal(scale=0.7, size=shape)) * 500.0**2
+    weights = RNG.dirichlet(np.ones(shape[0]))
+    rows = np.rint(RNG.normal(scale=900.0, size=(200, shape[1])))
+    logs = _Values.of(rows, None).log_likelihoods(Parabolas.of(weights, means, variances))
+    true = norm.logpdf(rows[:, None], means, np.sqrt(variances)).sum(axis=2) + np.log(weights)
     off = (logs - logs[:, :1]) - (true - true[:, :1])
-    assert np.abs(off).max() < 1e-3 * max(1.0, np.abs(true).max() / 100)
+    assert np.abs(off).max() < 1e-5 * shape[1]
+
+
+@pytest.mark.parametrize("clusters", [4, 10, 25])
+def test_many_small_clusters_in_few_columns_keep_apart(clusters: int) -> None:
+    groups = np.arange(1000) % clusters
+    rows = np.column_stack([groups * 30.0, groups % 3]) + RNG.normal(size=(1000, 2))
+    assert adjusted_rand_score(groups, MixtureClusters(clusters).fit(rows).labels_) > 0.95
+
+
+@pytest.mark.parametrize("far", [1e3, 1e4, 1e6])
+def test_one_far_sample_does_not_spoil_the_others(far: float) -> None:
+    rows, groups = far_groups()
+    found = MixtureClusters(5).fit(np.concatenate([rows, np.full((1, 5), far)]))
+    assert adjusted_rand_score(groups, found.labels_[:-1]) == 1.0
+    assert np.isfinite(found.predict(np.full((1, 5), -far))).all()
+
+
+@pytest.mark.parametrize("bits", [(24, 8), (20, 2048), (18, 32768)])
+def test_distances_are_exact_at_the_edge_of_the_grid(bits: tuple[int, int]) -> None:
+    length, columns = bits
+    rows = RNG.choice([-(2.0**length), 2.0**length - 1], size=(6, columns))
+    found = _Samples(WholeMatrix(rows), rows).distances(-rows[:3])
+    whole = [[int(value) for value in row] for row in rows]
+    for i, row in enumerate(whole):
+        for j, other in enumerate(whole[:3]):
+            assert int(found[i, j]) == sum((a + b) ** 2 for a, b in zip(row, other, strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,7 +136,7 @@ def test_sums_are_exact_at_full_size() -> None:
 
 def test_a_grid_holds_what_float32_holds_and_moves_what_is_beyond_to_its_edge() -> None:
     rows = RNG.normal(size=(500, 8)).astype(np.float32).astype(np.float64)
-    grid = Grid.around(rows, 24, same_step=True)
+    grid = Grid.around(rows, 24)
     back = np.ldexp(grid.place(rows), grid.exponents) + grid.middle
     assert np.abs(back - rows).max() <= 2.0**-24 * np.abs(rows).max() * 2
     assert np.abs(grid.place(rows)).max() <= 2**24
@@ -134,11 +162,61 @@ def test_fewer_different_samples_than_clusters_leave_clusters_empty(kind: Any) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_wrong_parameters_are_named(kind: Any) -> None:
-    for wrong in ({"n_clusters": 2.5}, {"n_init": 0}, {"max_iter": "9"}):
+    wrong: Any
+    for wrong in (
+        {"n_clusters": 2.5},
+        {"n_init": 0},
+        {"max_iter": "9"},
+        {"tol": "x"},
+        {"tol": -1.0},
+        {"tol": np.nan},
+        {"random_state": None},
+        {"random_state": -1},
+        {"random_state": np.random.RandomState(0)},
+    ):
         with pytest.raises(InvalidInputError, match=next(iter(wrong))):
             kind(**wrong).fit(X)
     with pytest.raises(InvalidInputError, match="n_clusters=3 is more than the n_samples=2"):
         kind(3).fit(X[:2])
+
+
+@pytest.mark.parametrize("floor", [np.nan, np.inf, -0.1, "x", None])
+def test_a_floor_is_a_share(floor: Any) -> None:
+    with pytest.raises(InvalidInputError, match="floor is a number from 0 to 1"):
+        MixtureClusters(3, floor=floor).fit(X)
+
+
+STRANGE: dict[str, Any] = {
+    "nan": np.full((5, 64), np.nan),
+    "infinite": np.full((5, 64), -np.inf),
+    "line": np.zeros(64),
+    "block": np.zeros((2, 5, 64)),
+    "no columns": np.zeros((5, 0)),
+    "sparse": csr_array(np.eye(64)),
+    "complex": np.zeros((5, 64), dtype=complex),
+    "text": np.full((5, 64), "a", dtype=object),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", STRANGE)
+def test_what_is_no_table_of_finite_numbers_is_refused(kind: Any, name: str) -> None:
+    fitted = kind(3, n_init=1).fit(X)
+    for ask in (fitted.predict, kind(2).fit):
+        with pytest.raises(InvalidRowsError):
+            ask(STRANGE[name])
+    with pytest.raises(InvalidRowsError, match=r"shape \(n, 64\)"):
+        fitted.predict(X[:, :1])
+    with pytest.raises(NotFittedError):
+        kind(3).predict(X)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("device", ["meta", "nowhere", 5.0, True])
+def test_devices_that_cannot_answer_are_refused(kind: Any, device: Any) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(InvalidInputError, match="device="):
+        kind(3, device=device).fit(X)
 
 
 def test_a_mixture_of_too_many_columns_is_refused() -> None:

@@ -7,12 +7,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.exceptions import InvalidInputError
-from poisonproof.learners.clusters.whole import EXACT_BITS, Grid, WholeMatrix, bits_of, total
-from poisonproof.learners.parameters import is_count
+from poisonproof.learners.clusters.whole import (
+    EXACT_BITS,
+    Grid,
+    WholeMatrix,
+    bits_of,
+    check_parameters,
+    sample_matrix,
+    total,
+)
 
-__all__ = ["KMeansClusters", "require_counts"]
+__all__ = ["KMeansClusters"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -86,11 +93,9 @@ class KMeansClusters(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
-        X = np.asarray(X, dtype=np.float64)
-        require_counts(self, ("n_clusters", "n_init", "max_iter"), len(X))
-        # A squared distance of two points is at most d (2 * 2^bits)^2.
-        bits = min(_FINEST, (EXACT_BITS - 2 - bits_of(X.shape[1])) // 2)
-        self.grid_ = Grid.around(X, bits, same_step=True)
+        X = sample_matrix(X)
+        check_parameters(self, len(X))
+        self.grid_ = Grid.around(X, _bits(X.shape[1]))
         rows = self.grid_.place(X)
         samples = _Samples(WholeMatrix(rows, self.device), rows)
         draws = np.random.default_rng(self.random_state)
@@ -104,8 +109,21 @@ class KMeansClusters(ClusterMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Ints:
         """Return the nearest mean of every row, the first of equally near ones."""
-        rows = self.grid_.place(np.asarray(X, dtype=np.float64))
+        check_is_fitted(self, "centres_")
+        rows = self.grid_.place(sample_matrix(X, self.centres_.shape[1]))
         return _nearest(rows @ self.centres_.T, self.centres_)
+
+    def check_state(self, n_clusters: int) -> None:
+        """Raise `ValueError` unless what was learned is whole, for what a file may hold."""
+        centres, bits = self.centres_, _bits(len(self.grid_.middle))
+        self.grid_.check(bits)
+        if (
+            centres.shape != (n_clusters, len(self.grid_.middle))
+            or centres.dtype != np.float64
+            or not (np.abs(centres) <= 2.0**bits).all()
+            or not np.array_equal(centres, np.rint(centres))
+        ):
+            raise ValueError("the means of clusters are out of place")
 
     def _one_start(
         self, samples: _Samples, draws: np.random.Generator
@@ -119,6 +137,11 @@ class KMeansClusters(ClusterMixin, BaseEstimator):
             centres = samples.means(clusters, centres)
         clusters = samples.nearest(centres)
         return centres, clusters, samples.distances(centres).min(axis=1)
+
+
+def _bits(n_columns: int) -> int:
+    """Return how long numbers may be: a squared distance is at most d (2 * 2^bits)^2."""
+    return min(_FINEST, (EXACT_BITS - 2 - bits_of(n_columns)) // 2)
 
 
 class _Samples:
@@ -177,15 +200,3 @@ def _drawn(weights: Floats, count: int, draws: np.random.Generator) -> Ints:
     if up_to[-1] == 0:
         return draws.integers(len(whole), size=count)
     return np.searchsorted(up_to, draws.integers(up_to[-1], size=count), side="right")
-
-
-def require_counts(clusters: Any, names: tuple[str, ...], n_samples: int) -> None:
-    """Raise where parameters are no counts, or more clusters are wanted than there are samples."""
-    for name in names:
-        value = getattr(clusters, name)
-        if not is_count(value):
-            raise InvalidInputError(f"{name} is a whole number, at least 1. Got {value!r}.")
-    if clusters.n_clusters > n_samples:
-        raise InvalidInputError(
-            f"n_clusters={clusters.n_clusters} is more than the n_samples={n_samples} samples."
-        )
