@@ -106,13 +106,31 @@ def collective_case(rng: Rng, targeted: bool = False, method: str = "exact") -> 
     types = plurality_types(n_classes)
     rows, target = rows_of_types(rng, types, k, n_rows), some_target(rng, n_classes, targeted)
     claimed = collective_certificate(rows - 1, n_classes, size, target=target, method=method)
-    truth = most_fallen(types, rows, size, n_classes, target)
+    buckets = np.arange(k)[:, None]
+    return fallen_outcome(claimed, most_fallen(types, rows, buckets, size, n_classes, target))
+
+
+def collective_buckets_case(rng: Rng, targeted: bool = False, method: str = "exact") -> Outcome:
+    n_classes, n_rows = int(rng.integers(2, 5)), int(rng.integers(2, 8))
+    spread = make_spread(*[(3, 2), (5, 2), (7, 2), (9, 2), (5, 3)][rng.integers(5)])
+    size = int(rng.integers(1, 4))
+    types = plurality_types(n_classes)
+    rows = rows_of_types(rng, types, spread.n_buckets, n_rows)
+    target = some_target(rng, n_classes, targeted)
+    claimed = collective_certificate(
+        rows - 1, n_classes, size, target=target, membership=spread, method=method
+    )
+    buckets = spread.members_of_bucket
+    return fallen_outcome(claimed, most_fallen(types, rows, buckets, size, n_classes, target))
+
+
+def fallen_outcome(claimed, truth: int) -> Outcome:
     assert claimed.attained[0] <= truth, "an attack that does not exist"
     return Outcome(int(claimed.changed[0]), truth, bool(claimed.changed[0] < truth))
 
 
-def most_fallen(types, rows, size, n_classes, target) -> int:
-    """Try all sets of members on all rows."""
+def most_fallen(types, rows, buckets, size, n_classes, target) -> int:
+    """Try all sets of buckets on all rows."""
     labels = [min(outcomes(types, row, np.arange(0), n_classes)) for row in rows]
 
     def falls(row, label, members):
@@ -122,8 +140,11 @@ def most_fallen(types, rows, size, n_classes, target) -> int:
         )
 
     return max(
-        sum(falls(row, label, np.array(members)) for row, label in zip(rows, labels, strict=True))
-        for members in combinations(range(rows.shape[1]), size)
+        sum(
+            falls(row, label, np.unique(buckets[list(owned)]))
+            for row, label in zip(rows, labels, strict=True)
+        )
+        for owned in combinations(range(len(buckets)), size)
     )
 
 
@@ -163,6 +184,14 @@ CASES: dict[str, Callable[[Rng], Outcome]] = {
     "collective, targeted": targeted(collective_case),
     "collective, fast bound": lambda rng: collective_case(rng, method="bound"),
     "collective, fast bound, targeted": targeted(collective_case, method="bound"),
+    "collective, shared buckets": collective_buckets_case,
+    "collective, shared buckets, targeted": targeted(collective_buckets_case),
+    "collective, shared buckets, fast bound": lambda rng: collective_buckets_case(
+        rng, method="bound"
+    ),
+    "collective, shared buckets, fast bound, targeted": targeted(
+        collective_buckets_case, method="bound"
+    ),
     **{
         name + (", targeted" if aimed else ""): radius_case(*settings, targeted=aimed)
         for name, settings in ROWS.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poisonproof.certificates import certify_votes
+from poisonproof.certificates import certify_finite_aggregation, certify_votes, make_spread
 from poisonproof.certificates.collective import collective_bound, make_problem
 from poisonproof.evaluation import collective_certificate
 from poisonproof.exceptions import InvalidInputError
@@ -58,6 +58,42 @@ def test_random_and_greedy_attacks_never_exceed_the_fast_bound_at_real_shapes(ta
         assert max(int(problem.fallen(attack).sum()) for attack in attacks) <= bound
         assert bound <= (problem.attack <= reach).sum()
     assert bound > 0
+
+
+@pytest.mark.parametrize("target", [None, 2])
+def test_attacks_on_shared_buckets_never_exceed_the_fast_bound_at_real_shapes(target):
+    votes, _ = realistic_votes(1000, 200, 10)
+    spread = make_spread(50, 4)
+    labels = certify_votes(votes, 10).labels
+    keep = slice(None) if target is None else labels != target
+    aims = None if target is None else np.full(1000, target)[keep]
+    problem = make_problem(votes[keep], 10, aims, membership=spread)
+    rng = np.random.default_rng(1)
+    for reach in (3, 10, 20):
+        bound, buckets = collective_bound(problem, reach)
+        attacks = [buckets, *(rng.permutation(200)[:reach] for _ in range(30))]
+        assert max(int(problem.fallen(attack).sum()) for attack in attacks) <= bound
+        assert bound <= (problem.attack <= reach).sum()
+    assert bound > 0
+
+
+@pytest.mark.parametrize("method", ["exact", "bound"])
+def test_buckets_of_one_member_are_disjoint_partitions(method):
+    votes, _ = realistic_votes(60, 15, 4)
+    alone = collective_certificate(votes, 4, [1, 3], method=method)
+    for membership in (make_spread(15, 1), np.arange(15)[:, None], np.arange(15)[::-1, None]):
+        same = collective_certificate(votes, 4, [1, 3], membership=membership, method=method)
+        assert same.separately.tolist() == alone.separately.tolist()
+        if method == "exact":
+            assert same.changed.tolist() == alone.changed.tolist()
+
+
+def test_the_exact_program_knows_that_buckets_overlap():
+    """Finite aggregation adds what two buckets of the same members carry, and the bound does."""
+    votes, buckets = np.zeros((1, 5), dtype=int), [[0, 1], [0, 1]]
+    assert certify_finite_aggregation(votes, 2, buckets).radius.tolist() == [1]
+    exact = collective_certificate(votes, 2, 2, membership=buckets)
+    assert (exact.changed.tolist(), exact.separately.tolist()) == ([0], [1])
 
 
 def test_fallen_rows_are_those_that_really_change():
@@ -116,6 +152,8 @@ def test_sizes_may_come_in_any_order():
         {"sizes": [[1]]},
         {"y_true": [0]},
         {"target": 7},
+        {"membership": make_spread(3, 2)},
+        {"membership": [[0, 9]]},
     ],
 )
 def test_bad_requests_are_refused(options):
