@@ -13,9 +13,8 @@ chosen here; README.md says what is reported.
 from __future__ import annotations
 
 import argparse
-import time
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ import numpy as np
 from maps import MAPS, MOVED, PLAIN, copies_of, edges
 from numpy.typing import NDArray
 
-from poisonproof.certificates import certify_scores, certify_votes
-from poisonproof.frontier import Method, make_evidence, run_facts, write_method
 from poisonproof.learners.closed_form import ScaledKernelClassifier
 from poisonproof.learners.committee import equal_voices
 from poisonproof.reproduction import (
@@ -35,6 +32,9 @@ from poisonproof.reproduction import (
     read_result,
 )
 from poisonproof.reproduction.scores import read_scores
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from joint_votes import write_votes
 
 NETWORKS = {
     "cifar10-dpa-50": "the paper's network",
@@ -114,48 +114,29 @@ class Study:
 
     def certify(self, committee: tuple[str, ...]) -> None:
         """Let one committee vote on every partition, and write it down."""
-        data, k, began = self.data, self.k, time.perf_counter()
         scores = sum(equal_voices(self.scores[name]) for name in committee)
-        assert isinstance(scores, np.ndarray)
-        votes = scores.argmax(axis=2)
-        found = {
-            "dpa": ("DPA", certify_votes(votes, data.n_classes)),
-            "runoff": ("run-off", certify_scores(scores, threat="insert_delete")),
-        }
-        facts = run_facts(data.y_train, {"certify both": time.perf_counter() - began})
-        facts["member_percent"] = round(100 * float((votes == data.y_test[:, None]).mean()), 2)
         command = (
             "python experiments/committees/run.py --data PACK --maps MAPS --work WORK"
             + "".join(f" --moved {name}" for name in self.options.moved)
-            + (f" --row {self.options.row} --scores DIR" if self.options.row else f" --k {k}")
+            + (f" --row {self.options.row} --scores DIR" if self.options.row else f" --k {self.k}")
             + (f" --recipes {self.options.recipes}" if self.options.recipes else "")
         )
         moved, tuned = bool(self.options.moved), self.options.row in TUNED
         copies = "some moved, all mirrored" if moved else "mirrored"
         chosen = " and ".join(["copies"] * moved + ["networks"] * tuned)
         chosen_on = f"Tiny ImageNet ({chosen})" if chosen else "nothing"
-        for kind, (rule, certificates) in found.items():
-            method = Method(
-                f"{self.options.row or data.name}-{kind}-"
-                f"{'-'.join(self._spelled(name, '-') for name in committee)}-{k}",
-                data.name,
-                "CIFAR-10",
-                kind,
-                f"{rule}, {', '.join(self.words[name] for name in committee)}, k = {k:,}",
-                f"default members on fixed maps, {copies}, too",
-                f"{chosen_on}; experiments/committees/README.md; k: all reported",
-                command,
-                replace(certificates, classes=None),
-                data.y_test,
-                facts,
-            )
-            write_method(method, make_evidence(method.certificates), self.options.out)
-            right = facts["member_percent"]
-            print(
-                f"{method.id}: members {right:.2f} %, clean {100 * method.clean:.2f} %, "
-                f"median {method.median}",
-                flush=True,
-            )
+        write_votes(
+            scores,
+            self.data,
+            f"{self.options.row or self.data.name}-KIND-"
+            f"{'-'.join(self._spelled(name, '-') for name in committee)}-{self.k}",
+            ", ".join(self.words[name] for name in committee),
+            self.options.out,
+            dataset_title="CIFAR-10",
+            settings=f"default members on fixed maps, {copies}, too",
+            chosen_on=f"{chosen_on}; experiments/committees/README.md; k: all reported",
+            command=command,
+        )
 
 
 def main() -> None:

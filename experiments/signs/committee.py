@@ -9,8 +9,7 @@ The one committee that README.md names, by plurality and by run-off, and the def
 from __future__ import annotations
 
 import argparse
-import time
-from dataclasses import replace
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,14 @@ import numpy as np
 from colours import colours
 from run import mapped
 
-from poisonproof.certificates import certify_scores, certify_votes
 from poisonproof.estimators.committees import ranked
-from poisonproof.frontier import Method, make_evidence, run_facts, write_method
 from poisonproof.learners.closed_form import ScaledKernelClassifier
 from poisonproof.learners.committee import equal_voices
 from poisonproof.reproduction import RowData, data_from_pack, load_recipes, make_partitions
 from poisonproof.reproduction.scores import read_scores
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from joint_votes import write_votes
 
 ROW = "gtsrb-tuned-150"
 
@@ -54,45 +54,33 @@ def main() -> None:
     recipe = load_recipes(options.recipes)[ROW]
     k = recipe.n_partitions
     _, parts = make_partitions(recipe, data)
-    began = time.perf_counter()
     both = zip(mapped(data, options.features), (data.x_train, data.x_test), strict=True)
     train, test = (np.concatenate([rows, colours(images)], axis=1) for rows, images in both)
     default = equal_voices(kernel_scores(data, train, test, parts.assignment, k))
     network = equal_voices(read_scores(options.scores / ROW, len(test), k).astype(np.float32))
-    seconds = {"train default members": time.perf_counter() - began}
-    for name, title, scores in (
-        ("edges", "edges and colours, partitions by pixel sums", default),
-        ("network-edges", "tuned ResNet-10, edges and colours", default + network),
-    ):
-        votes = scores.argmax(axis=2)
-        found = {
-            "dpa": ("DPA", certify_votes(votes, data.n_classes)),
-            "runoff": ("run-off", certify_scores(scores, threat="insert_delete")),
-        }
-        facts = run_facts(data.y_train, seconds)
-        facts["member_percent"] = round(100 * float((votes == data.y_test[:, None]).mean()), 2)
-        for kind, (rule, certificates) in found.items():
-            method = Method(
-                f"{ROW}-{kind}-{name}",
-                data.name,
-                "GTSRB",
-                kind,
-                f"{rule}, {title}, k = {k:,}",
-                "default members on histograms and colours"
-                + (f", networks of {ROW}" if name == "network-edges" else ""),
-                ("Tiny ImageNet (networks)" if name == "network-edges" else "nothing")
-                + "; experiments/signs/README.md",
-                "python experiments/signs/committee.py --data PACK --features FILE --scores DIR",
-                replace(certificates, classes=None),
-                data.y_test,
-                facts,
-            )
-            write_method(method, make_evidence(method.certificates), options.out)
-            print(
-                f"{method.id}: members {facts['member_percent']:.2f} %, clean "
-                f"{100 * method.clean:.2f} %, median {method.median}",
-                flush=True,
-            )
+    command = "python experiments/signs/committee.py --data PACK --features FILE --scores DIR"
+    write_votes(
+        default,
+        data,
+        f"{ROW}-KIND-edges",
+        "edges and colours, partitions by pixel sums",
+        options.out,
+        dataset_title="GTSRB",
+        settings="default members on histograms and colours",
+        chosen_on="nothing; experiments/signs/README.md",
+        command=command,
+    )
+    write_votes(
+        default + network,
+        data,
+        f"{ROW}-KIND-network-edges",
+        "tuned ResNet-10, edges and colours",
+        options.out,
+        dataset_title="GTSRB",
+        settings=f"default members on histograms and colours, networks of {ROW}",
+        chosen_on="Tiny ImageNet (networks); experiments/signs/README.md",
+        command=command,
+    )
 
 
 if __name__ == "__main__":

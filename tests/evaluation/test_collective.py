@@ -45,33 +45,23 @@ def test_separately_is_what_single_certificates_say():
 
 
 @pytest.mark.parametrize("target", [None, 2])
-def test_random_and_greedy_attacks_never_exceed_the_fast_bound_at_real_shapes(target):
+@pytest.mark.parametrize(
+    ("membership", "sizes"),
+    [(None, (10, 40, 80)), (make_spread(50, 4), (3, 10, 20))],
+    ids=["partitions", "buckets"],
+)
+def test_random_and_greedy_attacks_never_exceed_the_fast_bound_at_real_shapes(
+    membership, sizes, target
+):
     votes, _ = realistic_votes(1000, 200, 10)
-    labels = certify_votes(votes, 10).labels
-    aims = None if target is None else np.full(1000, target)
-    keep = slice(None) if target is None else labels != target
-    problem = make_problem(votes[keep], 10, aims if aims is None else aims[keep])
-    rng = np.random.default_rng(1)
-    for reach in (10, 40, 80):
-        bound, members = collective_bound(problem, reach)
-        attacks = [members, *(rng.permutation(200)[:reach] for _ in range(30))]
-        assert max(int(problem.fallen(attack).sum()) for attack in attacks) <= bound
-        assert bound <= (problem.attack <= reach).sum()
-    assert bound > 0
-
-
-@pytest.mark.parametrize("target", [None, 2])
-def test_attacks_on_shared_buckets_never_exceed_the_fast_bound_at_real_shapes(target):
-    votes, _ = realistic_votes(1000, 200, 10)
-    spread = make_spread(50, 4)
     labels = certify_votes(votes, 10).labels
     keep = slice(None) if target is None else labels != target
     aims = None if target is None else np.full(1000, target)[keep]
-    problem = make_problem(votes[keep], 10, aims, membership=spread)
+    problem = make_problem(votes[keep], 10, aims, membership)
     rng = np.random.default_rng(1)
-    for reach in (3, 10, 20):
-        bound, buckets = collective_bound(problem, reach)
-        attacks = [buckets, *(rng.permutation(200)[:reach] for _ in range(30))]
+    for reach in sizes:
+        bound, owned = collective_bound(problem, reach)
+        attacks = [owned, *(rng.permutation(200)[:reach] for _ in range(30))]
         assert max(int(problem.fallen(attack).sum()) for attack in attacks) <= bound
         assert bound <= (problem.attack <= reach).sum()
     assert bound > 0

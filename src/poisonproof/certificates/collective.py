@@ -221,10 +221,8 @@ def bucket_shares(problem: CollectiveProblem, reach: int) -> Floats:
     Rows within reach only. A bucket carries what the members that it serves carry together, and
     nobody carries a row farther than all the way.
     """
-    shares = _member_shares(problem, reach)
-    if not problem.disjoint:
-        shares = shares[:, problem.buckets].sum(axis=2)
-    return np.minimum(shares, 1.0)
+    shares: Floats = _member_shares(problem, reach)[:, problem.buckets].sum(axis=2)
+    return shares.clip(max=1.0)
 
 
 def _member_shares(problem: CollectiveProblem, reach: int) -> Floats:

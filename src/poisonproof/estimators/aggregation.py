@@ -21,11 +21,11 @@ from poisonproof.estimators.tags import input_tags
 from poisonproof.estimators.training_rows import check_training_rows
 from poisonproof.estimators.training_sets import HeldRows, TrainingSet
 from poisonproof.estimators.updating import apply_change
-from poisonproof.estimators.validation import check_random_state
 from poisonproof.estimators.voting import VotingMembers
 from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.learners.base import BatchedLearner, Ensemble, Finished, Learner
 from poisonproof.learners.closed_form import ScaledKernelClassifier
+from poisonproof.learners.parameters import check_random_state
 from poisonproof.learners.scikit import ScikitLearner
 from poisonproof.partition import PartitionedData, make_partitioner, partition_data
 from poisonproof.partition.containers import kind_of

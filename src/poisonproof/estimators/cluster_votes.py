@@ -13,7 +13,6 @@ from sklearn.pipeline import Pipeline
 from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
 from poisonproof.estimators.row_saving import require_shape, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting, first_copies
-from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows
 from poisonproof.learners.clusters import (
@@ -25,6 +24,7 @@ from poisonproof.learners.clusters import (
     certify_clusters,
     make_clusterer,
 )
+from poisonproof.learners.parameters import check_random_state
 from poisonproof.learners.streams import in_own_streams, seed_nested
 from poisonproof.partition import take_canonical
 

@@ -13,7 +13,6 @@ from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.estimators.row_saving import require_shape, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting, first_copies
-from poisonproof.estimators.validation import check_random_state
 from poisonproof.features.exact import exact_rows
 from poisonproof.learners.closed_form import KernelRidgeClassifier
 from poisonproof.learners.label_weights import (
@@ -22,6 +21,7 @@ from poisonproof.learners.label_weights import (
     make_label_weights,
     split_members,
 )
+from poisonproof.learners.parameters import check_random_state
 from poisonproof.learners.streams import in_own_streams
 from poisonproof.partition import make_partitioner, partition_data, take_canonical
 from poisonproof.threads import one_thread

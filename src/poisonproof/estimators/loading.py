@@ -17,9 +17,9 @@ from poisonproof.estimators.row_loading import restored_rows
 from poisonproof.estimators.row_saving import ROWS
 from poisonproof.estimators.ssdpa import SSDPAClassifier
 from poisonproof.estimators.training_sets import KeptRows
-from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.digest import state_digest
+from poisonproof.learners.parameters import check_random_state
 from poisonproof.partition import partitioner_from_specification
 from poisonproof.store import (
     FolderWriter,

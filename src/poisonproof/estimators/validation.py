@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -22,19 +21,7 @@ from poisonproof.exceptions import (
 )
 from poisonproof.partition.containers import as_container, exact_sums, is_sparse
 
-__all__ = ["check_random_state", "check_samples", "encode_labels", "is_table", "label_set"]
-
-
-def check_random_state(random_state: Any) -> int:
-    """Accept a non-negative integer: anything else is a stream that members would share."""
-    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
-        seed = int(random_state)
-        if seed >= 0:
-            return seed
-    raise InvalidInputError(
-        "random_state must be a non-negative integer, so that every member's streams are a "
-        f"function of it and of the partition; got {random_state!r}."
-    )
+__all__ = ["check_samples", "encode_labels", "is_table", "label_set"]
 
 
 def check_samples(classifier: Any, X: Any, *, reset: bool, any_cells: bool = False) -> Any:

@@ -14,8 +14,8 @@ from poisonproof.certificates.fewest_flips import certify_one_member, fewest_fli
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.estimators.row_saving import whole_numbers
 from poisonproof.estimators.row_voting import RowVoting
-from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.parameters import check_random_state
 from poisonproof.learners.streams import in_own_streams
 from poisonproof.learners.walk_weights import WalkWeights
 from poisonproof.partition import take_canonical

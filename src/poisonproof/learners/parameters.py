@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
+from typing import Any
 
-__all__ = ["is_count", "is_number"]
+from poisonproof.exceptions import InvalidInputError
+
+__all__ = ["check_random_state", "is_count", "is_number"]
 
 
 def is_count(value: object) -> bool:
@@ -23,3 +26,15 @@ def is_number(value: object) -> bool:
     (True, False, False)
     """
     return isinstance(value, Real)
+
+
+def check_random_state(random_state: Any) -> int:
+    """Accept a non-negative integer: anything else is a stream that would be shared, or drawn."""
+    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
+        seed = int(random_state)
+        if seed >= 0:
+            return seed
+    raise InvalidInputError(
+        "random_state must be a non-negative integer, so that everything drawn is a function of it "
+        f"and of the rows; got {random_state!r}."
+    )

@@ -13,9 +13,9 @@ from poisonproof.engines.portions import train_portions
 from poisonproof.estimators import DPAClassifier
 from poisonproof.estimators.storing import TrainingCluster, store_members
 from poisonproof.estimators.surroundings import refuse_learned_steps
-from poisonproof.estimators.validation import check_random_state
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.base import Finished
+from poisonproof.learners.parameters import check_random_state
 from poisonproof.locking import LOCK, WriterLock
 from poisonproof.partition import PartitionedData
 from poisonproof.partition.containers import kind_of

@@ -25,6 +25,7 @@ KINDS = (KMeansClusters, MixtureClusters)
 X, Y = load_digits(return_X_y=True)
 RNG = np.random.default_rng(0)
 WIDE = RNG.normal(size=(3000, 700)) * np.exp(RNG.normal(size=700)) + 1e3
+MANY = np.repeat(RNG.normal(size=(40, 300)), 500, axis=0) + RNG.normal(size=(20_000, 300))
 HUGE = RNG.normal(size=(200, 3)) * [1e300, 1.0, 1e-300]
 
 
@@ -105,7 +106,7 @@ def test_one_far_sample_does_not_spoil_the_others(far: float) -> None:
 def test_distances_are_exact_at_the_edge_of_the_grid(bits: tuple[int, int]) -> None:
     length, columns = bits
     rows = RNG.choice([-(2.0**length), 2.0**length - 1], size=(6, columns))
-    found = _Samples(WholeMatrix(rows), rows).distances(-rows[:3])
+    found = _Samples(rows, None).distances(-rows[:3])
     whole = [[int(value) for value in row] for row in rows]
     for i, row in enumerate(whole):
         for j, other in enumerate(whole[:3]):
@@ -113,7 +114,7 @@ def test_distances_are_exact_at_the_edge_of_the_grid(bits: tuple[int, int]) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [X, WIDE, HUGE], ids=["digits", "wide", "huge"])
+@pytest.mark.parametrize("rows", [X, WIDE, MANY, HUGE], ids=["digits", "wide", "many", "huge"])
 def test_threads_torch_and_company_change_nothing(kind: Any, rows: Any) -> None:
     pytest.importorskip("torch")
     with threadpool_limits(1):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import check_is_fitted
 
+from poisonproof.learners.clusters.base import WholeClusters
 from poisonproof.learners.clusters.whole import (
     EXACT_BITS,
     Grid,
     WholeMatrix,
     bits_of,
-    check_parameters,
-    sample_matrix,
+    require_whole,
     total,
 )
 
@@ -27,7 +25,7 @@ Ints = NDArray[np.int64]
 _FINEST = 24  # bits of a number: as many as float32 keeps
 
 
-class KMeansClusters(ClusterMixin, BaseEstimator):
+class KMeansClusters(WholeClusters):
     """Round clusters: every sample belongs to the nearest of K means (Lloyd, 1982).
 
     Samples and means lie on a grid of whole numbers (24 bits for up to 8 columns, 20 for up to
@@ -71,9 +69,6 @@ class KMeansClusters(ClusterMixin, BaseEstimator):
     array([ True])
     """
 
-    rowwise: ClassVar[bool] = True
-    """The cluster of a new sample does not depend on what is asked with it."""
-
     def __init__(
         self,
         n_clusters: int = 10,
@@ -91,43 +86,29 @@ class KMeansClusters(ClusterMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
-        X = sample_matrix(X)
-        check_parameters(self, len(X))
-        self.grid_ = Grid.around(X, _bits(X.shape[1]))
-        rows = self.grid_.place(X)
-        samples = _Samples(WholeMatrix(rows, self.device), rows)
+    def _learn(self, samples: Floats) -> None:
+        self.grid_ = Grid.around(samples, _bits(samples.shape[1]))
+        placed = _Samples(self.grid_.place(samples), self.device)
         draws = np.random.default_rng(self.random_state)
         least = None
         for _ in range(self.n_init):
-            centres, clusters, distances = self._one_start(samples, draws)
-            spread = total(distances)
+            centres, distances = self._one_start(placed, draws)
+            spread = total(distances.min(axis=1))
             if least is None or spread < least:
-                least, self.centres_, self.labels_ = spread, centres, clusters
-        return self
+                least, self.centres_ = spread, centres
+                self.labels_ = np.asarray(distances.argmin(axis=1), dtype=np.int64)
 
-    def predict(self, X: Any) -> Ints:
-        """Return the nearest mean of every row, the first of equally near ones."""
-        check_is_fitted(self, "centres_")
-        rows = self.grid_.place(sample_matrix(X, self.centres_.shape[1]))
-        return _nearest(rows @ self.centres_.T, self.centres_)
+    def _clusters_of(self, rows: Floats) -> Ints:
+        return _Samples(rows, None).nearest(self.centres_)
 
     def check_state(self, n_clusters: int) -> None:
         """Raise `ValueError` unless what was learned is whole, for what a file may hold."""
-        centres, bits = self.centres_, _bits(len(self.grid_.middle))
-        self.grid_.check(bits)
-        if (
-            centres.shape != (n_clusters, len(self.grid_.middle))
-            or centres.dtype != np.float64
-            or not (np.abs(centres) <= 2.0**bits).all()
-            or not np.array_equal(centres, np.rint(centres))
-        ):
-            raise ValueError("the means of clusters are out of place")
+        n_columns = len(self.grid_.middle)
+        self.grid_.check(_bits(n_columns))
+        require_whole(self.centres_, (n_clusters, n_columns), _bits(n_columns))
 
-    def _one_start(
-        self, samples: _Samples, draws: np.random.Generator
-    ) -> tuple[Floats, Ints, Floats]:
+    def _one_start(self, samples: _Samples, draws: np.random.Generator) -> tuple[Floats, Floats]:
+        """Return the means of one start, and all squared distances to them."""
         centres = _spread_starts(samples, self.n_clusters, draws)
         clusters: Ints = np.full(len(samples.rows), -1)
         for _ in range(self.max_iter):
@@ -135,8 +116,7 @@ class KMeansClusters(ClusterMixin, BaseEstimator):
             if np.count_nonzero(clusters != before) <= self.tol * len(clusters):
                 break
             centres = samples.means(clusters, centres)
-        clusters = samples.nearest(centres)
-        return centres, clusters, samples.distances(centres).min(axis=1)
+        return centres, samples.distances(centres)
 
 
 def _bits(n_columns: int) -> int:
@@ -147,13 +127,18 @@ def _bits(n_columns: int) -> int:
 class _Samples:
     """Samples on the grid, and where their products are made."""
 
-    def __init__(self, held: WholeMatrix, rows: Floats) -> None:
-        self.held = held
+    def __init__(self, rows: Floats, device: str | None) -> None:
         self.rows = rows
-        self.squares = np.einsum("ij,ij->i", rows, rows)
+        self.held = WholeMatrix(rows, device)
+
+    @cached_property
+    def squares(self) -> Floats:
+        return _squares(self.rows)
 
     def nearest(self, centres: Floats) -> Ints:
-        return _nearest(self.held.times(centres.T), centres)
+        """Return the nearest of the means, the first of equally near ones."""
+        ahead = _squares(centres) - 2.0 * self.held.times(centres.T)
+        return np.asarray(ahead.argmin(axis=1), dtype=np.int64)
 
     def distances(self, centres: Floats) -> Floats:
         """Return squared distances, exactly, shape (m, k)."""
@@ -168,13 +153,9 @@ class _Samples:
         return np.where(sizes > 0, np.rint(sums / np.maximum(sizes, 1.0)) + 0.0, centres)
 
 
-def _squares(centres: Floats) -> Floats:
-    squares: Floats = np.einsum("ij,ij->i", centres, centres)
+def _squares(rows: Floats) -> Floats:
+    squares: Floats = np.einsum("ij,ij->i", rows, rows)
     return squares
-
-
-def _nearest(products: Floats, centres: Floats) -> Ints:
-    return np.asarray((_squares(centres) - 2.0 * products).argmin(axis=1), dtype=np.int64)
 
 
 def _spread_starts(samples: _Samples, count: int, draws: np.random.Generator) -> Floats:

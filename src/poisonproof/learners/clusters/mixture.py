@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.learners.clusters.base import WholeClusters, check_share
 from poisonproof.learners.clusters.kmeans import KMeansClusters
 from poisonproof.learners.clusters.whole import (
     EXACT_BITS,
     Grid,
     WholeMatrix,
     bits_of,
-    check_parameters,
-    sample_matrix,
+    require_whole,
 )
 
 __all__ = ["MixtureClusters", "Parabolas"]
@@ -34,7 +32,7 @@ _NARROWEST = 4.0**3  # least variance: eight steps, a 256th to a 512th of those 
 _WIDEST = 2**15  # columns: curvatures keep 22 bits
 
 
-class MixtureClusters(ClusterMixin, BaseEstimator):
+class MixtureClusters(WholeClusters):
     """Clusters of any extent along the axes: a mixture of Gaussians with diagonal covariance.
 
     Expectation and maximisation by turns (Dempster, Laird and Rubin, 1977), from clusters of
@@ -56,7 +54,7 @@ class MixtureClusters(ClusterMixin, BaseEstimator):
     floor : float, default=0.1
         Least variance of a cluster in a column, as a share of the mean variance of the clusters of
         k-means there: a column in which a cluster is flat by chance would decide alone.
-        0.1 was best on average over tables of scikit-learn.
+        0.1 was best on average over small tables (experiments/row_votes/choose_floor.py).
     device : str, optional
         "cuda" multiplies on a GPU, with the same result.
     random_state : int, default=0
@@ -86,9 +84,6 @@ class MixtureClusters(ClusterMixin, BaseEstimator):
     True
     """
 
-    rowwise: ClassVar[bool] = True
-    """The cluster of a new sample does not depend on what is asked with it."""
-
     def __init__(
         self,
         n_clusters: int = 10,
@@ -108,42 +103,39 @@ class MixtureClusters(ClusterMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
-        X = sample_matrix(X)
-        check_parameters(self, len(X))
-        if X.shape[1] > _WIDEST:
+    def _check_parameters(self, samples: Floats) -> None:
+        super()._check_parameters(samples)
+        check_share(self, "floor")
+        if samples.shape[1] > _WIDEST:
             raise InvalidInputError(
-                f"A mixture takes up to {_WIDEST} columns. Got {X.shape[1]}: map them to fewer, or "
-                "take clusterer='kmeans'."
+                f"A mixture takes up to {_WIDEST} columns. Got {samples.shape[1]}: map them to "
+                "fewer, or take clusterer='kmeans'."
             )
+
+    def _learn(self, samples: Floats) -> None:
         start = KMeansClusters(
             self.n_clusters,
             n_init=self.n_init,
             device=self.device,
             random_state=self.random_state,
-        ).fit(X)
-        self.grid_ = Grid.of_columns(X, _BITS, _ROOM)
-        samples = _Values.of(self.grid_.place(X), self.device)
+        ).fit(samples)
+        self.grid_ = Grid.of_columns(samples, _BITS, _ROOM)
+        values = _Values.of(self.grid_.place(samples), self.device)
         shares = (start.labels_[:, None] == np.arange(self.n_clusters)).astype(np.float64)
         floors, likelihood = np.array(_NARROWEST), -math.inf
         for step in range(self.max_iter):
-            weights, means, variances = samples.mixture(shares)
+            weights, means, variances = values.mixture(shares)
             if not step:
                 within = (weights[:, None] * variances).sum(axis=0)
                 floors = np.maximum(self.floor * within, _NARROWEST)
             self.parabolas_ = Parabolas.of(weights, means, np.maximum(variances, floors))
-            logs = samples.log_likelihoods(self.parabolas_)
+            logs = values.log_likelihoods(self.parabolas_)
             before, (shares, likelihood) = likelihood, _shares(logs)
             if likelihood - before < self.tol:
                 break
         self.labels_ = _likeliest(logs)
-        return self
 
-    def predict(self, X: Any) -> Ints:
-        """Return the likeliest cluster of every row, the first of equally likely ones."""
-        check_is_fitted(self, "parabolas_")
-        rows = self.grid_.place(sample_matrix(X, len(self.grid_.middle)))
+    def _clusters_of(self, rows: Floats) -> Ints:
         return _likeliest(_Values.of(rows, None).log_likelihoods(self.parabolas_))
 
     def check_state(self, n_clusters: int) -> None:
@@ -188,20 +180,14 @@ class Parabolas:
 
     def check(self, shape: tuple[int, int]) -> None:
         """Raise `ValueError` unless these are K parabolas of d columns, with exact products."""
-        longest = 2.0 ** _form_bits(shape[1])
-        whole = all(
-            part.shape == shape
-            and part.dtype == np.float64
-            and (np.abs(part) <= longest).all()
-            and np.array_equal(part, np.rint(part))
-            for part in (self.curvatures, self.slopes)
-        )
+        for part in (self.curvatures, self.slopes):
+            require_whole(part, shape, _form_bits(shape[1]))
         powers = all(
             part.shape == shape[:1] and part.dtype == np.int32 and (np.abs(part) <= 200).all()
             for part in (self.curvature_powers, self.slope_powers)
         )
         level = self.levels.shape == shape[:1] and self.levels.dtype == np.float64
-        if not (whole and powers and level) or np.isnan(self.levels).any():
+        if not (powers and level) or np.isnan(self.levels).any():
             raise ValueError("the parabolas of a mixture are out of place")
 
 

@@ -10,9 +10,8 @@ from scipy import linalg, sparse
 from scipy.sparse.linalg import eigsh
 from sklearn.base import BaseEstimator, ClusterMixin
 
-from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
-from poisonproof.learners.parameters import is_count
+from poisonproof.learners.clusters.base import check_counts
 from poisonproof.learners.similarity import nearest_rows
 from poisonproof.threads import one_thread
 
@@ -73,7 +72,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
-        self._check_parameters(len(X))
+        check_counts(self, ("n_clusters", "n_neighbors"), len(X))
         self.rows_ = exact_rows(np.asarray(X), self.precision)
         found = nearest_rows(self.rows_, self.rows_, self.n_neighbors + 1, self.device)
         with one_thread():
@@ -88,17 +87,6 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         votes = self.labels_[found]
         counts = np.stack([(votes == c).sum(axis=1) for c in range(self.n_clusters)], axis=1)
         return np.asarray(counts.argmax(axis=1), dtype=np.int64)
-
-    def _check_parameters(self, n_samples: int) -> None:
-        if not (is_count(self.n_clusters) and is_count(self.n_neighbors)):
-            raise InvalidInputError(
-                "n_clusters and n_neighbors are whole numbers, at least 1, but are "
-                f"{self.n_clusters!r} and {self.n_neighbors!r}."
-            )
-        if self.n_clusters > n_samples:
-            raise InvalidInputError(
-                f"n_clusters={self.n_clusters} is more than the n_samples={n_samples} samples."
-            )
 
 
 def neighbor_graph(found: NDArray[np.int64]) -> sparse.csr_array:

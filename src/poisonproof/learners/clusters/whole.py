@@ -9,24 +9,19 @@ few enough bits add up exactly, in any order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.devices import torch_on
-from poisonproof.learners.parameters import is_count, is_number
 
 __all__ = [
     "EXACT_BITS",
     "Grid",
     "WholeMatrix",
     "bits_of",
-    "check_parameters",
-    "sample_matrix",
+    "require_whole",
     "total",
 ]
 
@@ -131,26 +126,23 @@ class WholeMatrix:
 
     def __init__(self, values: Floats, device: str | None = None) -> None:
         self._device = device
-        self._values: Any = values if device is None else self._there(values)
+        self._torch = None if device is None else torch_on(device, "float64")
+        self._values = self._there(values)
 
     def times(self, columns: Floats) -> Floats:
         """Return the product with `columns` of shape (d, k), shape (n, k)."""
-        if self._device is None:
-            found: Floats = self._values @ columns
-            return found
-        back: Floats = (self._values @ self._there(columns)).cpu().numpy()
-        return back
+        return self._here(self._values @ self._there(columns))
 
     def weighed(self, weights: Floats) -> Floats:
         """Return the sums of all rows by `weights` of shape (n, k), shape (k, d)."""
-        if self._device is None:
-            found: Floats = weights.T @ self._values
-            return found
-        back: Floats = (self._there(weights).T @ self._values).cpu().numpy()
-        return back
+        return self._here(self._there(weights).T @ self._values)
 
     def _there(self, array: Floats) -> Any:
-        return torch_on(self._device, "float64").as_tensor(array, device=self._device)
+        return array if self._torch is None else self._torch.as_tensor(array, device=self._device)
+
+    def _here(self, found: Any) -> Floats:
+        array: Floats = found if self._torch is None else found.cpu().numpy()
+        return array
 
 
 def bits_of(count: int) -> int:
@@ -168,50 +160,13 @@ def total(numbers: Floats) -> int:
     return (int((whole >> 26).sum()) << 26) + int((whole & (2**26 - 1)).sum())
 
 
-def sample_matrix(X: Any, n_columns: int | None = None) -> Floats:
-    """Return samples as float64 of shape (n, d), or raise if they are none.
-
-    Parameters
-    ----------
-    X : array of shape (n, d)
-        Finite numbers.
-    n_columns : int, optional
-        Columns of the samples that clusters were learned from.
-    """
-    if sparse.issparse(X):
-        raise InvalidRowsError("X is sparse; clusters need a dense array, such as X.toarray().")
-    array = np.asarray(X)
-    if array.ndim != 2 or array.shape[1] != (n_columns or array.shape[1]) or not array.shape[1]:
-        columns = "d" if n_columns is None else n_columns
-        raise InvalidRowsError(f"X has the shape (n, {columns}). Got {array.shape}.")
-    try:
-        rows = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
-    except (TypeError, ValueError) as error:
-        raise InvalidRowsError(f"X holds numbers. Got {array.dtype}: {error}") from error
-    if not np.isfinite(rows).all():
-        raise InvalidRowsError(
-            "X contains NaN or infinity; every value must be finite. Drop or fill those rows."
-        )
-    return rows
-
-
-def check_parameters(clusters: Any, n_samples: int) -> None:
-    """Raise for parameters that are no counts, shares or seeds, and for too many clusters."""
-    for name in ("n_clusters", "n_init", "max_iter"):
-        value = getattr(clusters, name)
-        if not is_count(value):
-            raise InvalidInputError(f"{name} is a whole number, at least 1. Got {value!r}.")
-    for name in ("tol", "floor"):
-        value = getattr(clusters, name, 0.0)
-        if not is_number(value) or not 0 <= value <= 1:
-            raise InvalidInputError(f"{name} is a number from 0 to 1. Got {value!r}.")
-    seed = clusters.random_state
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or int(seed) < 0:
-        raise InvalidInputError(
-            f"random_state is a whole number, at least 0, so that clusters are a function of it. "
-            f"Got {seed!r}."
-        )
-    if clusters.n_clusters > n_samples:
-        raise InvalidInputError(
-            f"n_clusters={clusters.n_clusters} is more than the n_samples={n_samples} samples."
-        )
+def require_whole(array: NDArray[Any], shape: tuple[int, ...], bits: int) -> None:
+    """Raise `ValueError` unless an array from a file holds whole numbers of so many bits."""
+    fits = (
+        array.shape == shape
+        and array.dtype == np.float64
+        and bool((np.abs(array) <= 2.0**bits).all())
+        and np.array_equal(array, np.rint(array))
+    )
+    if not fits:
+        raise ValueError(f"whole numbers of shape {shape} are out of place")
