@@ -2,10 +2,11 @@
 
     python benchmarks/attacks.py --attacks 2000 --out benchmarks/results/attacks.json
 
-Three data sets, four kinds of member, six kinds of attack, one and two workers. Two thirds of the
-sized attacks have exactly the radius of the prediction they are made for; rows are aimed at the
-largest partition, at empty ones, and at the members that vote for the attacked label. The exit
-status is 1 if a certified prediction changed or an untouched member changed a bit.
+Three data sets, eleven kinds of member (four of them ask for workers of their own), six kinds of
+attack, one and two workers. Two thirds of the sized attacks have exactly the radius of the
+prediction they are made for; rows are aimed at the largest partition, at empty ones, and at the
+members that vote for the attacked label. The exit status is 1 if a certified prediction changed or
+an untouched member changed a bit.
 """
 
 from __future__ import annotations
@@ -19,9 +20,44 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from lightgbm import LGBMClassifier
+from numpy.typing import NDArray
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.tree import DecisionTreeClassifier
+from xgboost import XGBClassifier
+
 from poisonproof.attacks import Campaign, Trial, standard_scenarios
 from poisonproof.progress import make_progress
 from poisonproof.store import fingerprint
+
+
+def words(X: NDArray[Any]) -> list[str]:
+    """Write every row as a text with one word per column: its number and its value."""
+    return [" ".join(f"c{i}v{value:.4g}" for i, value in enumerate(row)) for row in np.asarray(X)]
+
+
+OTHERS = {
+    "one tree per class, two workers": OneVsRestClassifier(
+        DecisionTreeClassifier(splitter="random"), n_jobs=2
+    ),
+    "bagging, two workers": BaggingClassifier(n_estimators=4, n_jobs=2),
+    "forest, two threads": RandomForestClassifier(8, n_jobs=2),
+    "grid search, two workers": GridSearchCV(
+        DecisionTreeClassifier(splitter="random"), {"max_depth": [2, 5]}, cv=2, n_jobs=2
+    ),
+    "words": make_pipeline(FunctionTransformer(words), TfidfVectorizer(), RidgeClassifier()),
+    "XGBoost": XGBClassifier(n_estimators=4, max_depth=3, subsample=0.8, n_jobs=2),
+    "LightGBM": LGBMClassifier(
+        n_estimators=4, min_child_samples=2, subsample=0.8, subsample_freq=1, n_jobs=2, verbose=-1
+    ),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,7 +84,7 @@ def run(n_attacks: int, seed: int) -> list[Trial]:
     progress.start(n_attacks, "Attacking")
     trials = []
     try:
-        for trial in Campaign(standard_scenarios(), seed).run(n_attacks):
+        for trial in Campaign(standard_scenarios(OTHERS), seed).run(n_attacks):
             trials.append(trial)
             progress.advance()
     finally:

@@ -5,7 +5,7 @@ Trial t of a campaign is a function of the scenarios, the campaign's seed and t 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,13 +151,17 @@ class Campaign:
         return self._references[which]
 
 
-def standard_scenarios() -> list[Scenario]:
-    """Return three data sets that come with scikit-learn, each with four kinds of member."""
+def standard_scenarios(others: Mapping[str, Any] | None = None) -> list[Scenario]:
+    """Return three data sets that come with scikit-learn, each with four kinds of member.
+
+    `others` are classifiers by name that become members, too.
+    """
     members = {
         "tree": DecisionTreeClassifier(),
         "naive Bayes": GaussianNB(),
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression()),
         "neighbours": KNeighborsClassifier(1),
+        **(others or {}),
     }
     loaders = {"digits": (load_digits, 20), "breast cancer": (load_breast_cancer, 16)}
     loaders["wine"] = (load_wine, 10)
