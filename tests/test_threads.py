@@ -7,6 +7,7 @@ import threading
 from contextlib import nullcontext
 
 import pytest
+from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from poisonproof.threads import one_thread
@@ -30,6 +31,36 @@ def test_the_block_has_one_thread_and_gives_the_others_back(kind: str) -> None:
             assert inside == {1}
             assert threads() == before
     assert 3 in before.values()
+
+
+def who() -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing", None])
+@pytest.mark.parametrize("return_as", ["list", "generator"])
+def test_joblib_works_in_the_thread_of_the_block_and_as_before_elsewhere(
+    backend: str | None, return_as: str
+) -> None:
+    if backend == "multiprocessing" and return_as == "generator":
+        pytest.skip("joblib has no such thing")
+
+    def seen() -> set[tuple[int, int]]:
+        workers = Parallel(n_jobs=2, backend=backend, return_as=return_as)
+        return set(workers(delayed(who)() for _ in range(4)))
+
+    others: list[set[tuple[int, int]]] = []
+    with one_thread(), one_thread():
+        assert seen() == {who()}
+        assert effective_n_jobs(2) == 1
+        with parallel_config(backend="threading", n_jobs=2):
+            assert seen() == {who()}
+        outside = threading.Thread(target=lambda: others.append(seen()))
+        outside.start()
+        outside.join()
+    assert who() not in others[0]
+    assert who() not in seen()
+    assert effective_n_jobs(2) == 2
 
 
 def test_a_library_that_was_loaded_later_has_one_thread_too() -> None:

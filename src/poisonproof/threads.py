@@ -1,4 +1,4 @@
-"""One thread inside BLAS and OpenMP: another number of threads may round differently.
+"""One thread inside BLAS and OpenMP, one worker inside joblib: more may round differently.
 
 Finding the libraries of a process takes threadpoolctl milliseconds, longer than many small members
 take to vote. So they are remembered until the process loads or unloads another one.
@@ -8,6 +8,10 @@ its threads, the first to finish must not give the number back that the others s
 
 A learner may import a library only when it is fitted. The first member would then be trained on
 more threads than the same member later, or in another process: `on_one_thread` trains it again.
+
+Workers of joblib draw from random streams that nobody has seeded, and their results may be added in
+the order in which they finish. A learner that names a backend gets it whatever `parallel_config`
+says, so it is `joblib.Parallel` itself that works in the calling thread there.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import wraps
 from typing import Any, TypeVar
 
+from joblib import Parallel, parallel_config
 from threadpoolctl import ThreadpoolController
 
 __all__ = ["on_one_thread", "one_thread"]
@@ -43,7 +49,7 @@ _Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_
 _iterate: Any = ctypes.CDLL(None).dl_iterate_phdr if sys.platform == "linux" else None
 _known: tuple[tuple[int, int], ThreadpoolController] | None = None
 _limits = threading.local()
-"""The libraries that all are limited in this thread, by the innermost block."""
+"""The libraries that all are limited in this thread, by the innermost block; one worker or not."""
 
 
 _lock = threading.Lock()
@@ -60,12 +66,14 @@ def one_thread(user_api: str | None = None) -> Iterator[None]:
     Parameters
     ----------
     user_api : {"blas", "openmp"}, optional
-        The kind. By default both.
+        The kind. By default both, and joblib to one worker, the calling thread.
 
     Guarantee
     ---------
     A library that was loaded before the block is limited in it, whenever that was, and until the
-    block ends, whatever other threads of the process finish meanwhile.
+    block ends, whatever other threads of the process finish meanwhile. joblib is limited in the
+    thread that entered the block, and in no other, whatever number of workers and whatever backend
+    it is asked for.
 
     Examples
     --------
@@ -86,6 +94,10 @@ def one_thread(user_api: str | None = None) -> Iterator[None]:
             outside = getattr(_limits, "controller", None)
             stack.callback(setattr, _limits, "controller", outside)
             _limits.controller = controller
+            stack.callback(setattr, _limits, "one_worker", _has_one_worker())
+            _limits.one_worker = True
+            # For those who ask how many workers there are, to cut their work into as many pieces.
+            stack.enter_context(parallel_config(backend="sequential", n_jobs=1))
         yield
 
 
@@ -114,6 +126,34 @@ def on_one_thread(work: Callable[[], Result]) -> Result:
             else:
                 if _alike(before, _controller()):
                     return result
+
+
+def _has_one_worker() -> bool:
+    return getattr(_limits, "one_worker", False)
+
+
+def _loop(self: Any, iterable: Any) -> Any:
+    """Do what `Parallel.__call__` is given in this thread, one after the other."""
+    results = (function(*args, **options) for function, args, options in iterable)
+    return results if self.return_generator else list(results)
+
+
+def _limited(method: Any, within: Any) -> Any:
+    """Return a method of `Parallel` that does something else within `one_thread`."""
+
+    @wraps(method)
+    def run(self: Any, *args: Any) -> Any:
+        return (within if _has_one_worker() else method)(self, *args)
+
+    return run
+
+
+for _name, _within in {
+    "__call__": _loop,
+    "__enter__": lambda self: self,  # starts no workers
+    "__exit__": lambda self, *error: None,
+}.items():
+    setattr(Parallel, _name, _limited(getattr(Parallel, _name), _within))
 
 
 def _alike(one: ThreadpoolController, other: ThreadpoolController | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, Self
 
+import joblib
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,12 +22,37 @@ class GlobalStreamClassifier(ClassifierMixin, BaseEstimator):
         self.centres_ = np.array(means) + noise * random.random()
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict_proba(self, X: Any) -> Any:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False)
         distances = ((X[:, None] - self.centres_) ** 2).sum(axis=2)
         noise = np.random.uniform(0.5, 1, size=distances.shape)  # noqa: NPY002
-        return self.classes_[np.argmin(distances * noise, axis=1)]
+        near = 1 / (1 + distances * noise)
+        return near / near.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any) -> Any:
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+
+class ParallelClassifier(GlobalStreamClassifier):
+    """Has workers fit and vote, of which no parameter tells."""
+
+    def __init__(self, backend: str = "loky") -> None:
+        self.backend = backend
+
+    def fit(self, X: Any, y: Any) -> Self:
+        fitted = self._run(GlobalStreamClassifier().fit, [(X, y), (X, y)])
+        self.classes_ = fitted[0].classes_
+        self.fitted_ = fitted
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        asked = [(fitted, X) for fitted in self.fitted_]
+        return sum(self._run(GlobalStreamClassifier.predict_proba, asked))
+
+    def _run(self, function: Any, calls: list[Any]) -> list[Any]:
+        with joblib.Parallel(n_jobs=2, backend=self.backend) as workers:
+            return workers(joblib.delayed(function)(*arguments) for arguments in calls)
 
 
 class FussyClassifier(ClassifierMixin, BaseEstimator):

@@ -12,7 +12,9 @@ import polars as pl
 import pytest
 import sklearn
 from scipy import sparse
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -21,11 +23,13 @@ from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 from poisonproof import DPAClassifier
+from poisonproof.estimators.description import member_law
+from poisonproof.estimators.runoff import member_scores
 from poisonproof.exceptions import InvalidRowsError
 
 from .checks import Rows, assert_same_members, changed_members
 from .data import data
-from .learners import GlobalStreamClassifier, OverwritingClassifier
+from .learners import GlobalStreamClassifier, OverwritingClassifier, ParallelClassifier
 from .registry import CASES, Case
 
 DIGITS = data("digits")
@@ -252,6 +256,47 @@ def test_the_state_of_global_streams_changes_no_member() -> None:
     after = ensemble(GlobalStreamClassifier()).fit(DIGITS.X, DIGITS.y)
     assert_same_members(before, after, DIGITS.X_test)
     assert np.array_equal(votes, after.votes(DIGITS.X_test))
+
+
+_NOISY = GlobalStreamClassifier()
+WITH_WORKERS = {
+    "one-vs-rest": lambda n_jobs: OneVsRestClassifier(_NOISY, n_jobs=n_jobs),
+    "bagging": lambda n_jobs: BaggingClassifier(_NOISY, 4, n_jobs=n_jobs),
+    "voting": lambda n_jobs: VotingClassifier([("a", _NOISY), ("b", _NOISY)], n_jobs=n_jobs),
+    "forest": lambda n_jobs: RandomForestClassifier(3, n_jobs=n_jobs),
+    "nested": lambda n_jobs: make_pipeline(
+        StandardScaler(), BaggingClassifier(_NOISY, 2, n_jobs=n_jobs)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_WORKERS)
+def test_workers_that_a_member_asks_for_change_no_vote(kind: str) -> None:
+    """Their random streams are seeded by nobody, so they get none."""
+    make = WITH_WORKERS[kind]
+    models = [
+        DPAClassifier(make(n_jobs), 3, classes=range(10)).fit(DIGITS.X[:300], DIGITS.y[:300])
+        for n_jobs in (2, 2, None)
+    ]
+    first = models[0].votes(DIGITS.X_test)
+    for model in models[1:]:
+        assert_same_members(models[0], model, DIGITS.X_test)
+        assert np.array_equal(first, model.votes(DIGITS.X_test))
+    laws = {member_law(model) for model in models}
+    assert len(laws) == 1
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+def test_a_member_that_calls_joblib_itself_works_in_one_thread(backend: str, n_jobs: int) -> None:
+    model = DPAClassifier(ParallelClassifier(backend), 3, classes=range(10), n_jobs=n_jobs)
+    before = sklearn.clone(model).fit(DIGITS.X[:300], DIGITS.y[:300])
+    after = sklearn.clone(model).set_params(n_jobs=1).fit(DIGITS.X[:300], DIGITS.y[:300])
+    votes = before.votes(DIGITS.X_test)
+    assert np.array_equal(votes, before.votes(DIGITS.X_test))
+    assert np.array_equal(votes, after.votes(DIGITS.X_test))
+    scores = member_scores(before, DIGITS.X_test)
+    assert np.array_equal(scores, member_scores(after, DIGITS.X_test))
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

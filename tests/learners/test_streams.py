@@ -17,6 +17,8 @@ from sklearn.random_projection import GaussianRandomProjection
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof.learners.streams import (
+    WORKERS,
+    give_one_worker,
     isolated_streams,
     restored_streams,
     seed_nested,
@@ -53,6 +55,27 @@ def test_every_nested_random_state_is_set() -> None:
     assert len(found) == 3
     assert all(isinstance(value, int) for value in found.values())
     assert len(set(found.values())) == 3
+
+
+def test_every_nested_parameter_that_asks_for_workers_is_one() -> None:
+    from catboost import CatBoostClassifier
+    from lightgbm import LGBMClassifier
+    from xgboost import XGBClassifier
+
+    boosted = [
+        XGBClassifier(nthread=3),
+        LGBMClassifier(num_threads=3),
+        CatBoostClassifier(),
+    ]
+    for booster in boosted:
+        estimator = GridSearchCV(
+            make_pipeline(GaussianRandomProjection(4), booster), {"memory": [None]}, n_jobs=-1
+        )
+        give_one_worker(estimator)
+        found = estimator.get_params(deep=True)
+        asked = {name for name in found if name.split("__")[-1] in WORKERS}
+        assert {found[name] for name in asked} == {1}
+        assert len(asked) >= 2
 
 
 def test_a_search_inside_the_member_is_seeded() -> None:

@@ -25,7 +25,7 @@ from poisonproof.learners.clusters import (
     make_clusterer,
 )
 from poisonproof.learners.parameters import check_random_state
-from poisonproof.learners.streams import in_own_streams, seed_nested
+from poisonproof.learners.streams import give_one_worker, in_own_streams, seed_nested
 from poisonproof.partition import take_canonical
 
 __all__ = ["ClusterVoteClassifier"]
@@ -143,6 +143,7 @@ class ClusterVoteClassifier(RowVoting):
         n_clusters = len(self.classes_) if self.n_clusters is None else self.n_clusters
         mapped = self._fit_features(samples)
         self.clusterer_ = make_clusterer(self.clusterer, n_clusters, self.device)
+        give_one_worker(self.clusterer_)
         seed_nested(self.clusterer_, self.random_state, 1)
         self.clusterer_.fit(mapped)
         found = getattr(self.clusterer_, "labels_", None)

@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from sklearn.base import clone
-
 from poisonproof.certificates.threats import UNTOUCHED_MAP
 from poisonproof.estimators.aggregation import PartitionAggregation
-from poisonproof.estimators.mapped import map_partitions
+from poisonproof.estimators.mapped import fresh_map, map_partitions, maps_any_container
 from poisonproof.exceptions import GuaranteeError
-from poisonproof.features.base import FrozenTransformer, learns_nothing
-from poisonproof.features.pipeline import FrozenPipeline
+from poisonproof.features.base import learns_nothing
 from poisonproof.partition import PartitionedData, take_canonical
 
-__all__ = ["DPAClassifier", "learned_map", "maps_any_container"]
+__all__ = ["DPAClassifier", "learned_map"]
 
 
 class DPAClassifier(PartitionAggregation):
@@ -106,7 +103,7 @@ class DPAClassifier(PartitionAggregation):
                 "row could reach every member. Put it inside the member's pipeline, use a fixed "
                 "map from poisonproof.features, or SSDPAClassifier if only labels are untrusted."
             )
-        return clone(self.features).fit(take_canonical(data.X, data.order[:1]))
+        return fresh_map(self.features).fit(take_canonical(data.X, data.order[:1]))
 
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         data = data if len(which) == len(data) else data.only(which)
@@ -125,12 +122,3 @@ def learned_map(template: Any) -> tuple[str, ...]:
     parts = [template, *template.get_params(deep=True).values()]
     learned = any(type(part).__module__.startswith("poisonproof.pretraining.") for part in parts)
     return (UNTOUCHED_MAP,) if learned else ()
-
-
-def maps_any_container(features: Any) -> bool:
-    """Say whether a map is the library's own, which maps values and never containers."""
-    steps = [step for _, step in features.steps] if isinstance(features, FrozenPipeline) else None
-    if steps is not None:
-        return all(maps_any_container(step) for step in steps)
-    own = type(features).__module__.startswith("poisonproof.features.")
-    return own and isinstance(features, FrozenTransformer)

@@ -10,14 +10,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.base import clone
 
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
+from poisonproof.features.base import FrozenTransformer
+from poisonproof.features.pipeline import FrozenPipeline
 from poisonproof.learners.machine_errors import is_machine_error
-from poisonproof.learners.streams import in_own_streams
+from poisonproof.learners.streams import give_one_worker, in_own_streams
 from poisonproof.partition import Partition, PartitionedData, take_canonical
 from poisonproof.partition.containers import as_objects, is_sparse, n_rows
 
-__all__ = ["MappedData", "map_partitions"]
+__all__ = ["MappedData", "fresh_map", "map_partitions", "maps_any_container"]
+
+
+def fresh_map(features: Any) -> Any:
+    """Return an unfitted copy of a map, with one worker unless the map is the library's own."""
+    copy = clone(features)
+    if not maps_any_container(copy):  # the library's own work row by row, on any number of threads
+        give_one_worker(copy)
+    return copy
+
+
+def maps_any_container(features: Any) -> bool:
+    """Say whether a map is the library's own, which maps values and never containers."""
+    steps = [step for _, step in features.steps] if isinstance(features, FrozenPipeline) else None
+    if steps is not None:
+        return all(maps_any_container(step) for step in steps)
+    own = type(features).__module__.startswith("poisonproof.features.")
+    return own and isinstance(features, FrozenTransformer)
 
 
 @dataclass(frozen=True)

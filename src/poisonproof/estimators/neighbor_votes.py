@@ -7,12 +7,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates, Threat, make_threat
 from poisonproof.certificates.row_votes import ROW_TOUCHES, certify_row_votes
-from poisonproof.estimators.dpa import maps_any_container
+from poisonproof.estimators.mapped import fresh_map, maps_any_container
 from poisonproof.estimators.row_saving import require_shape, rows_digest, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting, flat_numbers
 from poisonproof.estimators.rows import Rows, find_rows, missing_rows
@@ -115,7 +114,8 @@ class NeighborVoteClassifier(RowVoting):
                 "row could change every vote. Use a map from poisonproof.features."
             )
         samples = take_canonical(rows.X, None)
-        self.features_ = None if self.features is None else clone(self.features).fit(samples[:1])
+        unfitted = None if self.features is None else fresh_map(self.features)
+        self.features_ = None if unfitted is None else unfitted.fit(samples[:1])
         self._keep(near.prepare(self._mapped(samples)), rows.y, digests)
         return self
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates
 from poisonproof.certificates.threats import Threat, parse_threat, uncertified
 from poisonproof.estimators.certifying import CertifyingClassifier
+from poisonproof.estimators.mapped import fresh_map
 from poisonproof.estimators.mixing import refuse_mixing
 from poisonproof.estimators.row_saving import rows_digest, save_rows
 from poisonproof.estimators.tags import input_tags
@@ -102,7 +102,7 @@ class RowVoting(CertifyingClassifier):
 
     def _fit_features(self, samples: Any) -> NDArray[Any]:
         """Learn the features from all samples, never from a label, and map these samples."""
-        self.features_ = None if self.features is None else clone(self.features)
+        self.features_ = None if self.features is None else fresh_map(self.features)
         if self.features_ is not None:
             seed_nested(self.features_, self.random_state, 0)
             self.features_.fit(guarded(samples))

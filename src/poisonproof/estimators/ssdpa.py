@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from poisonproof.certificates.threats import TRUSTED_SAMPLES
 from poisonproof.estimators.aggregation import PartitionAggregation
+from poisonproof.estimators.mapped import fresh_map
 from poisonproof.estimators.training_sets import TrainingSet
 from poisonproof.learners.members import guarded
 from poisonproof.learners.streams import in_own_streams, seed_nested
@@ -85,7 +85,7 @@ class SSDPAClassifier(PartitionAggregation):
             return None
 
         def learn() -> Any:
-            features = clone(self.features)
+            features = fresh_map(self.features)
             seed_nested(features, self.random_state, len(data))
             return features.fit(guarded(take_canonical(data.X, _by_sample(data))))
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from joblib import effective_n_jobs
+from joblib import effective_n_jobs, parallel_config
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -70,7 +70,7 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
         self._check_parameters()
         rows = self._check_rows(X)
         starts = range(0, max(len(rows), 1), _CHUNK)
-        workers = min(effective_n_jobs(getattr(self, "n_jobs", None)), len(starts))
+        workers = min(map_threads(getattr(self, "n_jobs", None)), len(starts))
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
             first = self._mapped_chunk(rows, 0)
             mapped = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
@@ -107,6 +107,15 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
         return tags
+
+
+def map_threads(n_jobs: int | None) -> int:
+    """Return how many threads a map has: rows are mapped by themselves, so they only schedule.
+
+    joblib answers 1 wherever unknown maps are kept to one worker.
+    """
+    with parallel_config(backend="threading"):
+        return int(effective_n_jobs(n_jobs))
 
 
 def _filled_up(rows: NDArray[Any], start: int) -> NDArray[Any]:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
-from poisonproof.features.base import canonical_chunk
+from poisonproof.features.base import canonical_chunk, map_threads
 from poisonproof.features.images import ImageMap
 from poisonproof.features.kept_vectors import KeptVectors
 from poisonproof.features.network_files import NetworkFile, file_digest, open_network, pinned
@@ -208,7 +207,7 @@ class NetworkFeatures(ImageMap):
 
     def _computed(self, program: NetworkFile, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         batches = list(_batches(rows, program.shape))
-        workers = min(effective_n_jobs(self.n_jobs), len(batches)) if self.device == "cpu" else 1
+        workers = min(map_threads(self.n_jobs), len(batches)) if self.device == "cpu" else 1
 
         def run(batch: tuple[Any, int]) -> NDArray[np.float32]:
             return self._batch(program, batch[0])[: batch[1]]

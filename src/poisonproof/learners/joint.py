@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from poisonproof.learners.streams import seed_nested
+from poisonproof.learners.streams import give_one_worker, seed_nested
 
 __all__ = ["JointClassifier"]
 
@@ -52,6 +52,7 @@ class JointClassifier(ClassifierMixin, BaseEstimator, ABC):
         fitted = []
         for index, template in enumerate(self._templates()):
             classifier = clone(template)
+            give_one_worker(classifier)
             seed_nested(classifier, self.random_state, index)
             fitted.append(classifier.fit(X, y, **weights))
         self.classifiers_ = fitted

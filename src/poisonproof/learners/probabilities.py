@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import Member
-from poisonproof.learners.members import AbstainingMember, ConstantMember
+from poisonproof.learners.members import AbstainingMember, ConstantMember, guarded
 from poisonproof.learners.scikit import ScikitMember
-from poisonproof.learners.streams import isolated_streams
+from poisonproof.learners.streams import in_own_streams
 from poisonproof.partition.containers import n_rows, take_rows
 
 __all__ = ["member_probabilities"]
@@ -84,13 +83,11 @@ def _one_row(member: ScikitMember, row: Any, n_classes: int) -> NDArray[np.float
 
 
 def _probabilities(member: ScikitMember, X: Any, n_classes: int) -> NDArray[np.float64]:
-    with (
-        threadpool_limits(limits=1),
-        isolated_streams(member.seed, member.index),
-        warnings.catch_warnings(),
-    ):
+    ask = member.estimator.predict_proba
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = np.asarray(member.estimator.predict_proba(X), dtype=np.float64)
+        answer = in_own_streams(member.seed, member.index, lambda: ask(guarded(X)))
+    found = np.asarray(answer, dtype=np.float64)
     scores = np.full((len(found), n_classes), _UNSEEN)
     places = np.searchsorted(member.classes, member.estimator.classes_)
     scores[:, places] = found

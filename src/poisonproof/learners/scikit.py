@@ -15,7 +15,12 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import ABSTAIN, Learner, Member
 from poisonproof.learners.digest import state_digest
 from poisonproof.learners.providers import provider_versions
-from poisonproof.learners.streams import in_own_streams, nested_random_states, seed_nested
+from poisonproof.learners.streams import (
+    give_one_worker,
+    in_own_streams,
+    nested_random_states,
+    seed_nested,
+)
 from poisonproof.partition.partitioned import Partition
 
 __all__ = ["ScikitLearner", "ScikitMember"]
@@ -72,7 +77,8 @@ class ScikitLearner(Learner):
     Guarantee
     ---------
     The member sees its partition, and random streams keyed by (seed, partition index): every
-    nested ``random_state``, and the global streams, which are restored afterwards.
+    nested ``random_state``, and the global streams, which are restored afterwards. It has one
+    worker and one thread, when it is trained and when it votes, whatever the template asks for.
     """
 
     def __init__(self, estimator: Any, classes: NDArray[Any]) -> None:
@@ -80,6 +86,7 @@ class ScikitLearner(Learner):
         self.classes = classes
         self._random_states = nested_random_states(estimator)
         self._pristine = clone(estimator)
+        give_one_worker(self._pristine)
         self._plain = _is_plain(self._pristine)
         if self._plain:
             _check_parameters(self._pristine)
@@ -92,8 +99,8 @@ class ScikitLearner(Learner):
             **({"packages": versions} if versions else {}),
             "learner": "scikit-learn",
             "estimator": f"{kind.__module__}.{kind.__qualname__}",
-            "parameters": repr(self.estimator),
-            "digest": state_digest(self.estimator),
+            "parameters": repr(self._pristine),
+            "digest": state_digest(self._pristine),
         }
 
     def fit_member(self, partition: Partition, n_classes: int, seed: int) -> Member:
@@ -116,7 +123,7 @@ class ScikitLearner(Learner):
     def _fresh(self) -> Any:
         """Return an unfitted copy; a plain template is copied by hand, which is much faster."""
         if not self._plain:
-            return clone(self.estimator)
+            return clone(self._pristine)
         estimator = object.__new__(type(self._pristine))
         vars(estimator).update(vars(self._pristine))
         return estimator

@@ -1,11 +1,12 @@
-"""Random streams keyed by (seed, partition index): no stream is shared by two members."""
+"""Random streams keyed by (seed, partition index), and one worker: nothing two members share."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
@@ -15,6 +16,8 @@ import numpy as np
 from poisonproof.threads import on_one_thread
 
 __all__ = [
+    "WORKERS",
+    "give_one_worker",
     "in_own_streams",
     "isolated_streams",
     "nested_random_states",
@@ -22,6 +25,22 @@ __all__ = [
     "seed_nested",
     "stream_seed",
 ]
+
+
+WORKERS: Mapping[str, int] = {
+    "n_jobs": 1,
+    "n_threads": 1,
+    "nthread": 1,
+    "nthreads": 1,
+    "num_thread": 1,
+    "num_threads": 1,
+    "num_workers": 0,  # torch loads batches in its own process then
+    "thread_count": 1,
+}
+"""Parameters by which estimators ask for workers or threads, and the value that means one.
+
+They decide no vote: members are trained with these values, whatever the template says.
+"""
 
 
 def stream_seed(seed: int, index: int, name: str = "") -> int:
@@ -57,6 +76,28 @@ def seed_nested(estimator: Any, seed: int, index: int, names: Sequence[str] | No
         estimator.random_state = seeds.pop("random_state")  # as set_params does, but faster
     if seeds:
         estimator.set_params(**seeds)
+
+
+def give_one_worker(estimator: Any) -> None:
+    """Set every parameter of an estimator that asks for workers or threads, however deep, to one.
+
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> forest = RandomForestClassifier(n_jobs=-1)
+    >>> give_one_worker(forest)
+    >>> forest.n_jobs
+    1
+    """
+    found = estimator.get_params(deep=True)
+    parts = {"": estimator} | {
+        f"{name}__": part for name, part in found.items() if hasattr(part, "set_params")
+    }
+    names = list(found)
+    for prefix, part in parts.items():  # get_params of CatBoost leaves out what was not set
+        if not isinstance(part, type):
+            names += [f"{prefix}{name}" for name in inspect.signature(type(part)).parameters]
+    ones = {name: WORKERS[last] for name in names if (last := name.split("__")[-1]) in WORKERS}
+    if any(found.get(name, ...) != one for name, one in ones.items()):
+        estimator.set_params(**ones)
 
 
 _restoring = False
