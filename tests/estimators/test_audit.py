@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
 
-from poisonproof import SSDPAClassifier, load
+from poisonproof import DPAClassifier, SSDPAClassifier, load
 from poisonproof.estimators.auditing import AuditReport, audit_model, detection_odds
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.store import ModelReader
@@ -37,6 +44,27 @@ def test_an_honest_model_is_proved(model: Path) -> None:
     assert report.passed
     assert set(results(report).values()) == {True}
     assert report.retrained == (0, 1, 2, 3, 4)
+
+
+def test_an_honest_text_model_is_proved_in_another_process(tmp_path: Path) -> None:
+    """Vectorisers remember an address and searches the time they took; neither decides a vote."""
+    words = np.random.default_rng(0).choice(["ant", "bee", "cat", "dog"], (60, 5))
+    texts = [" ".join(row) for row in words]
+    member = make_pipeline(TfidfVectorizer(stop_words=["cat"]), MultinomialNB())
+    search = GridSearchCV(member, {"multinomialnb__alpha": [0.5, 1.0]}, cv=2)
+    classifier = DPAClassifier(search, 3, classes=[0, 1])
+    classifier.fit(texts, [text.count("ant") % 2 for text in texts])
+    classifier.save(tmp_path / "model", keep_data=True)
+    code = (
+        "import sys; from poisonproof.estimators.auditing import audit_model;"
+        "report = audit_model(sys.argv[1], sample='all');"
+        "assert report.passed and len(report.retrained) == 3, report.sentences()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "model"],
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    )
 
 
 def test_a_feature_map_that_was_fitted_on_something_else_is_found(model: Path) -> None:

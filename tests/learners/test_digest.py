@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import pickle
 import subprocess
 import sys
 from collections import OrderedDict
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,9 +18,11 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.datasets import load_iris
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.naive_bayes import GaussianNB
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -25,7 +30,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from poisonproof.learners.digest import state_digest
+from poisonproof.learners.digest import deciding_state, state_digest
+from poisonproof.learners.scikit import ScikitLearner
+from poisonproof.partition.partitioned import Partition
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -179,6 +186,85 @@ def test_another_process_computes_the_same_digest() -> None:
     )
     other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert other.stdout.strip() == state_digest(DecisionTreeClassifier(random_state=0).fit(X, y))
+
+
+def members_of_many_kinds() -> dict[str, Any]:
+    """Return templates that keep addresses, times, sets or random names, and their rows."""
+    import torch
+    from catboost import CatBoostClassifier
+    from lightgbm import LGBMClassifier
+    from skorch import NeuralNetClassifier
+    from xgboost import XGBClassifier
+
+    words = np.random.default_rng(0).choice(["ant", "bee", "cat", "dog"], (40, 5))
+    texts = np.array([" ".join(row) for row in words], dtype=object)
+    told = np.array([text.count("ant") % 2 for text in texts])
+    chosen = TfidfVectorizer(vocabulary={"ant", "bee", "dog"}, stop_words=["cat"])
+    counted = make_pipeline(CountVectorizer(stop_words="english"), MultinomialNB())
+    tree, depths = DecisionTreeClassifier(), {"max_depth": [1, 2, 3]}
+    net = NeuralNetClassifier(
+        torch.nn.Linear,
+        module__in_features=4,
+        module__out_features=3,
+        criterion=torch.nn.CrossEntropyLoss,
+        max_epochs=2,
+        verbose=0,
+    )
+    return {
+        "count": (counted, texts, told),
+        "tfidf": (make_pipeline(chosen, MultinomialNB()), texts, told),
+        "tuned text": (GridSearchCV(counted, {"multinomialnb__alpha": [1, 2]}, cv=2), texts, told),
+        "grid": (GridSearchCV(tree, depths, cv=2, n_jobs=2), X, y),
+        "random": (RandomizedSearchCV(tree, depths, n_iter=2, cv=2), X, y),
+        "xgboost": (XGBClassifier(n_estimators=2, subsample=0.5), X, y),
+        "lightgbm": (LGBMClassifier(n_estimators=2, verbose=-1), X, y),
+        "catboost": (CatBoostClassifier(iterations=2, verbose=0, allow_writing_files=False), X, y),
+        "skorch": (net, X.astype(np.float32), y),
+    }
+
+
+def digests_of_many_kinds() -> dict[str, Any]:
+    """Return the specification of every kind, and a member's digest before and after it votes."""
+    found = {}
+    for name, (template, rows, labels) in members_of_many_kinds().items():
+        learner = ScikitLearner(template, np.unique(labels))
+        member = learner.fit_member(Partition(1, rows, labels, None), 3, 0)
+        before = member.digest()
+        member.votes(rows)
+        found[name] = [learner.specification()["parameters"], before, member.digest()]
+    return found
+
+
+def test_members_of_another_process_with_another_string_hashing_have_the_same_digests() -> None:
+    """Addresses, seconds, random names and the order of sets decide no vote."""
+    code = (
+        "import json; from tests.learners.test_digest import digests_of_many_kinds as many;"
+        "print(json.dumps(many()))"
+    )
+    other = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "2"},
+    )
+    here, there = digests_of_many_kinds(), json.loads(other.stdout.splitlines()[-1])
+    assert here == there
+    assert [name for name, (_, before, after) in here.items() if before != after] == []
+
+
+def test_what_a_class_computes_once_is_no_state() -> None:
+    class Lazy:
+        def __init__(self) -> None:
+            self.weight = 3
+
+        @cached_property
+        def doubled(self) -> int:
+            return 2 * self.weight
+
+    asked = Lazy()
+    assert asked.doubled == 6
+    assert deciding_state(asked, vars(asked)) == {"weight": 3}
 
 
 def test_the_code_of_a_class_that_is_not_installed_counts() -> None:

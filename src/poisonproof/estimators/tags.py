@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn.compose import ColumnTransformer
+from sklearn.model_selection import BaseSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
@@ -14,7 +15,7 @@ __all__ = ["input_tags"]
 def input_tags(estimator: Any) -> Any:
     """Return the input tags of whatever sees the samples first.
 
-    A pipeline says nothing about text and missing values, so its first step is asked; missing
+    A search takes what its estimator takes. A pipeline says nothing about text and missing values, so its first step is asked; missing
     values must be taken by every step up to the one that fills or encodes them. Of steps that stand
     side by side one that takes missing values is enough.
 
@@ -27,6 +28,8 @@ def input_tags(estimator: Any) -> Any:
     >>> input_tags(make_pipeline(StandardScaler(), GaussianNB())).allow_nan
     False
     """
+    if isinstance(estimator, BaseSearchCV):
+        return input_tags(estimator.estimator)
     if isinstance(estimator, Pipeline):
         steps = [step for _, step in estimator.steps if not _passes(step)]
         tags = input_tags(steps[0])

@@ -2,7 +2,8 @@
 
 The walk follows the protocol that Python objects offer for copying (`__reduce_ex__`), and hashes
 what it finds by value. Nothing is pickled, and nothing that only identifies an object in memory
-(its address, which strings are shared) reaches the digest.
+(its address, which strings are shared) reaches the digest. Nor does what an object keeps but votes
+without: `NO_VOTE` names it.
 """
 
 from __future__ import annotations
@@ -13,15 +14,76 @@ import struct
 import sys
 import types
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from sklearn.neighbors import BallTree, KDTree
 
+from poisonproof.learners.streams import WORKERS
 from poisonproof.partition.containers import is_sparse
 
-__all__ = ["state_digest"]
+__all__ = ["NO_VOTE", "deciding_state", "state_digest"]
+
+NO_VOTE: Mapping[str, frozenset[str]] = {
+    # The address of the stop words: whether they were checked already.
+    "sklearn.feature_extraction.text._VectorizerMixin": frozenset({"_stop_words_id"}),
+    # Seconds, and the scores of candidates that were not chosen.
+    "sklearn.model_selection._search.BaseSearchCV": frozenset({"cv_results_", "refit_time_"}),
+    # Seconds, and what only training needs.
+    "skorch.net.NeuralNet": frozenset({"callbacks_", "history_", "optimizer_"}),
+    # A predictor sets it, so it tells whether the network was asked.
+    "torch.nn.modules.module.Module": frozenset({"training"}),
+    "catboost.core.CatBoost": frozenset(
+        {"_loss_value_change", "_prediction_values_change", "_test_evals"}
+    ),
+}
+"""Attributes that decide no vote, by class, subclasses included: times, addresses, statistics.
+
+An object predicts without them, so a file may leave them out. The parameters in `WORKERS` decide
+none either, because members are trained with one value of them; a file keeps them.
+"""
+
+_CATBOOST_NOTES = frozenset({"model_guid", "output_options", "train_finish_time", "training"})
+"""What a CatBoost model notes about its training besides its trees: times, paths, a random name."""
+
+_SKORCH_FILE = "__cuda_dependent_attributes__"
+"""Where skorch puts the bytes of a file that torch writes of networks, optimiser and all."""
+
+
+def deciding_state(value: Any, state: Any) -> Any:
+    """Return what an object's state (of `__reduce_ex__`) holds that can decide a vote.
+
+    Attributes come in the order of their names. What a class computes from others when it is first
+    asked (`functools.cached_property`) is left out.
+
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> words = CountVectorizer().fit(["ant bee"])
+    >>> "_stop_words_id" in vars(words), "_stop_words_id" in deciding_state(words, vars(words))
+    (True, False)
+    """
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        return state
+    kind: Any = type(value)
+    idle = _idle_attributes(kind)
+    workers = WORKERS if hasattr(value, "get_params") else ()
+    return {
+        name: state[name]
+        for name in sorted(state)
+        if name not in idle and name.split("__")[-1] not in workers
+    }
+
+
+@cache
+def _idle_attributes(kind: type) -> frozenset[str]:
+    known = [NO_VOTE.get(f"{base.__module__}.{base.__qualname__}", ()) for base in kind.__mro__]
+    cached = [
+        name
+        for base in kind.__mro__
+        for name, part in vars(base).items()
+        if isinstance(part, cached_property)
+    ]
+    return frozenset(cached).union(*known)
 
 
 def state_digest(value: Any) -> str:
@@ -86,6 +148,9 @@ class _Walk:
             return _hash("code", [value.co_code, *parts])
         if isinstance(value, (KDTree, BallTree)):
             return self.digest_neighbour_tree(value)
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor):
+            return self.digest_tensor(value)
         return self.digest_object(value)
 
     def digest_array(self, array: np.ndarray[Any, Any]) -> bytes:
@@ -125,16 +190,37 @@ class _Walk:
         parts = [part for part in state if not isinstance(part, int)]
         return _hash("neighbours", [self.digest(kind), *map(self.digest, parts)])
 
+    def digest_tensor(self, tensor: Any) -> bytes:
+        """Hash the values: a tensor's own state names the place where they lie in memory."""
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        values = flat.view(sys.modules["torch"].uint8).numpy().tobytes()
+        return _hash(f"tensor {tensor.dtype} {tuple(tensor.shape)}", [values])
+
     def digest_object(self, value: Any) -> bytes:
-        reduced = value.__reduce_ex__(4)
+        reduced = _without_notes(value).__reduce_ex__(4)
         name = f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(reduced, str):
             return _hash("global", [f"{type(value).__module__}.{reduced}".encode()])
-        parts = [self.digest(part) for part in reduced[1:3]]
+        arguments, state = (*reduced[1:3], None)[:2]
+        if isinstance(state, dict) and _SKORCH_FILE in state:
+            state = vars(value)
+        parts = [self.digest(arguments), self.digest(deciding_state(value, state))]
         parts += [self.digest(None if part is None else list(part)) for part in reduced[3:5]]
         if not _is_installed(type(value).__module__):
             parts.append(self.digest(type(value)))
         return _hash(f"object {name}", parts)
+
+
+def _without_notes(value: Any) -> Any:
+    """Return an object, a CatBoost model without what it notes about its training."""
+    catboost = sys.modules.get("catboost")
+    if catboost is None or not isinstance(value, catboost.CatBoost) or not value.is_fitted():
+        return value
+    bare = value.copy()
+    notes = bare.get_metadata()
+    for name in _CATBOOST_NOTES & set(notes.keys()):
+        del notes[name]
+    return bare
 
 
 _CODE = (types.FunctionType, staticmethod, classmethod, property)

@@ -16,6 +16,7 @@ from poisonproof.learners.base import ABSTAIN, Learner, Member
 from poisonproof.learners.digest import state_digest
 from poisonproof.learners.providers import provider_versions
 from poisonproof.learners.streams import (
+    WORKERS,
     give_one_worker,
     in_own_streams,
     nested_random_states,
@@ -99,7 +100,7 @@ class ScikitLearner(Learner):
             **({"packages": versions} if versions else {}),
             "learner": "scikit-learn",
             "estimator": f"{kind.__module__}.{kind.__qualname__}",
-            "parameters": repr(self._pristine),
+            "parameters": _shown(self._pristine),
             "digest": state_digest(self._pristine),
         }
 
@@ -127,6 +128,16 @@ class ScikitLearner(Learner):
         estimator = object.__new__(type(self._pristine))
         vars(estimator).update(vars(self._pristine))
         return estimator
+
+
+def _shown(template: Any) -> str:
+    """Return the plain parameters in words; others, which may show an address, are digested."""
+    shown = sorted(template.get_params(deep=True).items())
+    return ", ".join(
+        f"{name}={value!r}"
+        for name, value in shown
+        if type(value) in PLAIN and name.split("__")[-1] not in WORKERS
+    )
 
 
 def _check_parameters(template: Any) -> None:
