@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("POISONPROOF_CACHE", str(tmp_path / "cache"))
-    shutil.copy(network_file(), "network.pt2")
+    shutil.copy(network_file(), "network.safetensors")
     rng = np.random.default_rng(0)
     for i in range(120):
         kind, level = (("dark", 60), ("light", 190))[i % 2]
@@ -34,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def propose(*more: str) -> int:
-    return run(["schema", "photos", "--network", "network.pt2", "--out", "s.json", *more])
+    return run(["schema", "photos", "--network", "network.safetensors", "--out", "s.json", *more])
 
 
 def test_a_network_goes_from_schema_to_prediction(
@@ -42,7 +42,7 @@ def test_a_network_goes_from_schema_to_prediction(
 ) -> None:
     assert propose() == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "colour image, 16 x 16, 384 numbers by network.pt2" in said
+    assert "colour image, 16 x 16, 384 numbers by network.safetensors" in said
     assert run(["schema", "s.json", "--freeze"]) == 0
     train = ["train", "photos", "--schema", "s.json", "-k", "7", "--out", "m"]
     assert run(train) == 0
@@ -53,7 +53,7 @@ def test_a_network_goes_from_schema_to_prediction(
     expected = [("dark", "light")[i % 2] for i in range(100, 120)]
     assert [line.split(",")[1] for line in lines] == expected
     assert run(["certify", "m", "photos", "--held-out"]) == 0
-    shutil.copy(network_file(seed=1), "network.pt2")
+    shutil.copy(network_file(seed=1), "network.safetensors")
     capsys.readouterr()
     assert run(["predict", "m", "new"]) == 2
     assert "not the one that was declared" in capsys.readouterr().err
@@ -78,10 +78,13 @@ def test_a_schema_without_a_network_is_written_as_before(home: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["schema", "photos", "--network", "none.pt2"], "none.pt2"),
-        (["schema", "photos", "--network", "photos/dark/0.png"], "is not a .pt2 file"),
-        (["schema", "photos", "--network", "network.pt2", "--size", "8x8"], "leave --size"),
-        (["schema", "t.csv", "--label", "y", "--network", "network.pt2"], "folders of images"),
+        (["schema", "photos", "--network", "none.safetensors"], "none.safetensors"),
+        (["schema", "photos", "--network", "photos/dark/0.png"], "is not a network file"),
+        (["schema", "photos", "--network", "network.safetensors", "--size", "8x8"], "leave --size"),
+        (
+            ["schema", "t.csv", "--label", "y", "--network", "network.safetensors"],
+            "folders of images",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

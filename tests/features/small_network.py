@@ -39,7 +39,7 @@ def network_file(channels: int = 3, side: int = 16, batch_size: int = 1, seed: i
     """Return a file with such a network; it lives as long as the process."""
     folder = tempfile.TemporaryDirectory()
     _folders.append(folder)
-    file = Path(folder.name) / "network.pt2"
+    file = Path(folder.name) / "network.safetensors"
     save_network(
         SmallNetwork(channels, seed),
         file,

@@ -86,7 +86,7 @@ def schema(
     network: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.pt2",
+            metavar="FILE.safetensors",
             help="Images: a network of yours that was trained on other data, instead of edges.",
         ),
     ] = None,
@@ -161,14 +161,14 @@ def _embedding(folder: Path) -> TextColumn:
 
 
 def _network(file: Path, data: Path, size: str | None) -> ImageColumn:
-    from poisonproof.features import NetworkFeatures
-    from poisonproof.features.network_files import file_digest
+    from poisonproof.features.network_files import open_network
 
     if not data.is_dir():
         raise InvalidInputError("--network is for folders of images.")
     if size is not None:
         raise InvalidInputError("--network says itself which size its images have: leave --size.")
-    (channels, height, width), n_features = NetworkFeatures.measure(file)
+    found = open_network(file)
+    _, channels, height, width = found.shape
     if channels not in (1, 3):
         raise InvalidInputError(
             f"{file} takes images of {channels} channels; images of files have 1 or 3."
@@ -180,8 +180,8 @@ def _network(file: Path, data: Path, size: str | None) -> ImageColumn:
         gray=channels == 1,
         encoder="network",
         model=str(file.absolute()),
-        digest=file_digest(file),
-        size=n_features,
+        digest=found.digest,
+        size=found.n_features,
     )
 
 

@@ -8,7 +8,6 @@ import os
 import platform
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +18,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRow
 from poisonproof.features.base import canonical_chunk, map_threads
 from poisonproof.features.images import ImageMap
 from poisonproof.features.kept_vectors import KeptVectors
-from poisonproof.features.network_files import NetworkFile, file_digest, open_network, pinned
+from poisonproof.features.network_files import NetworkFile, open_network, pinned
 from poisonproof.progress import make_progress, reporting
 
 __all__ = ["NetworkFeatures"]
@@ -38,8 +37,8 @@ class NetworkFeatures(ImageMap):
     Parameters
     ----------
     network : path
-        A ``.pt2`` file that `save_network` wrote. Nothing is ever downloaded, and no code in the
-        file is run.
+        A file that `save_network` wrote: weights and a list of operations, nothing that could be
+        code. Nothing is ever downloaded.
     digest : str, optional
         SHA-256 the file must have. Without it `fit` notes the one it finds, and a saved classifier
         refuses any other.
@@ -73,7 +72,7 @@ class NetworkFeatures(ImageMap):
 
     Examples
     --------
-    >>> NetworkFeatures("resnet18.pt2", mirrored=True).get_params()["mirrored"]
+    >>> NetworkFeatures("resnet18.safetensors", mirrored=True).get_params()["mirrored"]
     True
     """
 
@@ -103,7 +102,7 @@ class NetworkFeatures(ImageMap):
     def fit(self, X: Any = None, y: Any = None) -> Self:
         """Look at the file and note its digest; `X` and `y` are not looked at."""
         super().fit()
-        self.digest_ = self._opened()[1]
+        self.digest_ = self._opened().digest
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -114,19 +113,14 @@ class NetworkFeatures(ImageMap):
             for key, value in state.items()
         }
 
-    @staticmethod
-    def measure(network: str | os.PathLike[str]) -> tuple[tuple[int, int, int], int]:
-        """Return the image shape (channels, height, width) and the number of features of a file."""
-        found = open_network(network)
-        return found.shape[1:], found.n_features
-
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return the features of every image, shape (n, d)."""
         self._check_parameters()
         rows = self._check_rows(X)
-        program, digest = self._opened()
+        program = self._opened()
         mapped = np.empty((len(rows), program.n_features), dtype=np.float32)
-        kept = None if self.cache is None else KeptVectors(Path(self.cache), self._digest(digest))
+        digest = self._digest(program.digest)
+        kept = None if self.cache is None else KeptVectors(Path(self.cache), digest)
         with reporting(make_progress(self.verbose), len(rows), "Features") as bar, pinned():
             self._try_places(program)
             for start in range(0, len(rows), _AT_ONCE):
@@ -136,7 +130,7 @@ class NetworkFeatures(ImageMap):
         return mapped
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        program, _ = self._opened()
+        program = self._opened()
         with pinned():
             return self._some(program, _pixels(rows), None)
 
@@ -145,22 +139,22 @@ class NetworkFeatures(ImageMap):
         if self.device not in ("cpu", "cuda"):
             raise InvalidInputError(f"device must be 'cpu' or 'cuda', but is {self.device!r}.")
 
-    def _opened(self) -> tuple[NetworkFile, str]:
-        """Return the network and its digest, if it is the declared one."""
+    def _opened(self) -> NetworkFile:
+        """Return the network, if it is the declared one."""
         if not isinstance(self.network, (str, os.PathLike)):
             raise InvalidInputError(
-                f"network is a .pt2 file, got {type(self.network).__name__}. Write yours with "
+                f"network is a file, got {type(self.network).__name__}. Write yours with "
                 "poisonproof.features.save_network(network, FILE, image_shape=...)."
             )
-        found = file_digest(self.network)
+        found = open_network(self.network, self.device)
         wanted = self.digest or getattr(self, "digest_", None)
-        if wanted is not None and found != wanted:
+        if wanted is not None and found.digest != wanted:
             raise GuaranteeError(
                 f"The network {os.fspath(self.network)} is not the one that was declared: its "
-                f"SHA-256 is {found[:16]}..., not {wanted[:16]}... Another network is another map; "
-                "put the declared file back, or train again."
+                f"SHA-256 is {found.digest[:16]}..., not {wanted[:16]}... Another network is "
+                "another map; put the declared file back, or train again."
             )
-        return _network(os.fspath(self.network), found, self.device), found
+        return found
 
     def _digest(self, network: str) -> str:
         """Return a SHA-256 of everything that decides features, apart from the image."""
@@ -303,9 +297,3 @@ def _fitted(row: NDArray[np.float32], shape: tuple[int, int, int]) -> Any:
             image, size=(height, width), mode="bicubic", antialias=True
         ).clamp(0, 255)
     return image.contiguous()
-
-
-@lru_cache(maxsize=4)
-def _network(file: str, digest: str, device: str) -> NetworkFile:
-    """Return an opened network; the digest is there so that another file is opened again."""
-    return open_network(file, device)

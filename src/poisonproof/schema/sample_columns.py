@@ -75,7 +75,7 @@ class ImageColumn(Column):
     cell : int
         Side of the squares in which directions are counted.
     model : str
-        A ``.pt2`` file with a network that was trained on other data; empty without one.
+        A file with a network that was trained on other data; empty without one.
     digest : str
         SHA-256 of that file, filled in when the schema is proposed.
     size : int

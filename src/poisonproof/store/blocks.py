@@ -17,7 +17,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import StoreError
-from poisonproof.store.tensors import Buffer, decode_tensors, encode_tensors, strict_json
+from poisonproof.strict import Buffer, decode_tensors, encode_tensors, strict_json
 
 __all__ = [
     "BLOCK_BYTES",
@@ -125,13 +125,14 @@ def encode_block(items: Sequence[Item]) -> bytes:
     tensors = {
         f"{item.index}/{name}": array for item in items for name, array in item.tensors.items()
     }
-    return encode_tensors(tensors, json.dumps(about, sort_keys=True, allow_nan=False))
+    text = json.dumps(about, sort_keys=True, allow_nan=False)
+    return encode_tensors(tensors, {"about": text})
 
 
 def decode_block(data: Buffer, name: str) -> dict[int, Item]:
     """Return the items of a block by their index; `name` says what is read if it is damaged."""
-    tensors, text = decode_tensors(data, name)
-    entries = strict_json(text.encode(), name)
+    tensors, about = decode_tensors(data, name)
+    entries = strict_json(about.get("about", ""), name)
     if not isinstance(entries, list):
         raise StoreError(f"{name} is damaged: it lists no items.")
     items: dict[int, Item] = {}

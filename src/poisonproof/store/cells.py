@@ -20,7 +20,7 @@ from poisonproof.partition.cells import (
     NoCanonicalFormError,
     canonical_cell,
 )
-from poisonproof.store.tensors import strict_json
+from poisonproof.strict import strict_json
 
 __all__ = ["decode_cells", "encode_cells"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from poisonproof.exceptions import StoreError
 from poisonproof.store.blocks import BlockEntry
-from poisonproof.store.tensors import strict_json
+from poisonproof.strict import strict_json
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "Manifest", "canonical_json", "json_digest"]
 

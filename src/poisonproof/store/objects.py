@@ -12,8 +12,8 @@ from poisonproof import features
 from poisonproof.exceptions import StoreError
 from poisonproof.learners import closed_form
 from poisonproof.store.skops_import import skops_io
-from poisonproof.store.tensors import Buffer
 from poisonproof.store.trees import check_trees
+from poisonproof.strict import Buffer
 
 __all__ = ["decode_object", "encode_object", "types_of"]
 

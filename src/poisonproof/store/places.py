@@ -11,7 +11,7 @@ from pathlib import Path
 from poisonproof.exceptions import StoreError
 from poisonproof.store.blocks import BLOCK_BYTES, is_content_name
 from poisonproof.store.manifest import MANIFEST
-from poisonproof.store.tensors import Buffer
+from poisonproof.strict import Buffer
 
 __all__ = ["OBJECTS", "Place", "open_place"]
 

@@ -13,7 +13,7 @@ from poisonproof.exceptions import StoreError
 from poisonproof.store.blocks import BlockEntry, Item, content_name, decode_block
 from poisonproof.store.manifest import Manifest
 from poisonproof.store.places import Place, open_place
-from poisonproof.store.tensors import Buffer
+from poisonproof.strict import Buffer
 
 __all__ = ["ModelReader"]
 

@@ -25,8 +25,8 @@ from poisonproof.store.files import writing
 from poisonproof.store.journal import JOURNAL, Journal
 from poisonproof.store.members import SHARED_ITEM, encode_members, shared_of
 from poisonproof.store.places import OBJECTS
-from poisonproof.store.tensors import strict_json
 from poisonproof.store.writing import FolderWriter
+from poisonproof.strict import strict_json
 
 __all__ = ["TrainingRun"]
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load
 from poisonproof.exceptions import StoreError
 from poisonproof.store import Item
 from poisonproof.store.blocks import decode_block, encode_block
-from poisonproof.store.tensors import decode_tensors, encode_tensors
+from poisonproof.strict import decode_tensors, encode_tensors
 
 ARRAYS = {
     "a": np.arange(6, dtype=np.int16).reshape(2, 3),
@@ -25,10 +25,10 @@ ARRAYS = {
 
 
 def test_arrays_come_back_and_any_reader_reads_them() -> None:
-    data = encode_tensors(ARRAYS, "hello")
+    data = encode_tensors(ARRAYS, {"about": "hello"})
     back, about = decode_tensors(data, "block")
     other = load(data)
-    assert about == "hello"
+    assert about == {"about": "hello"}
     for name, array in ARRAYS.items():
         assert back[name].shape == array.shape
         assert np.array_equal(back[name], array)
@@ -36,13 +36,13 @@ def test_arrays_come_back_and_any_reader_reads_them() -> None:
 
 
 def test_arrays_are_views_of_the_file() -> None:
-    data = bytearray(encode_tensors({"a": np.arange(4)}, ""))
+    data = bytearray(encode_tensors({"a": np.arange(4)}, {}))
     back, _ = decode_tensors(memoryview(data), "block")
     assert np.shares_memory(back["a"], np.frombuffer(data, dtype=np.uint8))
 
 
 def forged(change: Any) -> bytes:
-    data = encode_tensors({"a": np.arange(4), "b": np.arange(4)}, "")
+    data = encode_tensors({"a": np.arange(4), "b": np.arange(4)}, {"about": ""})
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     change(header)
@@ -80,7 +80,7 @@ def test_bytes_that_belong_to_no_array_are_refused() -> None:
     with pytest.raises(StoreError, match=r"overlap or leave gaps|belong to no array"):
         decode_tensors(forged(lambda header: header.pop("a")), "block")
     with pytest.raises(StoreError, match="belong to no array"):
-        decode_tensors(encode_tensors(ARRAYS, "") + b"x", "block")
+        decode_tensors(encode_tensors(ARRAYS, {}) + b"x", "block")
 
 
 @pytest.mark.parametrize("data", [b"", b"1234567", b"\xff" * 8, b"\xff" * 100, bytes(16)])
@@ -103,4 +103,4 @@ def test_items_come_back_each_by_itself() -> None:
 )
 def test_a_block_that_describes_no_items_is_refused(about: str) -> None:
     with pytest.raises(StoreError, match="block"):
-        decode_block(encode_tensors({"1/w": np.arange(2)}, about), "block")
+        decode_block(encode_tensors({"1/w": np.arange(2)}, {"about": about}), "block")

@@ -1,0 +1,253 @@
+"""Files that may come from a stranger: each has one meaning here, or it is refused.
+
+What one parser checks and another reads must be the same. So JSON has no repeated keys, a zip
+archive no two entries of one name and no overlapping ones, safetensors no overlapping arrays, and
+an npz file is read by the parser that has checked it. Nothing here can hold code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from poisonproof.exceptions import StoreError
+
+__all__ = ["Buffer", "check_zip", "decode_tensors", "encode_tensors", "parse_json", "read_npz",
+           "read_regular_file", "strict_json"]  # fmt: skip
+
+Buffer = bytes | memoryview
+_DTYPES = {
+    code: np.dtype(name)
+    for code, name in {
+        "BOOL": "?",
+        "U8": "u1",
+        "I8": "i1",
+        "U16": "<u2",
+        "I16": "<i2",
+        "U32": "<u4",
+        "I32": "<i4",
+        "U64": "<u8",
+        "I64": "<i8",
+        "F16": "<f2",
+        "F32": "<f4",
+        "F64": "<f8",
+    }.items()
+}
+_ENTRY = {"dtype", "shape", "data_offsets"}
+_LONGEST_HEADER = 2**27
+_LOCAL_HEAD = 30
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Parse JSON that has one meaning: no key twice, no NaN, UTF-8.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+
+    Examples
+    --------
+    >>> parse_json(b'{"k": 1, "k": 2}')
+    Traceback (most recent call last):
+        ...
+    ValueError: the key 'k' stands twice
+    """
+    text = data if isinstance(data, str) else data.decode("utf-8")
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {repeated[:80]!r} stands twice")
+    return found
+
+
+def strict_json(data: bytes | str, name: str) -> Any:
+    """Parse JSON of a model; `name` says in a `StoreError` what was read."""
+    try:
+        return parse_json(data)
+    except ValueError as error:
+        raise StoreError(f"{name} is damaged: {str(error)[:200]}.") from error
+
+
+def read_regular_file(path: str | os.PathLike[str], largest: int) -> bytes:
+    """Return the bytes of a plain file of at most `largest` bytes; a pipe would never end.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    ValueError
+        If it is something else, or larger.
+    """
+    # Opening a pipe waits for a writer unless told otherwise.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is not a plain file")
+        if status.st_size > largest:
+            raise ValueError(f"it has {status.st_size:,} bytes; at most {largest:,} are read")
+        return file.read(largest)
+
+
+def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zipfile.ZipInfo]:
+    """Return the entries of an archive by name, or raise `ValueError` if two readers may differ.
+
+    No two entries have one name or share bytes, and each has the name in front of its bytes that
+    the directory at the end gives it. With `stored` nothing is compressed or encrypted.
+    """
+    file: Any = archive.fp
+    entries = archive.infolist()
+    found = {entry.filename: entry for entry in entries}
+    if len(found) != len(entries):
+        raise ValueError("it holds two files of the same name")
+    end = 0
+    for entry in sorted(entries, key=lambda entry: entry.header_offset):
+        name, size = entry.filename, entry.compress_size
+        if entry.filename != entry.orig_filename:
+            raise ValueError(f"the name {name[:80]!r} can be read in two ways")
+        plain = entry.compress_type == zipfile.ZIP_STORED and size == entry.file_size
+        if (stored and not plain) or entry.flag_bits & 0x1:
+            raise ValueError(f"{name[:80]!r} is compressed or encrypted")
+        file.seek(entry.header_offset)
+        head = file.read(_LOCAL_HEAD)
+        if entry.header_offset < end or head[:4] != b"PK\x03\x04":
+            raise ValueError(f"{name[:80]!r} overlaps another file or is not where it should be")
+        length = int.from_bytes(head[26:28], "little")
+        encoding = "utf-8" if entry.flag_bits & 0x800 else "cp437"
+        if file.read(length) != name.encode(encoding, "replace"):
+            raise ValueError(f"{name[:80]!r} has two names")
+        end = entry.header_offset + _LOCAL_HEAD + length + size
+        end += int.from_bytes(head[28:30], "little")
+    if end > archive.start_dir:
+        raise ValueError("a file in it reaches beyond its end")
+    return found
+
+
+def read_npz(file: IO[bytes], names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Return arrays of an npz file by name, all of them by default; nothing is unpickled.
+
+    Raises
+    ------
+    KeyError
+        If there is no array of a name; its first argument lists those there are.
+    Exception
+        Nearly anything, for a file that is none.
+    """
+    with zipfile.ZipFile(file) as archive:
+        entries = check_zip(archive)
+        known = {name.removesuffix(".npy"): entry for name, entry in entries.items()}
+        if len(known) != len(entries):
+            raise ValueError("it holds two arrays of the same name")
+        arrays: dict[str, NDArray[Any]] = {}
+        for name in known if names is None else names:
+            if name not in known:
+                raise KeyError(sorted(known))
+            with archive.open(known[name]) as part:
+                arrays[name] = np.lib.format.read_array(part, allow_pickle=False)
+        return arrays
+
+
+def encode_tensors(tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:
+    """Return a safetensors file that holds `tensors` and, as metadata, the texts `about`.
+
+    Equal input gives equal bytes, as long as there is one text.
+    """
+    plain = {
+        name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+        for name, array in tensors.items()
+    }
+    data: bytes = save(plain, metadata=dict(about))
+    return data
+
+
+def decode_tensors(data: Buffer, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the arrays, as views of `data`, and the texts that `encode_tensors` was given.
+
+    The library's own reader copies every array; this one returns views, so that large members can
+    stay in a mapped file. It accepts less than the format allows: arrays fill the data exactly,
+    none twice, none overlapping.
+
+    Raises
+    ------
+    StoreError
+        If `data` is anything else; `name` says what was read.
+
+    Examples
+    --------
+    >>> file = encode_tensors({"w": np.arange(3)}, {"about": "hello"})
+    >>> arrays, about = decode_tensors(file, "example")
+    >>> arrays["w"].tolist(), about
+    ([0, 1, 2], {'about': 'hello'})
+    """
+    view = memoryview(data)
+    size = int.from_bytes(view[:8], "little") if len(view) >= 8 else -1
+    if not 2 <= size <= min(len(view) - 8, _LONGEST_HEADER):
+        raise StoreError(f"{name} is damaged: its header does not fit into the file.")
+    header = strict_json(bytes(view[8 : 8 + size]), name)
+    about = header.pop("__metadata__", {}) if isinstance(header, dict) else None
+    if not isinstance(header, dict) or not isinstance(about, dict):
+        raise StoreError(f"{name} is damaged: its header is not a table of arrays.")
+    body = view[8 + size :]
+    tensors: dict[str, NDArray[Any]] = {}
+    spans: list[tuple[int, int]] = []
+    for key, entry in header.items():
+        try:
+            dtype, shape, start, stop = _entry(entry)
+            count = math.prod(shape)
+            flat = np.frombuffer(body, dtype, count, start) if count else np.empty(0, dtype)
+            tensors[key] = flat.reshape(shape)
+        except ValueError as error:
+            raise StoreError(f"{name} is damaged: array {key[:80]!r}: {error}.") from error
+        spans.append((start, stop))
+    end = 0
+    for start, stop in sorted(spans):
+        if start != end:
+            raise StoreError(f"{name} is damaged: its arrays overlap or leave gaps.")
+        end = stop
+    if end != len(body):
+        raise StoreError(f"{name} is damaged: {len(body) - end} bytes belong to no array.")
+    if not all(isinstance(text, str) for text in about.values()):
+        raise StoreError(f"{name} is damaged: its description is not text.")
+    return tensors, about
+
+
+def _entry(entry: Any) -> tuple[np.dtype[Any], list[int], int, int]:
+    """Return dtype, shape and place of an array, or raise `ValueError`."""
+    if not isinstance(entry, dict) or entry.keys() != _ENTRY:
+        raise ValueError("it is not described by dtype, shape and data_offsets")
+    code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(code, str) or code not in _DTYPES:
+        raise ValueError(f"no model uses the dtype {str(code)[:40]!r}")
+    if not (_are_sizes(shape) and len(shape) <= 32 and _are_sizes(offsets) and len(offsets) == 2):
+        raise ValueError("its shape or its place is none")
+    dtype = _DTYPES[code]
+    start, stop = offsets
+    if stop - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError("its size is not the one of its shape")
+    return dtype, shape, start, stop
+
+
+def _are_sizes(value: Any) -> bool:
+    return type(value) is list and all(type(v) is int and 0 <= v < 2**62 for v in value)
