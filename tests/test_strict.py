@@ -1,18 +1,27 @@
-"""Blocks are safetensors files that any reader reads, and this reader trusts none of them."""
+"""A file from a stranger has one meaning, or it is refused."""
 
 from __future__ import annotations
 
+import io
 import json
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from poisonproof.exceptions import StoreError
+from poisonproof.certificates.files import load_certificates
+from poisonproof.datasets.npz_rows import load_arrays
+from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.planning.curve_files import load_curves
+from poisonproof.schema import load_schema
 from poisonproof.store import Item
 from poisonproof.store.blocks import decode_block, encode_block
-from poisonproof.strict import decode_tensors, encode_tensors
+from poisonproof.strict import check_zip, decode_tensors, encode_tensors, parse_json, read_npz
 
 ARRAYS = {
     "a": np.arange(6, dtype=np.int16).reshape(2, 3),
@@ -104,3 +113,84 @@ def test_items_come_back_each_by_itself() -> None:
 def test_a_block_that_describes_no_items_is_refused(about: str) -> None:
     with pytest.raises(StoreError, match="block"):
         decode_block(encode_tensors({"1/w": np.arange(2)}, {"about": about}), "block")
+
+
+def zipped(*entries: tuple[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", method) as archive:
+        warnings.simplefilter("ignore", UserWarning)
+        for name, content in entries:
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def overlapping() -> bytes:
+    """Return an archive whose second entry lies within the bytes of the first."""
+    inner = zipped(("b", b"inner"))
+    data = zipped(("a", inner), ("b", b"outer"))
+    second = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02", len(inner) + 30) + 4)
+    within = data.index(b"PK\x03\x04", 4)
+    return data[: second + 42] + within.to_bytes(4, "little") + data[second + 46 :]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (zipped(("a", b"1"), ("b", b"2"), ("a", b"3")), "same name"),
+        (zipped(("a", b"1")).replace(b"a1PK", b"b1PK"), "two names"),
+        (zipped(("aXb", b"1")).replace(b"aXb", b"a\x00b"), "two ways"),
+        (overlapping(), "overlap"),
+        (zipped(("a", b"0" * 99), method=zipfile.ZIP_DEFLATED), "compressed"),
+    ],
+    ids=["duplicate", "local name", "zero byte", "overlap", "packed"],
+)
+def test_an_archive_that_two_readers_may_read_differently_is_refused(
+    data: bytes, said: str
+) -> None:
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as archive,
+        pytest.raises(ValueError, match=said),
+    ):
+        check_zip(archive, stored=True)
+
+
+def test_an_archive_as_it_is_written_passes() -> None:
+    with zipfile.ZipFile(io.BytesIO(zipped(("a", b"1"), ("ä/b", b""), ("c", b"3")))) as archive:
+        assert list(check_zip(archive, stored=True)) == ["a", "ä/b", "c"]
+    file = io.BytesIO()
+    np.savez_compressed(file, x=np.arange(3), y=np.array(["a"]))
+    assert read_npz(file)["x"].tolist() == [0, 1, 2]
+
+
+def npy(values: list[int]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array(values))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("names", [("X.npy", "X.npy"), ("X.npy", "X")])
+def test_an_npz_file_with_two_arrays_of_one_name_is_refused(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    """NumPy would take one of them, and whoever looks at the file with other tools another."""
+    file = tmp_path / "rows.npz"
+    file.write_bytes(zipped((names[0], npy([1, 2])), (names[1], npy([3, 4]))))
+    with pytest.raises(InvalidInputError, match="same name"):
+        load_arrays(file, ["X"])
+    with pytest.raises(StoreError, match="same name"):
+        load_certificates(file)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', "[" * 10**5, "9" * 10**4])
+def test_json_with_two_meanings_or_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"twice|not JSON|nested|digits"):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("read", [load_schema, load_curves], ids=lambda read: read.__name__)
+def test_a_file_of_settings_with_a_repeated_key_is_refused(
+    read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    (tmp_path / "f.json").write_text('{"format": "a", "format": "poisonproof-schema"}')
+    with pytest.raises(InvalidInputError, match="stands twice"):
+        read(tmp_path / "f.json")

@@ -145,8 +145,12 @@ def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zi
     return found
 
 
-def read_npz(file: IO[bytes], names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
+def read_npz(
+    file: IO[bytes], names: Iterable[str] | None = None, *, largest: int | None = None
+) -> dict[str, NDArray[Any]]:
     """Return arrays of an npz file by name, all of them by default; nothing is unpickled.
+
+    None unpacks to more than `largest` bytes.
 
     Raises
     ------
@@ -164,6 +168,8 @@ def read_npz(file: IO[bytes], names: Iterable[str] | None = None) -> dict[str, N
         for name in known if names is None else names:
             if name not in known:
                 raise KeyError(sorted(known))
+            if largest is not None and known[name].file_size > largest:
+                raise ValueError(f"{name!r} has more than {largest:,} bytes")
             with archive.open(known[name]) as part:
                 arrays[name] = np.lib.format.read_array(part, allow_pickle=False)
         return arrays

@@ -28,6 +28,7 @@ from poisonproof.certificates.threats import Threat
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.extras import needing
 from poisonproof.replacing import replacing
+from poisonproof.strict import parse_json, read_npz
 
 __all__ = ["load_certificates", "save_certificates"]
 
@@ -59,7 +60,7 @@ def load_certificates(path: str | os.PathLike[str]) -> Certificates:
     try:
         with path.open("rb") as file:
             columns, description = read(file)
-        return _assemble(columns, json.loads(description))
+        return _assemble(columns, parse_json(description))
     except FileNotFoundError as error:
         raise StoreError(f"There is no file {path}.") from error
     except (
@@ -176,8 +177,7 @@ def _write_npz(file: IO[bytes], columns: Columns, description: str) -> None:
 
 
 def _read_npz(file: IO[bytes]) -> tuple[Columns, str]:
-    with np.load(file, allow_pickle=False) as archive:
-        columns = {name: archive[name] for name in archive.files}
+    columns: dict[str, Any] = read_npz(file)
     columns["label"] = columns.pop("labels")
     return columns, str(columns["description"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +21,7 @@ from poisonproof.cli._output import check_folder, check_out, write_bytes
 from poisonproof.cli._shown import shown_samples
 from poisonproof.cli._text import say, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.strict import parse_json
 
 if TYPE_CHECKING:
     from poisonproof.attacks import AttackStudy
@@ -149,8 +149,8 @@ def _read_study(path: Path) -> AttackStudy:
     from poisonproof.attacks import AttackStudy
 
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        values = parse_json(path.read_bytes())
+    except ValueError as error:
         raise InvalidInputError(f"{path} is not a JSON file: {error}.") from error
     return AttackStudy.from_dict(values)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import Schema, listed
 from poisonproof.datasets.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.strict import read_npz
 
 __all__ = ["array_texts", "load_array", "load_arrays", "read_npy_rows", "read_npz_rows"]
 
@@ -70,18 +70,15 @@ def read_npy_rows(path: Path, schema: Schema) -> RawRows:
 def load_arrays(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
     """Return arrays of a npz file by name, without pickle."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            known = [name.removesuffix(".npy") for name in archive.namelist()]
+        with path.open("rb") as file:
+            return read_npz(file, names)
+    except KeyError as error:
+        known = error.args[0]
         missing = [name for name in names if name not in known]
-        if missing:
-            raise InvalidInputError(
-                f"{path} has no array {listed(missing)}. It has {listed(known)}; name the ones to "
-                "use, for example --x-key x_train --y-key y_train."
-            )
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in names}
-    except InvalidInputError:
-        raise
+        raise InvalidInputError(
+            f"{path} has no array {listed(missing)}. It has {listed(known)}; name the ones to "
+            "use, for example --x-key x_train --y-key y_train."
+        ) from error
     except Exception as error:  # damaged bytes make decoders raise nearly anything
         raise InvalidInputError(f"{path} is not a readable npz file: {error}") from error
 

@@ -15,6 +15,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.frontier.evidence import certify_evidence
 from poisonproof.frontier.method import Method
 from poisonproof.reproduction.whole_files import write_bytes
+from poisonproof.strict import parse_json, read_npz
 
 __all__ = ["read_method", "write_method"]
 
@@ -60,13 +61,13 @@ def write_method(method: Method, evidence: Mapping[str, NDArray[Any]], folder: P
 def read_method(home: Path) -> Method:
     """Read a method; its certificates are computed from the evidence."""
     try:
-        description = json.loads((home / _RESULT).read_text(encoding="utf-8"))
+        description = parse_json((home / _RESULT).read_bytes())
         if description["format"] != _FORMAT or description["version"] != 1:
             raise InvalidInputError(f"{home / _RESULT} is no {_FORMAT} of version 1.")
         texts = {name: str(description[name]) for name in _TEXTS}
         threat, facts = str(description["threat"]), dict(description["facts"])
-        with np.load(home / _EVIDENCE, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with (home / _EVIDENCE).open("rb") as file:
+            arrays = read_npz(file)
         y_true = arrays.pop("y_true").astype(np.int64)
         certificates = certify_evidence(arrays, threat)
     except (OSError, KeyError, ValueError, TypeError) as error:

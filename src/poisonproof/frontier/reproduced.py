@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from poisonproof.frontier.files import read_method
 from poisonproof.frontier.method import Method
 from poisonproof.reproduction import certify_result, load_recipes, read_result
+from poisonproof.strict import parse_json
 
 __all__ = ["read_folder"]
 
@@ -24,7 +24,7 @@ def read_folder(folder: Path) -> list[Method]:
     """
     methods = []
     for path in sorted(folder.glob("*/result.json")):
-        kind = json.loads(path.read_text(encoding="utf-8")).get("format")
+        kind = parse_json(path.read_bytes()).get("format")
         found = _row(path.parent) if kind == _REPRODUCTION else read_method(path.parent)
         if found is not None:
             methods.append(found)

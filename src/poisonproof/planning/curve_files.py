@@ -13,6 +13,7 @@ import numpy as np
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.planning.curves import CurvePoint, LearningCurves
 from poisonproof.replacing import write_bytes
+from poisonproof.strict import parse_json
 
 __all__ = ["load_curves", "save_curves"]
 
@@ -38,10 +39,10 @@ def load_curves(path: str | os.PathLike[str]) -> LearningCurves:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise InvalidInputError(f"{path} is larger than {MAX_BYTES:,} bytes: no curves.")
-        values = json.loads(path.read_bytes())
+        values = parse_json(path.read_bytes())
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         if isinstance(error, InvalidInputError):
             raise
         raise InvalidInputError(f"{path} is not a file of curves: {error}.") from error

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from poisonproof.engines.torch.state import tensors_digest
 from poisonproof.exceptions import StoreError
 from poisonproof.replacing import write_bytes
+from poisonproof.strict import decode_tensors
 
 __all__ = ["Checkpoint", "RunFolder", "read_tensors", "write_tensors"]
 
@@ -39,11 +39,10 @@ def write_tensors(path: Path, tensors: Tensors, about: dict[str, str]) -> None:
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     """Read what `write_tensors` wrote, and check its digest."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            about = dict(file.metadata() or {})
-            tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+        tensors, about = decode_tensors(path.read_bytes(), str(path))
+    except OSError as error:
         raise StoreError(f"{path} cannot be read: {error}.") from error
+    tensors = {name: array.copy() for name, array in tensors.items()}  # to be written to
     if about.get("digest") != tensors_digest(tensors, None):
         raise StoreError(f"{path} is damaged: its content does not have the recorded digest.")
     return tensors, about

@@ -29,6 +29,7 @@ from poisonproof.reproduction.whole_files import (
     write_bytes,
     write_json,
 )
+from poisonproof.strict import parse_json
 
 __all__ = ["SUMMARY", "has_result", "members_finished", "read_result", "write_part", "write_result"]
 
@@ -165,7 +166,7 @@ def _arrays(result: RowResult) -> dict[str, NDArray[Any]]:
 def _read(path: Path, digest: str | None) -> RowResult:
     arrays = read_npz(path, digest)
     try:
-        about = json.loads(arrays["about"].tobytes())
+        about = parse_json(arrays["about"].tobytes())
         votes = arrays["votes"] if "votes" in arrays else decode_votes(arrays)
         return RowResult(
             about["law"],

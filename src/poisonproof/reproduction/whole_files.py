@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof import replacing
+from poisonproof import replacing, strict
 from poisonproof.exceptions import InvalidInputError, StoreError
 
 __all__ = ["npz_bytes", "read_json", "read_npz", "sha256", "write_bytes", "write_json"]
@@ -53,8 +53,8 @@ def _on_one_line(found: re.Match[str]) -> str:
 def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
     """Read a JSON file that names its format and version."""
     try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        values = strict.parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise InvalidInputError(f"{path} cannot be read: {error}.") from error
     if not isinstance(values, dict) or values.get("format") != kind:
         raise InvalidInputError(f"{path} is not a {kind}.")
@@ -80,8 +80,7 @@ def read_npz(path: Path, digest: str | None = None) -> dict[str, NDArray[Any]]:
             raise InvalidInputError(
                 f"{path} is damaged: its digest is not the recorded one. Get it again."
             )
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        return strict.read_npz(io.BytesIO(data))
     except InvalidInputError:
         raise
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:

@@ -12,6 +12,7 @@ from typing import Any
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.schema.column_types import parse_column
 from poisonproof.schema.table import TableSchema
+from poisonproof.strict import parse_json
 
 __all__ = [
     "dump_schema",
@@ -84,10 +85,10 @@ def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) ->
     try:
         if file.stat().st_size > MAX_BYTES:
             raise InvalidInputError(f"{file} is larger than {MAX_BYTES:,} bytes: no schema.")
-        values = json.loads(file.read_bytes())
+        values = parse_json(file.read_bytes())
     except OSError as error:
         raise InvalidInputError(f"Cannot read {file}: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         if isinstance(error, InvalidInputError):
             raise
         raise InvalidInputError(f"{file} is not a schema file: {error}.") from error

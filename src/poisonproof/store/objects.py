@@ -13,7 +13,7 @@ from poisonproof.exceptions import StoreError
 from poisonproof.learners import closed_form
 from poisonproof.store.skops_import import skops_io
 from poisonproof.store.trees import check_trees
-from poisonproof.strict import Buffer
+from poisonproof.strict import Buffer, check_zip
 
 __all__ = ["decode_object", "encode_object", "types_of"]
 
@@ -98,12 +98,9 @@ def _check_archive(content: bytes, name: str) -> None:
     """Refuse an archive that would unpack to more than it is."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            entries = archive.infolist()
+            check_zip(archive, stored=True)
     except Exception as error:
         raise _undecodable(name, error) from error
-    packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
-    if packed or sum(entry.file_size for entry in entries) > len(content):
-        raise StoreError(f"{name} cannot be decoded: its parts are compressed or overlap.")
 
 
 def _undecodable(name: str, error: Exception) -> StoreError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from poisonproof.exceptions import StoreError
 from poisonproof.store.blocks import BLOCK_BYTES, is_content_name
 from poisonproof.store.manifest import MANIFEST
-from poisonproof.strict import Buffer
+from poisonproof.strict import Buffer, check_zip
 
 __all__ = ["OBJECTS", "Place", "open_place"]
 
@@ -72,15 +72,12 @@ class Archive(Place):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         try:
-            with zipfile.ZipFile(path) as archive:
-                entries = archive.infolist()
-            with path.open("rb") as file:
+            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                entries = check_zip(archive, stored=True)
                 self._data = memoryview(_mapped(file.fileno()))
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise StoreError(f"{path} is not a poisonproof model: {error}.") from error
-        self._places = {entry.filename: self._place(entry) for entry in entries}
-        if len(self._places) != len(entries):
-            raise StoreError(f"{path} holds two files of the same name.")
+        self._places = {name: self._place(entry) for name, entry in entries.items()}
 
     def _place(self, entry: zipfile.ZipInfo) -> tuple[int, int]:
         """Return where an entry's bytes lie; nothing is ever unpacked, so nothing can swell."""
@@ -88,18 +85,7 @@ class Archive(Place):
         folder, _, base = name.rpartition("/")
         if name != MANIFEST and (folder != OBJECTS or not is_content_name(base)):
             raise StoreError(f"{self.path} holds {name[:80]!r}, which is not a file of a model.")
-        if (
-            entry.compress_type != zipfile.ZIP_STORED
-            or entry.compress_size != entry.file_size
-            or entry.flag_bits & 0x1
-        ):
-            raise StoreError(
-                f"{self.path}: {name} is compressed or encrypted; a model's files are stored as "
-                "they are."
-            )
         head = self._data[entry.header_offset : entry.header_offset + 30]
-        if len(head) < 30 or bytes(head[:4]) != b"PK\x03\x04":
-            raise StoreError(f"{self.path} is damaged: {name} is not where the archive says.")
         extra = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
         start = entry.header_offset + 30 + extra
         if start + entry.file_size > len(self._data):

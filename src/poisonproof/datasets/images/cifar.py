@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from poisonproof.datasets.images.pixels import decode_image
 from poisonproof.datasets.images.splits import Split, put_split
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import Progress, reporting
+from poisonproof.strict import parse_json
 
 __all__ = ["BATCHES", "batch_md5s", "read_cifar10"]
 
@@ -126,9 +126,9 @@ def _png_labels(tree: FileTree, split: str) -> tuple[NDArray[np.int64], str]:
     path = _needed(tree, f"{split}_lables.json")  # as the package spells it
     where = tree.where(path)
     try:
-        labels = json.loads(tree.read(path, LIMIT))
+        labels = parse_json(tree.read(path, LIMIT))
         if not isinstance(labels, list) or not all(type(label) is int for label in labels):
             raise ValueError("whole numbers between [ and ] are needed")
         return np.array(labels, dtype=np.int64), where
-    except (ValueError, OverflowError, RecursionError) as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidInputError(f"{where} is not a list of labels: {error}.") from error

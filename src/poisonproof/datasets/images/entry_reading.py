@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from poisonproof.datasets.images.entry_writing import FORMAT, MANIFEST, VERSION, array_digest
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.strict import parse_json
 
 __all__ = ["open_array", "read_manifest"]
 
@@ -19,8 +19,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Read and check the manifest of the dataset in `folder`."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        manifest = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise InvalidInputError(f"{path} cannot be read: {error}. {_again(folder)}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InvalidInputError(f"{path} does not describe an imported dataset.")

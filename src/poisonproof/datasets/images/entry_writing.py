@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.locking import WriterLock
 from poisonproof.replacing import replacing, sync_folder
+from poisonproof.strict import parse_json
 
 __all__ = [
     "FORMAT",
@@ -163,7 +164,7 @@ def _reserve(path: Path) -> None:
 def _remove_unnamed(folder: Path) -> None:
     """Remove what the manifest does not name: replaced arrays, and what was left unfinished."""
     try:
-        named = json.loads((folder / MANIFEST).read_bytes())["folder"]
+        named = parse_json((folder / MANIFEST).read_bytes())["folder"]
     except FileNotFoundError:
         named = None
     except (OSError, ValueError, KeyError, TypeError):

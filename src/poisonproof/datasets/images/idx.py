@@ -7,7 +7,6 @@ import hashlib
 import io
 import math
 import struct
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from poisonproof.datasets.images.file_tree import MEBIBYTE, FileTree, read_at_mo
 from poisonproof.datasets.images.splits import SPLITS, Split, put_split
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import Progress, reporting
+from poisonproof.strict import read_npz
 
 __all__ = ["IDX_FILES", "idx_md5", "parse_idx", "read_mnist"]
 
@@ -121,20 +121,14 @@ def _plain(tree: FileTree, path: str) -> bytes:
 
 
 def _npz_arrays(data: bytes, keys: tuple[str, ...], where: str) -> list[NDArray[Any]]:
-    arrays = []
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for key in keys:
-                if f"{key}.npy" not in archive.namelist():
-                    raise InvalidInputError(f"{where} has no array {key!r}.")
-                with archive.open(f"{key}.npy") as file:
-                    raw = read_at_most(file, LIMIT, f"{where}/{key}")
-                arrays.append(np.load(io.BytesIO(raw), allow_pickle=False))
-    except InvalidInputError:
-        raise
+        found = read_npz(io.BytesIO(data), keys, largest=LIMIT)
+    except KeyError as error:
+        missing = next(key for key in keys if key not in error.args[0])
+        raise InvalidInputError(f"{where} has no array {missing!r}.") from error
     except Exception as error:  # see `unreadable`
         raise unreadable(where, error) from error
-    return arrays
+    return [found[key] for key in keys]
 
 
 def _checked(split: Split) -> Split:

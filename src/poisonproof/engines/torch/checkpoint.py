@@ -14,7 +14,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from poisonproof.engines.torch.device import fingerprint
@@ -24,6 +23,7 @@ from poisonproof.engines.torch.state import MemberState
 from poisonproof.exceptions import StoreError
 from poisonproof.learners.torch.specification import TorchSpec
 from poisonproof.replacing import replacing
+from poisonproof.strict import decode_tensors
 
 __all__ = ["Checkpoints"]
 
@@ -59,12 +59,10 @@ class Checkpoints:
         if not path.exists():
             return None
         try:
-            with safe_open(path, framework="numpy") as file:
-                about = file.metadata() or {}
-                tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError) as error:
+            found, about = decode_tensors(path.read_bytes(), "it")
+        except (OSError, ValueError) as error:
             raise self._damaged(path, str(error)) from error
-        tensors.pop("_", None)
+        tensors = {name: array.copy() for name, array in found.items() if name != "_"}
         state = MemberState(rows.index, tensors, about.get("failure") or None)
         if about.get("law") != self.law or about.get("digest") != state.digest():
             raise self._damaged(path, "its content does not have the digest it was stored with")
