@@ -10,6 +10,7 @@
     │   └── UnknownLabelError       a label outside the declared classes
     ├── StoreError              (also ValueError) a saved model is damaged, foreign or unwritable
     ├── ClusterError            (also RuntimeError) a cluster cannot be reached or has no workers
+    ├── SelfCheckError          (also RuntimeError) members could not be trained again to compare
     └── MissingExtraError       (also ImportError) an optional dependency is not installed
 
     MemberWarning               (UserWarning) some members abstain because their learner raised
@@ -28,6 +29,7 @@ __all__ = [
     "MemberWarning",
     "MissingExtraError",
     "PoisonproofError",
+    "SelfCheckError",
     "StoreError",
     "UnknownLabelError",
 ]
@@ -63,6 +65,10 @@ class StoreError(PoisonproofError, ValueError):
 
 class ClusterError(PoisonproofError, RuntimeError):
     """A cluster that cannot be reached, has no worker left or loses every worker it is given."""
+
+
+class SelfCheckError(PoisonproofError, RuntimeError):
+    """The process that trains some members again did not do its work; nothing is known of them."""
 
 
 class MissingExtraError(PoisonproofError, ImportError):

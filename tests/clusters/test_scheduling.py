@@ -17,7 +17,8 @@ from poisonproof import DPAClassifier
 from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
 from poisonproof.clusters import Cluster, scheduling
 from poisonproof.clusters.base import WorkerLostError
-from poisonproof.clusters.work import Recipe, Trained
+from poisonproof.clusters.work import Trained
+from poisonproof.estimators.description import Recipe
 from poisonproof.exceptions import ClusterWarning
 from poisonproof.partition.shards import Shard
 from poisonproof.store import ELSEWHERE, ModelReader

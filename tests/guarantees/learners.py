@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
+import time
+from pathlib import Path
 from typing import Any, Self
 
 import joblib
@@ -88,3 +93,77 @@ class OverwritingClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         X -= self.mean_
         return self.classes_[((X[:, None] - self.centres_) ** 2).sum(axis=2).argmin(axis=1)]
+
+
+class Centres(ClassifierMixin, BaseEstimator):
+    """Votes for the nearest mean; what `shift` returns moves one of them."""
+
+    def shift(self) -> float:
+        return 0.0
+
+    def fit(self, X: Any, y: Any) -> Self:
+        self.classes_ = np.unique(y)
+        self.centres_ = np.array([X[y == label].mean(axis=0) for label in self.classes_])
+        self.centres_[0] += self.shift()
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.classes_[((X[:, None] - self.centres_) ** 2).sum(axis=2).argmin(axis=1)]
+
+
+class SystemRandom(Centres):
+    def shift(self) -> float:
+        return int.from_bytes(os.urandom(4), "little") / 2**28
+
+
+class Clock(Centres):
+    def shift(self) -> float:
+        return time.time() % 60.0
+
+
+class RacingThreads(Centres):
+    """Adds 200 fractions in the order in which threads of its own finish."""
+
+    def shift(self) -> float:
+        total, lock = [0.0], threading.Lock()
+
+        def add(number: int) -> None:
+            time.sleep(os.urandom(1)[0] * 2e-5)
+            with lock:
+                total[0] += 1.0 / (number + 3) ** 2
+
+        threads = [threading.Thread(target=add, args=(number,)) for number in range(200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return total[0]
+
+
+class StringOrder(Centres):
+    """Reads digits in the order in which a set of strings gives them."""
+
+    def shift(self) -> float:
+        return float(int("".join({str(digit) for digit in range(10)})) / 1e9)
+
+
+class RandomVotes(Centres):
+    """Is the same in every process, and votes at random."""
+
+    def predict(self, X: Any) -> Any:
+        return self.classes_[np.frombuffer(os.urandom(len(X)), np.uint8) % len(self.classes_)]
+
+
+class EndsElsewhere(Centres):
+    """Cannot be trained in any process but one."""
+
+    def __init__(self, home: int = 0, folder: str = "") -> None:
+        self.home = home
+        self.folder = folder
+
+    def shift(self) -> float:
+        if os.getpid() != self.home:
+            os.kill(os.getpid(), signal.SIGKILL)
+        trained = Path(self.folder, "trained")
+        trained.write_text(f"{int(trained.read_text()) + 1 if trained.exists() else 1}")
+        return 0.0

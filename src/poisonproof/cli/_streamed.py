@@ -12,7 +12,13 @@ import typer
 
 from poisonproof.cli._options import choose
 from poisonproof.cli._source import TrainingSource
-from poisonproof.cli._text import counted, say, shown, spoken_warnings
+from poisonproof.cli._text import (
+    counted,
+    say,
+    self_check_sentence,
+    shown,
+    spoken_warnings,
+)
 from poisonproof.exceptions import InvalidInputError
 
 __all__ = [
@@ -119,8 +125,7 @@ def train_streamed(
     streaming: Streaming,
     *,
     kind: str,
-    keep_data: bool,
-    cluster: Any,
+    **chosen: Any,
 ) -> None:
     """Train on rows that are read piece by piece, and say what was done."""
     from poisonproof.streaming import fit_stream
@@ -133,13 +138,12 @@ def train_streamed(
             out,
             _rows(source, data),
             memory=streaming.memory_bytes,
-            keep_data=keep_data,
             scratch=streaming.scratch,
-            cluster=cluster,
+            **chosen,
         )
     _remember(classifier, source, data)
     classifier.set_params(n_jobs=None, verbose=0)
-    classifier.save(out, keep_data=keep_data)
+    classifier.save(out, keep_data=chosen["keep_data"])
     sizes, rejected = classifier.partition_sizes_, classifier.rejected_
     say(
         f"Trained {counted(len(sizes), 'member')} ({kind}) on {counted(int(sizes.sum()), 'row')} "
@@ -153,6 +157,7 @@ def train_streamed(
             f"Left out {counted(rejected.count, 'row')} that did not fit; the first: {where}: "
             f"{first.place}: {shown(first.reason, 200)}."
         )
+    say(self_check_sentence(classifier))
     say(f"Model written to {out}.", f"Next: poisonproof certify {out} TEST --label NAME")
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "print_protected",
     "print_summary",
     "say",
+    "self_check_sentence",
     "shares_table",
     "shown",
     "spoken_warnings",
@@ -91,6 +92,15 @@ def shown(text: str, most: int = 60) -> str:
     if short.isprintable():
         return short
     return short.encode("unicode_escape").decode()
+
+
+def self_check_sentence(classifier: Any) -> str:
+    """Say how many members were trained twice."""
+    if n := classifier.n_self_checked_:
+        return (
+            f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference."
+        )
+    return "Self-check: no member was trained again to see whether it comes out the same."
 
 
 def verbosity() -> int:

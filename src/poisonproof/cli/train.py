@@ -42,6 +42,7 @@ from poisonproof.cli._text import (
     note_one_label,
     print_closing,
     say,
+    self_check_sentence,
     shown,
     spoken_warnings,
     verbosity,
@@ -157,6 +158,13 @@ def train(
         bool,
         typer.Option("--keep-data", help="Keep the rows in the model, for poisonproof update."),
     ] = False,
+    self_check: Annotated[
+        bool,
+        typer.Option(
+            "--self-check/--no-self-check",
+            help="Train some members again in a fresh process; a difference ends the training.",
+        ),
+    ] = True,
     stream: StreamOption = False,
     memory: MemoryOption = None,
     scratch: ScratchOption = None,
@@ -193,15 +201,16 @@ def train(
         n_jobs=jobs, random_state=seed, invalid_rows=source.invalid_rows, verbose=verbosity()
     )
     if stream:
-        chosen: dict[str, Any] = {"kind": kind, "keep_data": keep_data, "cluster": machines}
-        train_streamed(classifier, source, data, out, streaming, **chosen)
+        chosen: dict[str, Any] = {"keep_data": keep_data, "cluster": machines}
+        chosen["self_check"] = self_check
+        train_streamed(classifier, source, data, out, streaming, kind=kind, **chosen)
         return
     rows = source.read(
         data, allow_missing=_takes_missing_values(classifier), droppable=method == "dpa"
     )
     held_out = source.held_out(rows)
     kept = {"keep_data": keep_data, "cluster": machines}
-    _fit(classifier, rows, source.classes, ~held_out, _into(out), kept)
+    _fit(classifier, rows, source.classes, ~held_out, _into(out), kept, self_check)
     if (provenance := source.provenance(rows, ~held_out)) is not None:
         classifier.provenance_ = provenance
     classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is no part of the model
@@ -261,12 +270,14 @@ def _fit(
     train: NDArray[np.bool_],
     into: Path | None,
     kept: dict[str, Any],
+    self_check: bool,
 ) -> None:
     by_group = classifier.partitioner == "group"
     samples, labels = rows.X[train], np.array(names)[rows.labels][train]
     others = {
         "groups": rows.groups[train] if by_group and rows.groups is not None else None,
         "sample_weight": None if rows.weights is None else rows.weights[train],
+        "self_check": self_check,
     }
     with spoken_warnings():
         if into is None:
@@ -296,7 +307,7 @@ def _report(classifier: Any, rows: CheckedRows, model: str, out: Path) -> None:
         )
         if kinds := rows.describe_kinds():
             say(shown(kinds, 600))
-    say(f"Model written to {out}.")
+    say(self_check_sentence(classifier), f"Model written to {out}.")
 
 
 def _certify_held_out(

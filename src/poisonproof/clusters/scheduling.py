@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from poisonproof.clusters.base import Cluster, WorkerLostError
-from poisonproof.clusters.work import Recipe, Trained, describe_worker, train_block
-from poisonproof.estimators.training_sets import TrainingSet
+from poisonproof.clusters.work import Trained, describe_worker, surroundings_of, train_block
+from poisonproof.estimators.description import Recipe
+from poisonproof.estimators.training_sets import TrainingSet, shards_for_others
 from poisonproof.exceptions import ClusterError, ClusterWarning
-from poisonproof.partition import PartitionedData
-from poisonproof.partition.shards import Shard, shard_of
+from poisonproof.partition.shards import Shard
 from poisonproof.progress import Progress, make_progress, reporting
 from poisonproof.store import TrainingRun, differences, fingerprint
 
@@ -55,20 +55,11 @@ def train_on(cluster: Cluster, classifier: Any, rows: TrainingSet, run: Training
         If no worker is left, or the same partitions lose worker after worker. Members that are
         finished are in the store, and the next run goes on from there.
     """
-    mapped = classifier._features_see_all_rows()
-    read = _mapped_rows(classifier, rows, run.missing) if mapped else rows.raw_shard
-    recipe = Recipe.of(classifier, len(rows.sizes), mapped=mapped)
+    read = shards_for_others(classifier, rows, run.missing)
+    recipe = Recipe.of(classifier, len(rows.sizes))
     with reporting(make_progress(classifier.verbose), len(run.missing), "Training") as progress:
         digests = classifier.partition_digests_
         _Driver(cluster, recipe, read, digests, run, progress).train(run.missing)
-
-
-def _mapped_rows(
-    classifier: Any, rows: TrainingSet, which: Sequence[int]
-) -> Callable[[int], Shard]:
-    """Map all samples here: features that are learned from all of them may need all of them."""
-    data: PartitionedData = classifier._member_data(rows.whole(), which)
-    return lambda index: shard_of(data, index)
 
 
 @dataclass
@@ -93,11 +84,13 @@ class _Driver:
     environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     losses: Counter[int] = field(default_factory=Counter)
+    surroundings: dict[str, Any] = field(default_factory=dict)
     size: int = 1
     lonely_since: float | None = None
 
     def train(self, missing: Sequence[int]) -> None:
         self.waiting = deque((index,) for index in missing)
+        self.surroundings = surroundings_of(self.recipe.classifier)
         self.look()
         looked = time.monotonic()
         while self.waiting or any(call.block for call in self.calls.values()):
@@ -190,7 +183,7 @@ class _Driver:
             self.lose(call.worker, call.block)
             return
         trained: Trained = result
-        if trained.surroundings != self.recipe.surroundings:
+        if trained.surroundings != self.surroundings:
             if not self.cluster.accepts_others:
                 self.refuse(call, trained.surroundings)
                 return
@@ -223,7 +216,7 @@ class _Driver:
             self.refused.add(call.worker)
             warnings.warn(
                 f"Worker {call.worker} is refused: its learner names {surroundings}, here it names "
-                f"{self.recipe.surroundings}. Members trained there could have other bits.",
+                f"{self.surroundings}. Members trained there could have other bits.",
                 ClusterWarning,
                 stacklevel=2,
             )

@@ -2,76 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sklearn
 from numpy.typing import NDArray
 
 from poisonproof.engines.portions import train_portions
+from poisonproof.estimators.description import Recipe
 from poisonproof.exceptions import ClusterError
 from poisonproof.learners.base import Ensemble
 from poisonproof.partition.shards import Shard, gathered
 from poisonproof.progress import Silent
 from poisonproof.store import Item, encode_members, fingerprint, shared_of
 
-__all__ = ["Recipe", "Trained", "describe_worker", "train_block"]
-
-_HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failures_", "receipt_")
+__all__ = ["Trained", "describe_worker", "surroundings_of", "train_block"]
 
 _one_at_a_time = threading.Lock()
 """Members may draw from random streams of the process, and the number of BLAS threads is its own;
 so a worker process with several threads uses one of them."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything besides its rows that a member is a function of.
-
-    Attributes
-    ----------
-    classifier : PartitionAggregation
-        Without rows and members.
-    n_partitions : int
-        The number of partitions, k.
-    mapped : bool
-        Whether the rows that are sent are features already.
-    surroundings : dict
-        What else the learner says decides bits, besides what `describe_worker` returns.
-    config, filters
-        scikit-learn's configuration and the warning filters of this process: both can decide
-        whether a member's fit raises.
-    """
-
-    classifier: Any
-    n_partitions: int
-    mapped: bool
-    surroundings: dict[str, Any]
-    config: dict[str, Any]
-    filters: list[Any]
-
-    @classmethod
-    def of(cls, classifier: Any, n_partitions: int, *, mapped: bool) -> Recipe:
-        """Return the recipe of a classifier that is ready to train."""
-        light = copy.copy(classifier)
-        for name in _HEAVY:
-            vars(light).pop(name, None)
-        light.n_jobs, light.verbose = None, 0
-        if mapped:
-            light.features_ = None
-        return cls(
-            light,
-            n_partitions,
-            mapped,
-            _surroundings(light),
-            sklearn.get_config(),
-            list(warnings.filters),
-        )
 
 
 @dataclass(frozen=True)
@@ -112,8 +63,7 @@ def train_block(recipe: Recipe, shards: Mapping[int, Shard], digests: Mapping[in
             indices.extend(which)
             parts.append(members)
 
-        with sklearn.config_context(**recipe.config), warnings.catch_warnings():
-            warnings.filters = recipe.filters
+        with recipe.settings():
             data = gathered(shards, recipe.n_partitions)
             task = recipe.classifier._task(data, sorted(shards))
             train_portions(*task, n_jobs=1, progress=Silent(), finished=_collect)
@@ -122,10 +72,10 @@ def train_block(recipe: Recipe, shards: Mapping[int, Shard], digests: Mapping[in
             which = indices[len(items) : len(items) + len(members)]
             items += encode_members(members, which, digests)
         seconds = time.monotonic() - start
-        return Trained(items, shared_of(parts[0]), seconds, _surroundings(recipe.classifier))
+        return Trained(items, shared_of(parts[0]), seconds, surroundings_of(recipe.classifier))
 
 
-def _surroundings(classifier: Any) -> dict[str, Any]:
+def surroundings_of(classifier: Any) -> dict[str, Any]:
     """Return what of this process a learner names: versions of its own packages, its processor."""
     named = classifier._learner().specification()
     return {key: named[key] for key in ("machine", "packages") if key in named}

@@ -6,16 +6,17 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from sklearn.base import clone, is_classifier
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.engines.local import train
 from poisonproof.engines.portions import train_portions
 from poisonproof.estimators.changes import plan_update
 from poisonproof.estimators.saving import save
+from poisonproof.estimators.self_check import check_ensemble
 from poisonproof.estimators.surroundings import refuse_learned_steps
 from poisonproof.estimators.tags import input_tags
 from poisonproof.estimators.training_rows import check_training_rows
@@ -61,7 +62,17 @@ class PartitionAggregation(VotingMembers):
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         """Return the partitions `which` as members see them: mapped to features, if any."""
 
-    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:
+    __metadata_request__fit: ClassVar = {"self_check": UNUSED}
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        sample_weight: Any = None,
+        *,
+        self_check: bool = False,
+    ) -> Self:
         """Partition the rows and train one member per partition.
 
         Parameters
@@ -74,6 +85,9 @@ class PartitionAggregation(VotingMembers):
             The contributor of every row, for ``partitioner="group"``.
         sample_weight : array of shape (m,), optional
             Weights, handed to the members. Every weight is the attacker's to choose.
+        self_check : bool, default=False
+            Train max(1, 2 % of k) members again in a fresh process and raise `GuaranteeError` if
+            one differs: evidence, though no proof, that members depend on their partitions alone.
 
         Returns
         -------
@@ -81,7 +95,11 @@ class PartitionAggregation(VotingMembers):
         """
         refuse_learned_steps(self)
         data = self._prepare(X, y, groups, sample_weight)
-        self.ensemble_ = self._train(data, range(len(data)))
+        ensemble = self._train(data, range(len(data)))
+        self.n_self_checked_ = 0
+        if self_check:
+            self.n_self_checked_ = check_ensemble(self, HeldRows(data), ensemble)
+        self.ensemble_ = ensemble
         self._report_failures()
         return self
 
@@ -95,6 +113,7 @@ class PartitionAggregation(VotingMembers):
         *,
         keep_data: bool = False,
         cluster: Any = None,
+        self_check: bool = True,
     ) -> Self:
         """Fit, and write every member to a model directory as soon as it is finished.
 
@@ -113,6 +132,8 @@ class PartitionAggregation(VotingMembers):
         cluster : DaskCluster or RayCluster, optional
             Machines that train the members, from `poisonproof.clusters`. Has no influence on any
             member.
+        self_check : bool, default=True
+            As in `fit`, on this machine, before there is a model. Without it the model says so.
 
         Returns
         -------
@@ -123,7 +144,7 @@ class PartitionAggregation(VotingMembers):
 
         refuse_learned_steps(self)
         data = self._prepare(X, y, groups, sample_weight)
-        train_into(self, path, data, keep_data=keep_data, cluster=cluster)
+        train_into(self, path, data, keep_data=keep_data, cluster=cluster, self_check=self_check)
         self._report_failures()
         return self
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import sklearn
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import StoreError
@@ -14,6 +19,7 @@ from poisonproof.learners.digest import state_digest
 from poisonproof.store import Manifest, fingerprint, json_digest
 
 __all__ = [
+    "Recipe",
     "describe",
     "draft_manifest",
     "encode_classes",
@@ -31,7 +37,50 @@ PLAIN_PARAMETERS = ("n_partitions", "invalid_rows", "random_state")
 COUNTS = ("n_rows", "n_groups", "n_left_out")
 """What a model knows about its data that changes with every update."""
 
+_HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failures_", "receipt_")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything besides its rows that a member is a function of, to be sent elsewhere.
+
+    Attributes
+    ----------
+    classifier : PartitionAggregation
+        Without rows and members.
+    n_partitions : int
+        The number of partitions, k.
+    mapped : bool
+        Whether the rows that are sent are features already.
+    config, filters
+        scikit-learn's configuration and the warning filters of this process: both can decide
+        whether a member's fit raises.
+    """
+
+    classifier: Any
+    n_partitions: int
+    mapped: bool
+    config: dict[str, Any]
+    filters: list[Any]
+
+    @classmethod
+    def of(cls, classifier: Any, n_partitions: int) -> Recipe:
+        """Return the recipe of a classifier that is ready to train."""
+        light, mapped = copy.copy(classifier), classifier._features_see_all_rows()
+        for name in _HEAVY:
+            vars(light).pop(name, None)
+        light.n_jobs, light.verbose = None, 0
+        if mapped:
+            light.features_ = None
+        return cls(light, n_partitions, mapped, sklearn.get_config(), list(warnings.filters))
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """Give the block the settings of the process that made the recipe."""
+        with sklearn.config_context(**self.config), warnings.catch_warnings():
+            warnings.filters = self.filters
+            yield
 
 
 def plain_parameters(classifier: Any) -> tuple[str, ...]:
@@ -129,7 +178,11 @@ def notes_of(classifier: Any) -> dict[str, Any]:
     """Return what decides nothing but is worth knowing, as JSON values."""
     provenance = getattr(classifier, "provenance_", None) or {}
     counts = {key: value for key, value in provenance.items() if key in COUNTS}
-    notes = {"n_dropped": int(classifier.n_dropped_), "counts": counts}
+    notes = {
+        "n_dropped": int(classifier.n_dropped_),
+        "counts": counts,
+        "n_self_checked": int(getattr(classifier, "n_self_checked_", 0)),
+    }
     kind = getattr(classifier, "container_", None)
     return notes if kind is None else {**notes, "container": kind}
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import (
@@ -23,6 +24,7 @@ from poisonproof.estimators.changes import plan_update
 from poisonproof.estimators.dpa import DPAClassifier, learned_map
 from poisonproof.estimators.rows import Rows
 from poisonproof.estimators.saving import save
+from poisonproof.estimators.self_check import check_ensemble
 from poisonproof.estimators.spreading import spread_rows
 from poisonproof.estimators.surroundings import refuse_learned_steps
 from poisonproof.estimators.training_rows import check_training_rows
@@ -118,12 +120,22 @@ class FiniteAggregationClassifier(VotingMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:
+    __metadata_request__fit: ClassVar = {"self_check": UNUSED}
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        sample_weight: Any = None,
+        *,
+        self_check: bool = False,
+    ) -> Self:
         """Hash the rows into buckets and train one member on every d of them.
 
         Parameters
         ----------
-        X, y, groups, sample_weight
+        X, y, groups, sample_weight, self_check
             As in `DPAClassifier.fit`.
         """
         refuse_learned_steps(self)
@@ -135,7 +147,14 @@ class FiniteAggregationClassifier(VotingMembers):
                 setattr(self, name, getattr(buckets, name))
         shared = spread_rows(data, self.spread_)
         self._remember(HeldRows(data), shared.partition_digests())
-        self.ensemble_ = self._train(data, range(self.spread_.n_buckets))
+        ensemble = self._train(data, range(self.spread_.n_buckets))
+        self.n_self_checked_ = 0
+        if self_check:
+            prepared = self.prepared_buckets()
+            mapped = spread_rows(prepared._member_data(data, range(len(data))), self.spread_)
+            prepared.features_ = None  # a row is mapped once for all members that see it
+            self.n_self_checked_ = check_ensemble(prepared, HeldRows(mapped), ensemble)
+        self.ensemble_ = ensemble
         self._report_failures()
         return self
 

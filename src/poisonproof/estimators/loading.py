@@ -131,6 +131,7 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
     classifier.features_ = templates["features_"]
     classifier.context_ = model["context"]
     classifier.n_dropped_ = manifest.notes["n_dropped"]
+    classifier.n_self_checked_ = int(manifest.notes.get("n_self_checked", 0))
     if "container" in manifest.notes:
         classifier.container_ = str(manifest.notes["container"])
     classifier.partition_sizes_ = np.asarray(manifest.partition_sizes, dtype=np.intp)

@@ -13,10 +13,11 @@ from poisonproof.estimators.description import draft_manifest, member_law, templ
 from poisonproof.estimators.loading import rebuild
 from poisonproof.estimators.receipts import Receipt
 from poisonproof.estimators.saving import commit, draft
+from poisonproof.estimators.self_check import check_members
 from poisonproof.estimators.training_sets import HeldRows, KeptRows, TrainingSet
 from poisonproof.estimators.updating import apply_change, asked_digest, request_digest
-from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.learners.base import Finished
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
+from poisonproof.learners.base import Ensemble, Finished
 from poisonproof.partition import PartitionedData
 from poisonproof.store import (
     ELSEWHERE,
@@ -25,6 +26,7 @@ from poisonproof.store import (
     ModelReader,
     StoredEnsemble,
     TrainingRun,
+    decode_members,
     encode_object,
     failure_of,
     json_digest,
@@ -54,12 +56,13 @@ def train_into(
     *,
     keep_data: bool,
     cluster: TrainingCluster | None = None,
+    self_check: bool = True,
 ) -> None:
     """Train on rows in memory what the store does not hold yet, then make the store a model.
 
     Parameters
     ----------
-    classifier, path, keep_data, cluster
+    classifier, path, keep_data, cluster, self_check
         As in `store_members`.
     data : PartitionedData
         The training set.
@@ -68,7 +71,15 @@ def train_into(
     def _train(missing: Sequence[int], finished: Finished) -> None:
         classifier._train_portions(data, missing, finished)
 
-    store_members(classifier, path, HeldRows(data), _train, keep_data=keep_data, cluster=cluster)
+    store_members(
+        classifier,
+        path,
+        HeldRows(data),
+        _train,
+        keep_data=keep_data,
+        cluster=cluster,
+        self_check=self_check,
+    )
 
 
 def store_members(
@@ -79,6 +90,7 @@ def store_members(
     *,
     keep_data: bool,
     cluster: TrainingCluster | None = None,
+    self_check: bool = True,
 ) -> None:
     """Train what the store does not hold yet, then make the store a model.
 
@@ -96,6 +108,10 @@ def store_members(
         Whether to keep the rows.
     cluster : TrainingCluster, optional
         Trains the members instead of `train`.
+    self_check : bool, default=True
+        Whether to train some members again in a fresh process before there is a model. If one
+        differs, what this run has stored is dropped: nobody can tell which of the members are good.
+        If the process fails, it stays, and the next run goes on with it.
     """
     if str(path).lower().endswith(".zip"):
         raise InvalidInputError(
@@ -112,6 +128,7 @@ def store_members(
             elif run.missing or run.family is None:
                 train(run.missing, run.add)
             items = [run.item(index) for index in range(len(rows.sizes))]
+            classifier.n_self_checked_ = _checked(classifier, rows, run, items) if self_check else 0
             manifest = draft_manifest(
                 classifier,
                 family=str(run.family),
@@ -204,6 +221,23 @@ def update_model(
         record = {"request": request, "receipt": receipt.to_json()}
         commit(classifier, writer, keep_data=None, pending=record)
     return receipt
+
+
+def _checked(classifier: Any, rows: TrainingSet, run: TrainingRun, items: Sequence[Item]) -> int:
+    """Compare some members, old and new, with members trained again; return how many."""
+    arrays = {} if run.shared_arrays is None else run.shared_arrays.tensors
+    trusted = types_of(classifier.estimator)  # their code has run here already
+
+    def alone(index: int) -> Ensemble:
+        about = str(run.family), run.shared, arrays, [items[index]]
+        return decode_members(*about, classifier.classes_, classifier.random_state, trusted)
+
+    excluded = {*_failures(items), *run.elsewhere}
+    try:
+        return check_members(classifier, rows, [item.digest for item in items], alone, excluded)
+    except GuaranteeError:
+        run.forget()
+        raise
 
 
 def _failures(items: Sequence[Item]) -> dict[int, str]:

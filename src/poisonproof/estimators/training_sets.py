@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from poisonproof.partition import PartitionedData
 from poisonproof.partition.shards import Shard, gathered, shard_of
 from poisonproof.store import Item, ModelReader, decode_rows, encode_rows
 
-__all__ = ["ChangedRows", "HeldRows", "KeptRows", "TrainingSet"]
+__all__ = ["ChangedRows", "HeldRows", "KeptRows", "TrainingSet", "shards_for_others"]
 
 
 class TrainingSet(ABC):
@@ -157,3 +158,16 @@ class ChangedRows(TrainingSet):
     def changed(self, shards: Mapping[int, Shard]) -> TrainingSet:
         """Return a training set in which some more partitions are others."""
         return ChangedRows(self.base, self.shards | dict(shards))
+
+
+def shards_for_others(
+    classifier: Any, rows: TrainingSet, which: Sequence[int]
+) -> Callable[[int], Shard]:
+    """Return a function that reads a partition as it is sent to another process.
+
+    Features that are learned from all samples may need all of them, so they are mapped here.
+    """
+    if not classifier._features_see_all_rows():
+        return rows.raw_shard
+    data: PartitionedData = classifier._member_data(rows.whole(), which)
+    return lambda index: shard_of(data, index)

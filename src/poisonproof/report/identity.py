@@ -53,6 +53,7 @@ def identify(classifier: Any) -> Identity:
         **({"Contributors": f"{known['n_groups']:,}"} if known.get("n_groups") else {}),
         "Rows left out": f"{classifier.n_dropped_ + known.get('n_left_out', 0):,}",
         "Members that failed": f"{len(classifier.failures_):,}",
+        "Members trained twice (self-check)": f"{getattr(classifier, 'n_self_checked_', 0):,}",
     }
     return Identity(model_digest(classifier), tuple(facts.items()), _environment())
 

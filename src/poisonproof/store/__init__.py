@@ -4,7 +4,13 @@ from poisonproof.store.archive import open_writer
 from poisonproof.store.blocks import Item
 from poisonproof.store.fingerprint import ELSEWHERE, differences, fingerprint, with_elsewhere
 from poisonproof.store.manifest import Manifest, json_digest
-from poisonproof.store.members import SHARED_ITEM, encode_members, failure_of, shared_of
+from poisonproof.store.members import (
+    SHARED_ITEM,
+    decode_members,
+    encode_members,
+    failure_of,
+    shared_of,
+)
 from poisonproof.store.objects import decode_object, encode_object, types_of
 from poisonproof.store.reading import ModelReader
 from poisonproof.store.rows import decode_rows, encode_rows
@@ -23,6 +29,7 @@ __all__ = [
     "StoredEnsemble",
     "TrainingRun",
     "check_target",
+    "decode_members",
     "decode_object",
     "decode_rows",
     "differences",

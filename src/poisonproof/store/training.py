@@ -172,6 +172,11 @@ class TrainingRun:
         """Close the journal; the next run reads it."""
         self._journal.close()
 
+    def forget(self) -> None:
+        """Drop what this run and killed ones before it have stored; the model there stays."""
+        self._journal.remove()
+        self._small, self._large = {}, {}
+
     def _begin(self) -> None:
         """Write down once whose members follow."""
         if self._journal.is_empty:

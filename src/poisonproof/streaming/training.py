@@ -41,6 +41,7 @@ def fit_stream(
     keep_data: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     cluster: TrainingCluster | None = None,
+    self_check: bool = True,
 ) -> DPAClassifier:
     """Fit on rows that need not fit in memory, into a model directory.
 
@@ -67,6 +68,8 @@ def fit_stream(
         removed. By default `path` with ``.shards`` at its end.
     cluster : DaskCluster or RayCluster, optional
         Machines that train the members, from `poisonproof.clusters`; the rows are partitioned here.
+    self_check : bool, default=True
+        As in ``DPAClassifier.fit_into``.
 
     Returns
     -------
@@ -110,7 +113,15 @@ def fit_stream(
         def _train(missing: Sequence[int], finished: Finished) -> None:
             _train_slabs(classifier, rows, missing, finished, budget)
 
-        store_members(classifier, path, rows, _train, keep_data=keep_data, cluster=cluster)
+        store_members(
+            classifier,
+            path,
+            rows,
+            _train,
+            keep_data=keep_data,
+            cluster=cluster,
+            self_check=self_check,
+        )
     if not keep_data:
         classifier.rows_ = None  # they are gone with the scratch folder
     classifier._report_failures()

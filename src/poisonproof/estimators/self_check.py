@@ -1,0 +1,259 @@
+"""Every model checks itself: some members are trained again in a fresh process and compared.
+
+Nobody can see from outside whether a learner reads the clock or `os.urandom`, adds in the order in
+which its own threads finish, or iterates over sets of strings. So a few members are trained a
+second time where all of that is different, each from the rows of its own partition. Equal members
+are evidence and no proof; different ones prove that no certificate of the model holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from joblib.externals.loky.backend.reduction import dump as dump_by_value
+from numpy.typing import NDArray
+
+from poisonproof.engines.local import train
+from poisonproof.estimators.description import Recipe
+from poisonproof.estimators.training_sets import TrainingSet, shards_for_others
+from poisonproof.exceptions import GuaranteeError, InvalidRowsError, SelfCheckError
+from poisonproof.learners.base import ABSTAIN, Ensemble
+from poisonproof.learners.digest import state_digest
+from poisonproof.learners.members import MemberList
+from poisonproof.partition.shards import Shard, gathered
+from poisonproof.progress import Silent
+from poisonproof.store import decode_members, encode_members, shared_of
+
+__all__ = ["check_ensemble", "check_members", "retrain"]
+
+SHARE = 0.02
+"""The share of the members that are trained again; at least one is."""
+
+_WITHOUT_MODEL = ("constant:", "abstain:")  # how digests begin of members that no learner trained
+_DEPTH = 6  # how deep in a fitted object a difference is looked for
+_THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")]
+_CHILD = """
+import pickle, sys
+with open(sys.argv[1], "rb") as file:
+    sys.path[:] = pickle.load(file)
+    from poisonproof.estimators.self_check import retrain
+    retrain(file, sys.argv[2])
+"""
+
+
+def check_ensemble(classifier: Any, rows: TrainingSet, ensemble: Ensemble) -> int:
+    """Check members that are in memory, as `check_members` does."""
+    alone = _each_alone(ensemble, classifier)
+    return check_members(classifier, rows, ensemble.digests(), alone, ensemble.failures())
+
+
+def check_members(
+    classifier: Any,
+    rows: TrainingSet,
+    digests: Sequence[str],
+    alone: Callable[[int], Ensemble],
+    excluded: Collection[int],
+) -> int:
+    """Train some members again in a fresh process; return how many, all of which were equal.
+
+    Parameters
+    ----------
+    classifier : PartitionAggregation
+        Ready to train: classes, partitioner and features are set.
+    rows : TrainingSet
+        The training set.
+    digests : sequence of str
+        The digest of every member.
+    alone : function of int
+        Returns an ensemble of that member alone.
+    excluded : collection of int
+        Members that have failed, or that machines of another kind have trained.
+
+    Raises
+    ------
+    GuaranteeError
+        If a member is not the same when it is trained again.
+    SelfCheckError
+        If the other process could not do its work.
+    """
+    k, sizes = len(digests), rows.sizes
+    real = [
+        index
+        for index, digest in enumerate(digests)
+        if sizes[index] and index not in excluded and not digest.startswith(_WITHOUT_MODEL)
+    ]
+    which = _chosen(real, k, classifier.random_state)
+    if not which:
+        return 0
+    read = shards_for_others(classifier, rows, which)
+    shards = {index: read(index) for index in which}
+    recipe = Recipe.of(classifier, k)
+    again = _in_fresh_process(recipe, shards)
+    data = recipe.classifier._member_data(gathered(shards, k), which)
+    for index, there in zip(which, again, strict=True):
+        here = _Seen.of(alone(index), digests[index], data[index].X)
+        if found := _difference(here, there):
+            raise GuaranteeError(
+                f"Member {index}, a {type(classifier._template()).__name__}, is not a function of "
+                f"its partition: trained again from the same rows in a fresh process, {found}. "
+                "Certificates would be void, so there is no model. Look for what differs between "
+                "two processes: the clock, os.urandom, threads that add in the order in which they "
+                "finish, the iteration order of sets, global variables."
+            )
+    return len(which)
+
+
+def _chosen(members: Sequence[int], k: int, seed: int) -> list[int]:
+    """Choose by a hash; the last comes first, so that other members precede than in training."""
+
+    def rank(index: int) -> bytes:
+        return hashlib.sha256(f"poisonproof self-check {seed} {k} {index}".encode()).digest()
+
+    return sorted(sorted(members, key=rank)[: max(1, math.ceil(SHARE * k))], reverse=True)
+
+
+def _each_alone(ensemble: Ensemble, classifier: Any) -> Callable[[int], Ensemble]:
+    """Return a function that returns an ensemble of one member."""
+    if isinstance(ensemble, MemberList):
+        members = ensemble.members
+        return lambda index: MemberList([members[index]])
+    shared, k = shared_of(ensemble), len(ensemble)
+    items = encode_members(ensemble, range(k), [""] * k)
+    about = classifier.classes_, classifier.random_state
+    return lambda index: decode_members(*shared, [items[index]], *about)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is compared of a member, and what tells where two of them differ."""
+
+    digest: str
+    votes: NDArray[np.int16]
+    parts: Mapping[str, str]
+    failure: str | None
+
+    @classmethod
+    def of(cls, alone: Ensemble, digest: str, X: Any) -> _Seen:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                votes = alone.votes(X, n_jobs=1, progress=Silent())[:, 0]
+            except InvalidRowsError:  # it cannot vote on its own rows
+                votes = np.full(1, ABSTAIN, dtype=np.int16)
+        return cls(digest, votes, dict(_parts(alone)), alone.failures().get(0))
+
+
+def _in_fresh_process(recipe: Recipe, shards: Mapping[int, Shard]) -> list[_Seen]:
+    """Train members in a new Python, with other string hashes and another number of threads."""
+    with tempfile.TemporaryDirectory(prefix="poisonproof-") as folder:
+        asked, answered = Path(folder, "asked"), Path(folder, "answered")
+        try:
+            with asked.open("wb") as file:
+                pickle.dump(sys.path, file)
+                dump_by_value((recipe, shards), file)  # classes of a script travel, too
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise _could_not_run(f"members cannot be sent to another process: {error}") from error
+        optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+        command = [sys.executable, *optimized, "-c", _CHILD, str(asked), str(answered)]
+        done = subprocess.run(
+            command, env=_other_environment(), capture_output=True, text=True, check=False
+        )
+        if done.returncode < 0:
+            name = signal.Signals(-done.returncode).name
+            raise _could_not_run(f"its process was ended by {name}, perhaps for want of memory")
+        if done.returncode:
+            raise _could_not_run((done.stderr.strip().splitlines() or ["no reason given"])[-1])
+        answer = pickle.loads(answered.read_bytes())  # from our own child, in a folder of our own
+    if isinstance(answer, str):
+        raise _could_not_run(answer)
+    seen: list[_Seen] = answer
+    return seen
+
+
+def retrain(file: IO[bytes], answered: str) -> None:
+    """Do in the fresh process what it was started for, and write down what is to be compared."""
+    recipe, shards = pickle.load(file)
+    which = list(shards)
+    answer: list[_Seen] | str
+    try:
+        with recipe.settings():
+            task = recipe.classifier._task(gathered(shards, recipe.n_partitions), which)
+            if getattr(task[0], "checkpoint", None) is not None:
+                task[0].checkpoint = None  # or it would read what it is to train
+            members = train(*task, n_jobs=1, progress=Silent())
+            alone, digests = _each_alone(members, recipe.classifier), members.digests()
+            answer = [
+                _Seen.of(alone(place), digests[place], task[1][index].X)
+                for place, index in enumerate(which)
+            ]
+    except Exception as error:  # of the machine: what a learner raises makes its member abstain
+        answer = f"{type(error).__name__}: {error}"
+    Path(answered).write_bytes(pickle.dumps(answer))
+
+
+def _other_environment() -> dict[str, str]:
+    """Return the environment with another seed of string hashes and other numbers of threads."""
+    seed, threads = (os.environ.get(name, "") for name in ("PYTHONHASHSEED", "OMP_NUM_THREADS"))
+    now = int(threads) if threads.isdecimal() else os.cpu_count() or 1
+    other = dict.fromkeys((*_THREADS, "LOKY_MAX_CPU_COUNT"), str(2 if now == 1 else now - 1))
+    return {**os.environ, **other, "PYTHONHASHSEED": "2" if seed == "1" else "1"}
+
+
+def _difference(here: _Seen, there: _Seen) -> str:
+    """Say in what two members differ; nothing if they are the same."""
+    said = []
+    if there.failure is not None:
+        said.append(f"its learner raised {there.failure}")
+    elif here.digest != there.digest:
+        names = dict.fromkeys((*here.parts, *there.parts))
+        other = [name for name in names if here.parts.get(name) != there.parts.get(name)]
+        said.append("its state differs" + (f" (at {other[0]})" if other else ""))
+    if not np.array_equal(here.votes, there.votes):
+        n = sum(a != b for a, b in zip(here.votes, there.votes, strict=False))
+        said.append(f"{n:,} of its {len(here.votes):,} votes on these rows are others")
+    return " and ".join(said)
+
+
+def _parts(alone: Ensemble) -> Iterator[tuple[str, str]]:
+    """Yield names and digests of the parts of one member."""
+    if isinstance(alone, MemberList):
+        yield from _leaves("", getattr(alone.members[0], "estimator", None), _DEPTH)
+    else:
+        for name, array in encode_members(alone, [0], [""])[0].tensors.items():
+            yield name, state_digest(array)
+
+
+def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    inner: dict[str, Any] = {}
+    if isinstance(value, Mapping):
+        inner = {f"{path}[{key!r}]": part for key, part in value.items()}
+    elif isinstance(value, (list, tuple)):
+        inner = {f"{path}[{place}]": part for place, part in enumerate(value)}
+    elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
+        inner = {f"{path}.{name}".lstrip("."): part for name, part in vars(value).items()}
+    if not inner or not depth:
+        yield path, state_digest(value)
+        return
+    for name, part in inner.items():
+        yield from _leaves(name, part, depth - 1)
+
+
+def _could_not_run(reason: str) -> SelfCheckError:
+    return SelfCheckError(
+        f"The self-check could not run: {reason.rstrip('.')}. This says nothing about the members. "
+        "Those that are in a store stay there, and the same call goes on with them. "
+        "self_check=False (--no-self-check) trains without the check."
+    )
