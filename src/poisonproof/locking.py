@@ -9,9 +9,11 @@ from typing import Self
 
 from poisonproof.exceptions import StoreError
 
-__all__ = ["LOCK", "WriterLock"]
+__all__ = ["LOCK", "LOCK_FLAGS", "WriterLock"]
 
 LOCK = "lock"
+LOCK_FLAGS = os.O_RDWR | os.O_CREAT
+"""How the file is opened that is locked."""
 
 
 class WriterLock:
@@ -19,22 +21,23 @@ class WriterLock:
 
     Parameters
     ----------
-    file : Path
-        The file that is locked; made if it is not there.
+    descriptor : int
+        Of the file that is locked; closed at the end.
+    folder : Path
+        What a second writer is told about.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, descriptor: int, folder: Path) -> None:
+        self.descriptor = descriptor
+        self._folder = folder
 
     def __enter__(self) -> Self:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        self._descriptor = os.open(self._file, flags, 0o644)
         try:
-            _lock(self._descriptor)
+            _lock(self.descriptor)
         except OSError as error:
-            os.close(self._descriptor)
+            os.close(self.descriptor)
             raise StoreError(
-                f"another process is writing to {self._file.parent}. Wait until it has finished."
+                f"another process is writing to {self._folder}. Wait until it has finished."
             ) from error
         return self
 
@@ -44,7 +47,7 @@ class WriterLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def _lock(descriptor: int) -> None:

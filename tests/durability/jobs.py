@@ -46,7 +46,7 @@ def train(path: Path) -> None:
 
 def save(path: Path) -> None:
     """Save a model over another one, of which nothing can be kept."""
-    make(GaussianNB()).fit(X, y[::-1]).save(path, keep_data=True)
+    make(GaussianNB()).fit(X, y[::-1]).save(path, keep_data=True, overwrite=True)
 
 
 def update(path: Path) -> None:
@@ -62,7 +62,7 @@ def update_in_two_steps(path: Path) -> None:
     model = load(path, trusted=TRUSTED)
     if model.partition_sizes_.sum() == len(y):  # else it is done
         model.update(add=ADD, remove=REMOVE)
-        model.save(path)
+    model.save(path)  # deletes what a killed process has left
 
 
 def digests_or_none(path: Path) -> list[str] | None:

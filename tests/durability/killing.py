@@ -30,7 +30,9 @@ def killed_at(step: int, job: Callable[[Path], None], path: Path) -> bool:
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
             nonlocal left
-            if event in STEPS and str(path) in str(arguments[0]):
+            # Names relative to the handle of a folder have no folder before them.
+            name = arguments[0] if event in STEPS else None
+            if isinstance(name, str | Path) and (str(path) in str(name) or "/" not in str(name)):
                 left -= 1
                 if left < 0:
                     os.kill(os.getpid(), signal.SIGKILL)

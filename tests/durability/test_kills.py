@@ -14,6 +14,9 @@ from .killing import killed_after, killed_at
 
 Job = Callable[[Path], None]
 
+# Whoever reads a store that a killed writer has left is told so.
+pytestmark = pytest.mark.filterwarnings("ignore:an update of:UserWarning")
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -94,7 +94,10 @@ def test_a_frozen_schema_that_was_changed_is_refused(
         ({"columns": []}, "at least one feature"),
         ({"columns": [{"name": "a", "type": "number", "scale": 0}]}, "scale must be above 0"),
         ({"columns": [{"name": "a", "type": "number", "missing": "zero"}]}, "missing is one of"),
-        ({"columns": [{"name": "a", "type": "number", "center": float("inf")}]}, "Infinity is not JSON"),
+        (
+            {"columns": [{"name": "a", "type": "number", "center": float("inf")}]},
+            "Infinity is not JSON",
+        ),
         ({"columns": [{"name": "a", "type": "number", "center": True}]}, "finite number"),
         ({"columns": [{"name": "a", "type": "number", "code": "x"}]}, "Got 'code'"),
         ({"columns": [{"name": "a", "type": "category", "categories": []}]}, "categories"),

@@ -75,7 +75,6 @@ def test_a_model_replaces_a_model_and_no_file_of_the_old_one_stays(model: Path) 
     draft = replace(DRAFT, member_digests=["m0a", "m1a", "m2a"], model={"note": "again"})
     manifest = write(model, draft, {0: "a", 1: "a", 2: "a"})
     assert ModelReader.open(model).manifest == manifest
-    assert manifest.revision == 1
     assert objects(model) == set(manifest.objects)
     assert len(objects(model) & before) == 1  # the templates
 
@@ -161,7 +160,7 @@ def test_a_link_out_of_the_directory_is_refused(model: Path) -> None:
     path = block(model)
     path.rename(model.parent / "outside")
     path.symlink_to(model.parent / "outside")
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="is a link, not a plain file"):
         ModelReader.open(model).member(0)
 
 
@@ -178,7 +177,7 @@ def test_a_manifest_that_is_not_text_is_refused(model: Path) -> None:
         ModelReader.open(model)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, 1.5, True])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None, 2.5, True])
 def test_other_versions_are_refused_by_number(model: Path, version: Any) -> None:
     rewrite(model, version=version)
     with pytest.raises(StoreError, match="format version"):

@@ -18,6 +18,7 @@ from poisonproof.replacing import write_bytes, write_together
 
 __all__ = [
     "COLUMN_SUFFIXES",
+    "check_columns",
     "check_folder",
     "check_model_path",
     "check_out",
@@ -63,6 +64,14 @@ def check_model_path(path: Path) -> None:
 
     check_target(path)
     _check_writable(_existing_ancestor(path.parent), path)
+
+
+def check_columns(path: Path, names: Sequence[str] | None, *, overwrite: bool) -> None:
+    """Raise now if a model of other columns stands at `path`, unless it may be replaced."""
+    from poisonproof.store import refuse_another
+
+    columns = None if names is None else [str(name) for name in names]
+    refuse_another(path, {"feature_names_in": columns}, overwrite=overwrite)
 
 
 def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from poisonproof.cli._options import choose
+from poisonproof.cli._output import check_columns
 from poisonproof.cli._source import TrainingSource
 from poisonproof.cli._text import (
     counted,
@@ -132,6 +133,8 @@ def train_streamed(
 
     if source.table is not None:
         classifier.provenance_ = source.streamed_provenance()
+    else:
+        check_columns(out, _rows(source, data).feature_names, overwrite=chosen["overwrite"])
     with spoken_warnings():
         fit_stream(
             classifier,
@@ -143,7 +146,8 @@ def train_streamed(
         )
     _remember(classifier, source, data)
     classifier.set_params(n_jobs=None, verbose=0)
-    classifier.save(out, keep_data=chosen["keep_data"])
+    saved = {key: chosen[key] for key in ("keep_data", "overwrite")}
+    classifier.save(out, **saved)
     sizes, rejected = classifier.partition_sizes_, classifier.rejected_
     say(
         f"Trained {counted(len(sizes), 'member')} ({kind}) on {counted(int(sizes.sum()), 'row')} "

@@ -24,7 +24,7 @@ from poisonproof.cli._options import (
     choose,
     parse_shape,
 )
-from poisonproof.cli._output import check_model_path
+from poisonproof.cli._output import check_columns, check_model_path
 from poisonproof.cli._source import ColumnOptions, TrainingSource, open_source
 from poisonproof.cli._streamed import (
     ClusterOption,
@@ -165,6 +165,10 @@ def train(
             help="Train some members again in a fresh process; a difference ends the training.",
         ),
     ] = True,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace another model that stands at --out."),
+    ] = False,
     stream: StreamOption = False,
     memory: MemoryOption = None,
     scratch: ScratchOption = None,
@@ -201,20 +205,21 @@ def train(
         n_jobs=jobs, random_state=seed, invalid_rows=source.invalid_rows, verbose=verbosity()
     )
     if stream:
-        chosen: dict[str, Any] = {"keep_data": keep_data, "cluster": machines}
-        chosen["self_check"] = self_check
+        chosen: dict[str, Any] = {"keep_data": keep_data, "overwrite": overwrite}
+        chosen |= {"cluster": machines, "self_check": self_check}
         train_streamed(classifier, source, data, out, streaming, kind=kind, **chosen)
         return
     rows = source.read(
         data, allow_missing=_takes_missing_values(classifier), droppable=method == "dpa"
     )
     held_out = source.held_out(rows)
-    kept = {"keep_data": keep_data, "cluster": machines}
-    _fit(classifier, rows, source.classes, ~held_out, _into(out), kept, self_check)
+    check_columns(out, rows.names, overwrite=overwrite)
     if (provenance := source.provenance(rows, ~held_out)) is not None:
         classifier.provenance_ = provenance
+    kept = {"keep_data": keep_data, "overwrite": overwrite, "cluster": machines}
+    _fit(classifier, rows, source.classes, ~held_out, _into(out), kept, self_check)
     classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is no part of the model
-    classifier.save(out, keep_data=keep_data)
+    classifier.save(out, keep_data=keep_data, overwrite=overwrite)
     _report(classifier, rows, kind, out)
     if held_out.any():
         _certify_held_out(classifier, rows, np.array(source.classes), held_out, jobs)

@@ -112,6 +112,7 @@ class PartitionAggregation(VotingMembers):
         sample_weight: Any = None,
         *,
         keep_data: bool = False,
+        overwrite: bool = False,
         cluster: Any = None,
         self_check: bool = True,
     ) -> Self:
@@ -129,6 +130,9 @@ class PartitionAggregation(VotingMembers):
             As in `fit`.
         keep_data : bool, default=False
             Keep the training rows in the store, partition by partition, for `update`.
+        overwrite : bool, default=False
+            Replace another model that stands there (other members, labels, parameters or columns),
+            which is refused otherwise.
         cluster : DaskCluster or RayCluster, optional
             Machines that train the members, from `poisonproof.clusters`. Has no influence on any
             member.
@@ -144,7 +148,8 @@ class PartitionAggregation(VotingMembers):
 
         refuse_learned_steps(self)
         data = self._prepare(X, y, groups, sample_weight)
-        train_into(self, path, data, keep_data=keep_data, cluster=cluster, self_check=self_check)
+        kept = {"keep_data": keep_data, "overwrite": overwrite}
+        train_into(self, path, data, **kept, cluster=cluster, self_check=self_check)
         self._report_failures()
         return self
 
@@ -170,20 +175,29 @@ class PartitionAggregation(VotingMembers):
         self.receipt_ = apply_change(self, plan_update(self, add, remove, data))
         return self
 
-    def save(self, path: str | os.PathLike[str], *, keep_data: bool | None = None) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep_data: bool | None = None,
+        overwrite: bool = False,
+    ) -> None:
         """Write the fitted model: a manifest and members, no pickle.
 
         Parameters
         ----------
         path : path
-            A directory, or an archive if it ends in ``.zip``. An earlier model there is replaced;
-            members that are there already are not written again.
+            A directory, or an archive if it ends in ``.zip``. An earlier state of the model there
+            is replaced; members that are there already are not written again.
         keep_data : bool, optional
             Keep the training rows, for `update`. By default they are kept if the model was loaded
             from a store that keeps them.
+        overwrite : bool, default=False
+            Replace another model that stands there (other members, labels, parameters or columns),
+            which is refused otherwise.
         """
         check_is_fitted(self, "ensemble_")
-        save(self, path, keep_data=keep_data)
+        save(self, path, keep_data=keep_data, overwrite=overwrite)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Say that `sample_weight` goes on to the members."""

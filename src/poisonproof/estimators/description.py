@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import StoreError
 from poisonproof.learners.digest import state_digest
-from poisonproof.store import Manifest, fingerprint, json_digest
+from poisonproof.store import Manifest, fingerprint, json_digest, without_addresses
 
 __all__ = [
     "Recipe",
@@ -38,7 +37,6 @@ COUNTS = ("n_rows", "n_groups", "n_left_out")
 """What a model knows about its data that changes with every update."""
 
 _HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failures_", "receipt_")
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def draft_manifest(
         family=family,
         shared=dict(shared),
         member_digests=list(member_digests),
-        failures={int(i): _ADDRESS.sub("", text) for i, text in failures.items()},
+        failures={int(i): without_addresses(text) for i, text in failures.items()},
         notes=notes_of(classifier),
     )
 
@@ -202,4 +200,4 @@ def encode_classes(classes: NDArray[Any]) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Return JSON values without what only identifies an object in memory."""
     text = json.dumps(value, sort_keys=True, default=str)
-    return json.loads(_ADDRESS.sub("", text))
+    return json.loads(without_addresses(text))

@@ -183,17 +183,20 @@ class FiniteAggregationClassifier(VotingMembers):
         )
         return self
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted model: a manifest and members, no pickle.
 
         Parameters
         ----------
         path : path
-            A directory, or an archive if it ends in ``.zip``. An earlier model there is replaced.
-            Training rows are not kept.
+            A directory, or an archive if it ends in ``.zip``. An earlier state of the model there
+            is replaced. Training rows are not kept.
+        overwrite : bool, default=False
+            Replace another model that stands there (other members, labels, parameters or columns),
+            which is refused otherwise.
         """
         check_is_fitted(self, "ensemble_")
-        save(self, path, keep_data=False)
+        save(self, path, keep_data=False, overwrite=overwrite)
 
     @property
     def spread_(self) -> Spread:

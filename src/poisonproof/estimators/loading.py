@@ -22,7 +22,6 @@ from poisonproof.learners.digest import state_digest
 from poisonproof.learners.parameters import check_random_state
 from poisonproof.partition import partitioner_from_specification
 from poisonproof.store import (
-    FolderWriter,
     ModelReader,
     StoredEnsemble,
     decode_object,
@@ -67,7 +66,13 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
         )
     reader = ModelReader.open(path)
     if reader.manifest.pending is not None:
-        reader = _finished(path, reader)
+        warnings.warn(
+            f"an update of {path} was interrupted, and files of an earlier version of the model, "
+            "which may hold rows that were removed, are still there. Update or save the model to "
+            "delete them.",
+            UserWarning,
+            stacklevel=2,
+        )
     return rebuild(reader, trusted)
 
 
@@ -76,22 +81,6 @@ def set_schedule(classifier: Any, n_jobs: int | None, verbose: int) -> Any:
     known = classifier.get_params(deep=False)
     asked = {"n_jobs": n_jobs, "verbose": verbose}
     return classifier.set_params(**{name: v for name, v in asked.items() if name in known})
-
-
-def _finished(path: str | os.PathLike[str], reader: ModelReader) -> ModelReader:
-    """Delete what a killed writer has superseded and left behind, if this process may."""
-    try:
-        with FolderWriter(path) as writer:
-            writer.clear(forget=False)
-            return writer.stored or reader
-    except StoreError as error:
-        warnings.warn(
-            f"{path} still holds files of an earlier version of the model, and they could not be "
-            f"deleted: {error}",
-            UserWarning,
-            stacklevel=3,
-        )
-        return reader
 
 
 def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:

@@ -35,7 +35,7 @@ def rows_digest(digests: NDArray[np.uint8], y: NDArray[np.int64]) -> str:
     return hashlib.sha256(np.sort(row_keys(digests, y, None)).tobytes()).hexdigest()
 
 
-def save_rows(classifier: Any, path: str | os.PathLike[str]) -> None:
+def save_rows(classifier: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a fitted classifier: its parameters, its templates and its arrays."""
     arrays = {name: np.ascontiguousarray(array) for name, array in classifier._arrays().items()}
     templates = classifier._templates()
@@ -47,6 +47,7 @@ def save_rows(classifier: Any, path: str | os.PathLike[str]) -> None:
             lambda: encode_object(templates),
             lambda _index: item,
             None,
+            overwrite=overwrite,
         )
 
 

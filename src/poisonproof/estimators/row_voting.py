@@ -63,16 +63,20 @@ class RowVoting(CertifyingClassifier):
     def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `_templates` and `_arrays` returned; parameters are set already."""
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted model: a manifest, its parts and its arrays, no pickle.
 
         Parameters
         ----------
         path : path
-            A directory, or an archive if it ends in ``.zip``. An earlier model there is replaced.
+            A directory, or an archive if it ends in ``.zip``. An earlier state of the model there
+            is replaced.
+        overwrite : bool, default=False
+            Replace another model that stands there (other members, labels, parameters or columns),
+            which is refused otherwise.
         """
         check_is_fitted(self, "classes_")
-        save_rows(self, path)
+        save_rows(self, path, overwrite=overwrite)
 
     def counts(self, X: Any) -> NDArray[np.int64]:
         """Return the votes of each class on every row of `X`, shape (n, C).

@@ -28,11 +28,17 @@ from poisonproof.store import (
 __all__ = ["commit", "draft", "save"]
 
 
-def save(classifier: Any, path: str | os.PathLike[str], *, keep_data: bool | None = None) -> None:
+def save(
+    classifier: Any,
+    path: str | os.PathLike[str],
+    *,
+    keep_data: bool | None = None,
+    overwrite: bool = False,
+) -> None:
     """Write a fitted classifier; only what is not there yet is written."""
     with open_writer(path) as writer:
-        _refuse_other_revision(classifier.ensemble_, writer)
-        commit(classifier, writer, keep_data=keep_data)
+        _refuse_later_state(classifier.ensemble_, writer)
+        commit(classifier, writer, keep_data=keep_data, overwrite=overwrite)
 
 
 def commit(
@@ -41,6 +47,7 @@ def commit(
     *,
     keep_data: bool | None,
     pending: dict[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Manifest:
     """Write a classifier through an open writer and return its manifest."""
     ensemble, rows = classifier.ensemble_, classifier.rows_
@@ -59,6 +66,7 @@ def commit(
         shared_item,
         # Whoever updates a store pays for what changes, not for what is there.
         check_kept=not isinstance(ensemble, StoredEnsemble),
+        overwrite=overwrite,
     )
 
 
@@ -101,14 +109,13 @@ def _member_items(ensemble: Ensemble, digests: list[str]) -> Callable[[int], Ite
     return lambda index: everyone()[index]
 
 
-def _refuse_other_revision(ensemble: Ensemble, writer: ModelWriter) -> None:
+def _refuse_later_state(ensemble: Ensemble, writer: ModelWriter) -> None:
     """Raise if the store was changed since this model was read from it."""
     if not isinstance(ensemble, StoredEnsemble) or writer.stored is None:
         return
     read, there = ensemble.reader, writer.stored
     same = Path(read.place.path).resolve() == Path(there.place.path).resolve()
-    if same and read.manifest.revision != there.manifest.revision:
+    if same and replace(read.manifest, pending=None) != replace(there.manifest, pending=None):
         raise StoreError(
-            f"{writer.path} was changed by someone else after it was loaded (revision "
-            f"{read.manifest.revision}, now {there.manifest.revision}). Load it again."
+            f"{writer.path} was changed by someone else after it was loaded. Load it again."
         )

@@ -9,7 +9,12 @@ from typing import Any, Protocol
 
 from poisonproof.estimators.aggregation import PartitionAggregation
 from poisonproof.estimators.changes import plan_update
-from poisonproof.estimators.description import draft_manifest, member_law, templates_of
+from poisonproof.estimators.description import (
+    describe,
+    draft_manifest,
+    member_law,
+    templates_of,
+)
 from poisonproof.estimators.loading import rebuild
 from poisonproof.estimators.receipts import Receipt
 from poisonproof.estimators.saving import commit, draft
@@ -30,6 +35,7 @@ from poisonproof.store import (
     encode_object,
     failure_of,
     json_digest,
+    refuse_another,
     types_of,
     with_elsewhere,
 )
@@ -55,6 +61,7 @@ def train_into(
     data: PartitionedData,
     *,
     keep_data: bool,
+    overwrite: bool = False,
     cluster: TrainingCluster | None = None,
     self_check: bool = True,
 ) -> None:
@@ -62,7 +69,7 @@ def train_into(
 
     Parameters
     ----------
-    classifier, path, keep_data, cluster, self_check
+    classifier, path, keep_data, overwrite, cluster, self_check
         As in `store_members`.
     data : PartitionedData
         The training set.
@@ -77,6 +84,7 @@ def train_into(
         HeldRows(data),
         _train,
         keep_data=keep_data,
+        overwrite=overwrite,
         cluster=cluster,
         self_check=self_check,
     )
@@ -89,6 +97,7 @@ def store_members(
     train: Callable[[Sequence[int], Finished], None],
     *,
     keep_data: bool,
+    overwrite: bool = False,
     cluster: TrainingCluster | None = None,
     self_check: bool = True,
 ) -> None:
@@ -106,6 +115,8 @@ def store_members(
         Trains the members of these partitions and hands each over once.
     keep_data : bool
         Whether to keep the rows.
+    overwrite : bool, default=False
+        Whether another model that stands there may be lost.
     cluster : TrainingCluster, optional
         Trains the members instead of `train`.
     self_check : bool, default=True
@@ -119,6 +130,7 @@ def store_members(
             "fit and then save to the archive."
         )
     with FolderWriter(path) as writer:
+        refuse_another(path, describe(classifier), overwrite=overwrite)
         accepts = cluster is not None and cluster.accepts_others
         law, digests = member_law(classifier), classifier.partition_digests_
         run = TrainingRun(writer, law, digests, accept_elsewhere=accepts)
@@ -146,6 +158,7 @@ def store_members(
                 items.__getitem__,
                 rows.item if keep_data else None,
                 run.shared_arrays,
+                overwrite=overwrite,
             )
         finally:
             run.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from poisonproof.exceptions import StoreError
+from poisonproof.replacing import OpenFolder
 
 __all__ = ["KeptVectors"]
 
@@ -68,11 +72,12 @@ class KeptVectors:
             data = vector.astype("<f4").tobytes()
             rows.append((key, data, _seal(key, data)))
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with OpenFolder(self._file.parent, owned=True) as folder:  # no link, no other's file
+                os.close(folder.open(self._file.name, os.O_RDWR | os.O_CREAT))
             with closing(sqlite3.connect(self._file)) as file, file:
                 file.execute(_TABLE)
                 file.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
-        except (sqlite3.Error, OSError):
+        except (sqlite3.Error, OSError, StoreError):
             return  # the features are the same without it
 
 

@@ -23,7 +23,24 @@ from sklearn.neighbors import BallTree, KDTree
 from poisonproof.learners.streams import WORKERS
 from poisonproof.partition.containers import is_sparse
 
-__all__ = ["NO_VOTE", "deciding_state", "state_digest"]
+__all__ = [
+    "FOLDERS",
+    "NO_VOTE",
+    "deciding_state",
+    "forget_folders",
+    "idle_attributes",
+    "state_digest",
+]
+
+FOLDERS: Mapping[str, frozenset[str]] = {
+    "sklearn.pipeline.Pipeline": frozenset({"memory"}),
+    "sklearn.cluster._agglomerative.AgglomerativeClustering": frozenset({"memory"}),
+    "poisonproof.engines.torch.learner.TorchLearner": frozenset({"checkpoint"}),
+    "poisonproof.features.networks.NetworkFeatures": frozenset({"cache"}),
+}
+"""Parameters that name a folder to work in, by class. They decide no vote, and no model says where
+whoever loads it writes, or from where he reads: a file has None in their place.
+"""
 
 NO_VOTE: Mapping[str, frozenset[str]] = {
     # The address of the stop words: whether they were checked already.
@@ -65,7 +82,7 @@ def deciding_state(value: Any, state: Any) -> Any:
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         return state
     kind: Any = type(value)
-    idle = _idle_attributes(kind)
+    idle = idle_attributes(kind)
     workers = WORKERS if hasattr(value, "get_params") else ()
     return {
         name: state[name]
@@ -75,8 +92,9 @@ def deciding_state(value: Any, state: Any) -> Any:
 
 
 @cache
-def _idle_attributes(kind: type) -> frozenset[str]:
-    known = [NO_VOTE.get(f"{base.__module__}.{base.__qualname__}", ()) for base in kind.__mro__]
+def idle_attributes(kind: type) -> frozenset[str]:
+    """Return the names of attributes of a class that decide no vote."""
+    known = [_named(NO_VOTE, kind), _named(FOLDERS, kind)]
     cached = [
         name
         for base in kind.__mro__
@@ -84,6 +102,31 @@ def _idle_attributes(kind: type) -> frozenset[str]:
         if isinstance(part, cached_property)
     ]
     return frozenset(cached).union(*known)
+
+
+def _named(table: Mapping[str, frozenset[str]], kind: type) -> frozenset[str]:
+    """Return what a table lists for a class and its bases."""
+    names = (f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__)
+    return frozenset[str]().union(*(table.get(name, frozenset()) for name in names))
+
+
+def forget_folders(value: Any) -> None:
+    """Set the parameters in `FOLDERS` to None, in place and in all parts of an object."""
+    waiting, seen = [value], dict[int, Any]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen or isinstance(part, str | bytes | int | float | type | None):
+            continue
+        seen[id(part)] = part
+        if isinstance(part, dict):
+            waiting += part.values()
+        elif isinstance(part, list | tuple | set):
+            waiting += part
+        elif isinstance(part, np.ndarray):
+            waiting += part.ravel().tolist() if part.dtype.hasobject else []
+        elif isinstance(state := getattr(part, "__dict__", None), dict):
+            state.update(dict.fromkeys(_named(FOLDERS, type(part)) & state.keys()))
+            waiting += state.values()
 
 
 def state_digest(value: Any) -> str:

@@ -60,13 +60,18 @@ def as_objects(X: Any) -> NDArray[np.object_]:
 def kind_of(X: Any) -> str:
     """Return which kind of container a learner is handed: ``sparse``, ``frame`` or ``array``.
 
-    Rows have the same values and partitions in each, but a learner may round differently.
+    Rows have the same values and partitions in each, but a learner may round differently. The same
+    is true of arrays of numbers whose rows have another shape, so these name it.
 
     >>> kind_of(np.zeros((2, 2))), kind_of(["a text"]), kind_of(sp.csr_array((2, 2)))
     ('array', 'array', 'sparse')
+    >>> kind_of(np.zeros((5, 2, 2)))
+    'array of (2, 2)'
     """
     if is_sparse(X):
         return "sparse"
+    if isinstance(X, np.ndarray) and X.ndim != 2 and X.dtype.kind in "biuf":
+        return f"array of {X.shape[1:]}"
     return "frame" if is_frame(X) else "array"
 
 

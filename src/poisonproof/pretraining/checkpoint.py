@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,15 @@ from safetensors.numpy import save
 
 from poisonproof.engines.torch.state import tensors_digest
 from poisonproof.exceptions import StoreError
-from poisonproof.replacing import write_bytes
+from poisonproof.replacing import OpenFolder, write_bytes
 from poisonproof.strict import decode_tensors
 
 __all__ = ["Checkpoint", "RunFolder", "read_tensors", "write_tensors"]
 
 Tensors = dict[str, NDArray[Any]]
+
+_STATE = re.compile(r"(weights|momentum)-\d+\.safetensors")
+"""How the files of a run are called."""
 
 
 def write_tensors(path: Path, tensors: Tensors, about: dict[str, str]) -> None:
@@ -108,13 +113,17 @@ class RunFolder:
         """Write a state; older ones go once both of its files are there."""
         about = {"law": self.law, "epoch": str(state.epoch), "history": json.dumps(state.history)}
         name = f"{state.epoch:06d}.safetensors"
-        old = [p for p in self.folder.glob("*-*.safetensors") if not p.name.endswith(name)]
         write_tensors(self.folder / f"momentum-{name}", {"momentum": state.momentum}, about)
         write_tensors(self.folder / f"weights-{name}", state.weights, about)
-        for path in old:
-            path.unlink(missing_ok=True)
+        self._remove(lambda found: not found.endswith(name))
 
     def clear(self) -> None:
         """Take all states away."""
-        for path in self.folder.glob("*-*.safetensors"):
-            path.unlink(missing_ok=True)
+        self._remove(lambda _found: True)
+
+    def _remove(self, which: Callable[[str], bool]) -> None:
+        """Delete states, and none of the other files that someone may keep there."""
+        with OpenFolder(self.folder, owned=True) as folder:
+            for name in filter(_STATE.fullmatch, folder.names()):
+                if which(name):
+                    folder.remove(name)

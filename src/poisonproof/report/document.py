@@ -9,6 +9,7 @@ from pathlib import Path
 
 from poisonproof.attacks import AttackStudy
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.replacing import write_bytes
 from poisonproof.report.evidence import Evidence
 from poisonproof.report.figures import render_figures
 from poisonproof.report.markdown import render_markdown
@@ -97,4 +98,4 @@ class Report:
         renderers = {".html": self.html, ".md": self.markdown}
         if file.suffix.lower() not in renderers:
             raise InvalidInputError(f"A report is a .html or a .md file. Got {file}.")
-        file.write_text(renderers[file.suffix.lower()](), encoding="utf-8")
+        write_bytes(file, renderers[file.suffix.lower()]().encode())

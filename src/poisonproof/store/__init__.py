@@ -10,13 +10,14 @@ from poisonproof.store.members import (
     encode_members,
     failure_of,
     shared_of,
+    without_addresses,
 )
 from poisonproof.store.objects import decode_object, encode_object, types_of
 from poisonproof.store.reading import ModelReader
 from poisonproof.store.rows import decode_rows, encode_rows
 from poisonproof.store.stored import StoredEnsemble
 from poisonproof.store.training import TrainingRun
-from poisonproof.store.writing import FolderWriter, ModelWriter, check_target
+from poisonproof.store.writing import FolderWriter, ModelWriter, check_target, refuse_another
 
 __all__ = [
     "ELSEWHERE",
@@ -40,7 +41,9 @@ __all__ = [
     "fingerprint",
     "json_digest",
     "open_writer",
+    "refuse_another",
     "shared_of",
     "types_of",
     "with_elsewhere",
+    "without_addresses",
 ]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import zipfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from poisonproof.locking import WriterLock
-from poisonproof.replacing import sync_folder
+from poisonproof.locking import LOCK_FLAGS, WriterLock
+from poisonproof.replacing import TEMPORARY, OpenFolder
 from poisonproof.store.blocks import content_name
-from poisonproof.store.files import TEMPORARY, writing
 from poisonproof.store.manifest import MANIFEST, Manifest
 from poisonproof.store.places import OBJECTS
-from poisonproof.store.writing import FolderWriter, ModelWriter, check_target
+from poisonproof.store.writing import FolderWriter, ModelWriter, check_target, writing
 
 __all__ = ["ArchiveWriter", "open_writer"]
 
@@ -24,15 +23,18 @@ class ArchiveWriter(ModelWriter):
     """Writes one zip file, always as a whole."""
 
     def __enter__(self) -> Self:
-        part = self.path.with_name(f"{TEMPORARY}{self.path.name}")
-        with writing(self.path):
+        part = f"{TEMPORARY}{self.path.name}"
+        with ExitStack() as stack, writing(self.path):
             check_target(self.path)
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            folder = stack.enter_context(OpenFolder(self.path.parent))
             # The unfinished file is the lock: what a killed writer left of it is overwritten.
-            self._lock = WriterLock(part).__enter__()
-        self._part = part
-        self._file = part.open("r+b")
-        self._file.truncate(0)
+            lock = stack.enter_context(WriterLock(folder.open(part, LOCK_FLAGS), self.path.parent))
+            self._folder, self._part = folder, part
+            stack.callback(lambda: folder.remove(self._part) if self._part else None)
+            self._file = os.fdopen(os.dup(lock.descriptor), "r+b")
+            self._file.truncate(0)
+            self._open = stack.pop_all()
         self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
         self._names: set[str] = set()
         return self
@@ -47,8 +49,7 @@ class ArchiveWriter(ModelWriter):
             self._zip.close()
         with suppress(OSError):
             self._file.close()
-        self._part.unlink(missing_ok=True)
-        self._lock.__exit__(kind, error, traceback)
+        self._open.close()
 
     def put(self, data: bytes) -> str:
         """Add an object to the archive, once."""
@@ -62,12 +63,13 @@ class ArchiveWriter(ModelWriter):
         self._zip.writestr(zipfile.ZipInfo(name), data)  # a fixed date: equal models, equal bytes
 
     def _finish(self, manifest: Manifest) -> None:
-        self._add(MANIFEST, replace(manifest, pending=None, revision=0).to_bytes())
+        self._add(MANIFEST, replace(manifest, pending=None).to_bytes())
         self._zip.close()
         self._file.flush()
         os.fsync(self._file.fileno())
-        os.replace(self._part, self.path)  # noqa: PTH105
-        sync_folder(self.path.parent)
+        self._folder.rename(self._part, self.path.name)
+        self._part = ""  # by now it may be the file of the next writer
+        self._folder.sync()
 
 
 def open_writer(path: str | os.PathLike[str]) -> ModelWriter:

@@ -12,7 +12,8 @@ import io
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
+
+from poisonproof.replacing import OpenFolder
 
 __all__ = ["JOURNAL", "SYNC_SECONDS", "Journal"]
 
@@ -30,12 +31,12 @@ class Journal:
 
     Parameters
     ----------
-    path : Path
-        The file; made with the first record.
+    folder : OpenFolder
+        Where it is; made with the first record.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: OpenFolder) -> None:
+        self._folder = folder
         self._raw: io.FileIO | None = None
         self._end = 0
         self._synced = time.monotonic()
@@ -47,7 +48,7 @@ class Journal:
 
     def records(self) -> Iterator[Place]:
         """Yield the place of every whole record, and cut off what follows the last one."""
-        if not self._path.exists():
+        if JOURNAL not in self._folder.names():
             return
         size = os.fstat(self._file.fileno()).st_size
         while place := self._record(self._end, size):
@@ -81,7 +82,8 @@ class Journal:
     @property
     def _file(self) -> io.FileIO:
         if self._raw is None:
-            self._raw = self._path.open("a+b", buffering=0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+            self._raw = io.FileIO(self._folder.open(JOURNAL, flags), "a+")
         return self._raw
 
     def _record(self, start: int, end: int) -> Place | None:
@@ -103,7 +105,7 @@ class Journal:
         """Close and delete the file: what it held is stored elsewhere."""
         self.close()
         self._end = 0
-        self._path.unlink(missing_ok=True)
+        self._folder.remove(JOURNAL)
 
 
 def _digest(record: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 The file holds exactly one text for one content (sorted keys, no choice of spaces), and in it a
 fingerprint of everything that decides a vote or a certificate. Where things lie in the store
-(blocks, revision) is not part of the fingerprint: an updated model has the fingerprint of one
+(blocks) is not part of the fingerprint: an updated model has the fingerprint of one
 trained from scratch.
 """
 
@@ -22,7 +22,7 @@ from poisonproof.strict import strict_json
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "Manifest", "canonical_json", "json_digest"]
 
 FORMAT = "poisonproof-model"
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 _LARGEST_K = 2**31 - 1
 _NOTHING = BlockEntry("", 0, ())
@@ -60,8 +60,6 @@ class Manifest:
         Whether the training rows are in the store.
     notes : dict
         What decides nothing: dropped rows.
-    revision : int
-        How often the model was written.
     pending : dict or None
         An update that is written but whose superseded files may still exist.
     """
@@ -81,7 +79,6 @@ class Manifest:
     shared_arrays: BlockEntry | None = None
     keeps_data: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
-    revision: int = 0
     pending: dict[str, Any] | None = None
 
     @property
@@ -144,7 +141,6 @@ class Manifest:
                 "rows": [entry.to_json() for entry in self.rows] if self.keeps_data else None,
                 "templates": self.templates.to_json(),
                 "notes": self.notes,
-                "revision": self.revision,
                 "pending": self.pending,
             }
         )
@@ -191,7 +187,6 @@ def _parsed(raw: dict[str, Any]) -> Manifest:
         shared_arrays=None if shared is None else BlockEntry.from_json(shared),
         keeps_data=rows is not None,
         notes=_typed(raw["notes"], dict, "notes"),
-        revision=_typed(raw["revision"], int, "revision"),
         pending=None if raw["pending"] is None else _typed(raw["pending"], dict, "pending"),
     )
     _check_counts(manifest)

@@ -7,9 +7,10 @@ members of a list are constants, abstentions or scikit-learn estimators.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,23 @@ from poisonproof.learners.scikit import ScikitMember
 from poisonproof.store.blocks import Item
 from poisonproof.store.objects import decode_object, encode_object
 
-__all__ = ["LIST", "SHARED_ITEM", "decode_members", "encode_members", "failure_of", "shared_of"]
+__all__ = [
+    "LIST",
+    "SHARED_ITEM",
+    "decode_members",
+    "encode_members",
+    "failure_of",
+    "shared_of",
+    "without_addresses",
+]
+
+Text = TypeVar("Text", str, str | None)
 
 LIST = "list"
 SHARED_ITEM = 0
 """Index of the one item in the block of arrays that all members share."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _RESTORERS = {
     "closed_form": ("poisonproof.learners.closed_form.stacked", "restore_members"),
@@ -80,6 +93,15 @@ def encode_members(
     ]
 
 
+def without_addresses(text: Text) -> Text:
+    """Return a text without what only identifies objects in memory; None stays None.
+
+    >>> without_addresses("<Net object at 0x7f3a> failed")
+    '<Net object> failed'
+    """
+    return text if text is None else _ADDRESS.sub("", text)
+
+
 def failure_of(item: Item) -> str | None:
     """Return why a member abstains whose learner raised."""
     reason = item.about.get("abstains") or item.about.get("failure")
@@ -123,7 +145,7 @@ def _encode_member(member: Member) -> tuple[dict[str, Any], dict[str, NDArray[An
     if isinstance(member, ConstantMember):
         return {"constant": member.label}, {}
     if isinstance(member, AbstainingMember):
-        return {"abstains": member.reason}, {}
+        return {"abstains": without_addresses(member.reason)}, {}
     if isinstance(member, ScikitMember):
         data = encode_object(member.estimator)
         return {"fitted": True}, {"skops": np.frombuffer(data, dtype=np.uint8)}

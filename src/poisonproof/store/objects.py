@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
+import sys
 import zipfile
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from poisonproof import features
 from poisonproof.exceptions import StoreError
 from poisonproof.learners import closed_form
+from poisonproof.learners.digest import forget_folders, idle_attributes
 from poisonproof.store.skops_import import skops_io
 from poisonproof.store.trees import check_trees
-from poisonproof.strict import Buffer, check_zip
+from poisonproof.strict import Buffer, check_zip, strict_json
 
 __all__ = ["decode_object", "encode_object", "types_of"]
 
@@ -46,6 +51,16 @@ TRUSTED = (
 )
 """Types that skops does not trust and that are checked here after loading (see `check_trees`)."""
 
+_SCHEMA = "schema.json"
+_NONE = {
+    "__class__": "str",
+    "__module__": "builtins",
+    "__loader__": "JsonNode",
+    "content": "null",
+    "is_json": True,
+}
+"""How skops writes None."""
+
 
 @cache
 def _known(trusted: tuple[str, ...]) -> tuple[str, ...]:
@@ -62,9 +77,106 @@ def _known(trusted: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def encode_object(value: Any) -> bytes:
-    """Encode a scikit-learn object, fitted or not."""
-    data: bytes = skops_io().dumps(value)
-    return data
+    """Encode a scikit-learn object, fitted or not; equal objects give equal bytes everywhere.
+
+    skops writes addresses, the time of day, sets in the order of a hash and the padding of arrays.
+    What it wrote is written again without them, and without attributes that decide no vote.
+    """
+    with zipfile.ZipFile(io.BytesIO(skops_io().dumps(value))) as written:
+        return _Rewriting(written).archive()
+
+
+class _Rewriting:
+    """One pass over an archive of skops, in the order of its schema."""
+
+    def __init__(self, written: zipfile.ZipFile) -> None:
+        self._written = written
+        self._count = 0
+        self._files: dict[bytes, str] = {}
+
+    def archive(self) -> bytes:
+        """Return the archive that depends on what it holds and on nothing else."""
+        schema = strict_json(self._written.read(_SCHEMA), "an object to be stored")
+        _forget_idle(schema)
+        self._number(schema)
+        text = json.dumps(schema, separators=(",", ":")).encode()
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in [*((n, d) for d, n in self._files.items()), (_SCHEMA, text)]:
+                archive.writestr(zipfile.ZipInfo(name), data)  # which has a fixed date
+        return buffer.getvalue()
+
+    def _number(self, value: Any) -> None:
+        """Replace addresses by numbers, and names of files by numbers of their contents.
+
+        Every object has a number of its own: whether equal parts are one object in memory depends
+        on where they were made, and on whether a worker process has sent them.
+        """
+        if isinstance(value, list):
+            for part in value:
+                self._number(part)
+        if not isinstance(value, dict):
+            return
+        if _is_node(value):
+            if value["__loader__"] == "SetNode":
+                value["content"].sort(key=self._order)
+            if isinstance(value.get("file"), str):
+                data = _without_padding(self._written.read(value["file"]))
+                suffix = value["file"].rpartition(".")[2]
+                value["file"] = self._files.setdefault(data, f"{len(self._files)}.{suffix}")
+            self._count += 1  # skops takes 0 for none
+            value["__id__"] = self._count
+        for part in value.values():
+            self._number(part)
+
+    def _order(self, node: Any) -> str:
+        """Return what an element of a set is sorted by: its content, without addresses."""
+        if isinstance(node, list):
+            return json.dumps([self._order(part) for part in node])
+        if not isinstance(node, dict):
+            return json.dumps(node)
+        parts = {key: self._order(part) for key, part in node.items() if key != "__id__"}
+        if isinstance(node.get("file"), str):
+            parts["file"] = self._written.read(node["file"]).hex()
+        return json.dumps(parts, sort_keys=True)
+
+
+def _is_node(value: dict[str, Any]) -> bool:
+    """Whether a part of a schema is an object; what maps the keys of a dict to objects is none."""
+    return isinstance(value.get("__loader__"), str)
+
+
+def _forget_idle(value: Any) -> None:
+    """Take out of a schema what decides no vote; parameters, which must be there, become None."""
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, dict | list):
+            _forget_idle(part)
+    state = value.get("content") if isinstance(value, dict) and _is_node(value) else None
+    if not isinstance(state, dict) or state.get("__loader__") != "DictNode":
+        return
+    kind = getattr(sys.modules.get(value["__module__"]), value["__class__"], object)
+    names = list(state["content"])
+    for name in sorted(idle_attributes(kind) & set(names)) if isinstance(kind, type) else ():
+        if name in getattr(kind, "_get_param_names", list)():
+            state["content"][name] = _NONE | {"__id__": state["content"][name]["__id__"]}
+        else:
+            del state["content"][name]
+            del state["key_types"]["content"][names.index(name)]
+            names.remove(name)
+
+
+def _without_padding(data: bytes) -> bytes:
+    """Zero what lies between the fields of an array of records: whatever was in memory."""
+    if not data.startswith(b"\x93NUMPY\x01\x00") or b"'descr': [" not in data[:64]:
+        return data
+    stream = io.BytesIO(data)
+    np.lib.format.read_magic(stream)
+    dtype = np.lib.format.read_array_header_1_0(stream)[2]
+    items = np.frombuffer(data, dtype, offset=stream.tell())
+    clean = np.zeros(len(items), dtype)
+    for name in dtype.names or ():
+        clean[name] = items[name]
+    return data[: stream.tell()] + clean.tobytes()
 
 
 def types_of(value: Any) -> list[str]:
@@ -91,6 +203,7 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
     except Exception as error:
         raise _undecodable(name, error) from error
     check_trees(value, name)
+    forget_folders(value)
     return value
 
 

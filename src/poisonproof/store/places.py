@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from poisonproof.exceptions import StoreError
+from poisonproof.replacing import OpenFolder
 from poisonproof.store.blocks import BLOCK_BYTES, is_content_name
 from poisonproof.store.manifest import MANIFEST
 from poisonproof.strict import Buffer, check_zip
@@ -39,24 +40,30 @@ class Place(ABC):
 
 
 class Folder(Place):
-    """A model directory."""
+    """A model directory; what is no plain file in it is refused, and no link in it followed."""
 
     def manifest(self) -> bytes:
         """Return the manifest's bytes."""
-        path = self.path / MANIFEST
-        if path.is_symlink() or not path.is_file():
-            raise StoreError(f"{self.path} is not a poisonproof model: it has no {MANIFEST}.")
-        if path.stat().st_size > _LARGEST_MANIFEST:
-            raise StoreError(f"{path} is too large to be a manifest.")
-        return path.read_bytes()
+        try:
+            with OpenFolder(self.path) as folder, os.fdopen(folder.open(MANIFEST), "rb") as file:
+                if os.fstat(file.fileno()).st_size > _LARGEST_MANIFEST:
+                    raise StoreError(f"{self.path / MANIFEST} is too large to be a manifest.")
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreError(
+                f"{self.path} is not a poisonproof model: it has no {MANIFEST}."
+            ) from error
+        except OSError as error:
+            raise _unreadable(self.path / MANIFEST, error) from error
 
     def read(self, name: str, n_bytes: int) -> Buffer:
-        """Read or map a file, without following links."""
+        """Read or map a file."""
         path = self.path / OBJECTS / name
         try:
-            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            with OpenFolder(self.path) as folder, folder.child(OBJECTS) as objects:
+                descriptor = objects.open(name)
         except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error
+            raise _unreadable(path, error) from error
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor).st_size
             if found != n_bytes:
@@ -64,6 +71,10 @@ class Folder(Place):
                     f"{path} is damaged: it has {found} bytes, the manifest says {n_bytes}."
                 )
             return _mapped(file.fileno()) if n_bytes >= BLOCK_BYTES else file.read()
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be read: {error.strerror or error}.")
 
 
 class Archive(Place):

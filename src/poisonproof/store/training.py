@@ -21,11 +21,9 @@ from poisonproof.store.blocks import (
     decode_block,
     encode_block,
 )
-from poisonproof.store.files import writing
 from poisonproof.store.journal import JOURNAL, Journal
 from poisonproof.store.members import SHARED_ITEM, encode_members, shared_of
-from poisonproof.store.places import OBJECTS
-from poisonproof.store.writing import FolderWriter
+from poisonproof.store.writing import FolderWriter, writing
 from poisonproof.strict import strict_json
 
 __all__ = ["TrainingRun"]
@@ -77,7 +75,7 @@ class TrainingRun:
         self._law = law
         self._partitions = list(partition_digests)
         self._which = range(len(self._partitions)) if which is None else which
-        self._journal = Journal(writer.path / JOURNAL)
+        self._journal = Journal(writer.folder)
         self._small: dict[int, tuple[int, int]] = {}
         self._large: dict[int, BlockEntry] = {}
         self._last: tuple[tuple[int, int], dict[int, Item]] | None = None
@@ -200,8 +198,7 @@ class TrainingRun:
         return BlockEntry(self._writer.put(data), len(data), (item.index,))
 
     def _get(self, entry: BlockEntry) -> Item:
-        path = self._writer.path / OBJECTS / entry.name
-        data = path.read_bytes()
+        data, path = self._writer.get(entry.name)
         if content_name(data) != entry.name:
             raise StoreError(f"{path} is damaged. Delete it and run again.")
         return decode_block(data, str(path))[entry.items[0]]

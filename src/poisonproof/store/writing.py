@@ -10,27 +10,45 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from poisonproof.exceptions import StoreError
-from poisonproof.locking import LOCK, WriterLock
-from poisonproof.replacing import sync_folder
-from poisonproof.store.blocks import BlockEntry, Item, content_name, encode_block, packed
-from poisonproof.store.files import TEMPORARY, write_atomically, writing
+from poisonproof.locking import LOCK, LOCK_FLAGS, WriterLock
+from poisonproof.replacing import TEMPORARY, OpenFolder
+from poisonproof.store.blocks import (
+    BlockEntry,
+    Item,
+    content_name,
+    encode_block,
+    is_content_name,
+    packed,
+)
 from poisonproof.store.journal import JOURNAL
 from poisonproof.store.manifest import MANIFEST, Manifest
 from poisonproof.store.places import OBJECTS, open_place
 from poisonproof.store.reading import ModelReader
 
-__all__ = ["FolderWriter", "ModelWriter", "check_target"]
+__all__ = ["FolderWriter", "ModelWriter", "check_target", "refuse_another", "writing"]
 
 GetItem = Callable[[int], Item]
 _OURS = {MANIFEST, OBJECTS, LOCK, JOURNAL}
+_IDENTITY = (
+    "classifier",
+    "parameters",
+    "classes_declared",
+    "classes",
+    "partitioner",
+    "learner",
+    "n_features_in",
+    "feature_names_in",
+    "provenance",
+)
+"""What a model and its later states have in common, whichever rows they were trained on."""
 
 
 class ModelWriter(ABC):
@@ -45,7 +63,7 @@ class ModelWriter(ABC):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.stored: ModelReader | None = None
-        """The model that is there already, if its manifest can be read."""
+        """The model that is there already, if its manifest can be read and its files kept."""
         self._check_kept = True
 
     @abstractmethod
@@ -76,6 +94,7 @@ class ModelWriter(ABC):
         shared_arrays: Item | None = None,
         *,
         check_kept: bool = True,
+        overwrite: bool = False,
     ) -> Manifest:
         """Write what is not stored yet, then the manifest.
 
@@ -92,8 +111,11 @@ class ModelWriter(ABC):
             Arrays that all members have in common.
         check_kept : bool, default=True
             Read the blocks that need not be written, to be sure that they are whole.
+        overwrite : bool, default=False
+            As in `refuse_another`.
         """
         self._check_kept = check_kept
+        refuse_another(self.path, draft.model, overwrite=overwrite)
         with writing(self.path):
             old = None if self.stored is None else self.stored.manifest
             same_member = self._same(draft, "member_digests")
@@ -104,23 +126,16 @@ class ModelWriter(ABC):
             )
             manifest = replace(
                 draft,
-                templates=self._templates(draft, templates),
+                templates=self._put_templates(templates()),
                 members=members,
                 rows=row_blocks,
                 shared_arrays=self._put_block([shared_arrays]) if shared_arrays else None,
                 keeps_data=rows is not None,
-                revision=old.revision + 1 if old else 0,
             )
             self._finish(manifest)
         return replace(manifest, pending=None)
 
-    def _templates(self, draft: Manifest, encode: Callable[[], bytes]) -> BlockEntry:
-        if self.stored is not None:
-            old, key = self.stored.manifest, "templates"  # digests: equal objects, other encodings
-            known = key in old.model and old.model[key] == draft.model.get(key)
-            if known and self._is_there(old.templates):
-                return old.templates
-        data = encode()
+    def _put_templates(self, data: bytes) -> BlockEntry:
         return BlockEntry(self.put(data), len(data), ())
 
     def _same(self, draft: Manifest, digests: str) -> Callable[[int], bool]:
@@ -128,7 +143,7 @@ class ModelWriter(ABC):
         if self.stored is None:
             return lambda index: False
         old = self.stored.manifest
-        if (old.family, old.shared) != (draft.family, draft.shared):
+        if _setting(old) != _setting(draft):
             return lambda index: False
         before, after = (
             list(zip(getattr(m, digests), m.partition_digests, strict=True)) for m in (old, draft)
@@ -161,21 +176,25 @@ class ModelWriter(ABC):
 
 
 class FolderWriter(ModelWriter):
-    """Writes to a model directory, alone."""
+    """Writes to a model directory, alone.
+
+    Attributes
+    ----------
+    folder : OpenFolder
+        The directory, while it is open.
+    """
 
     def __enter__(self) -> Self:
-        with writing(self.path):
+        with ExitStack() as stack, writing(self.path):
             check_target(self.path)
-            (self.path / OBJECTS).mkdir(parents=True, exist_ok=True)
-            self._lock = WriterLock(self.path / LOCK).__enter__()
-        try:
-            with writing(self.path):
-                with suppress(StoreError):
-                    self.stored = ModelReader.open(self.path)
-                self._remove_unfinished()
-        except BaseException:
-            self._lock.__exit__(None, None, None)
-            raise
+            self.folder = stack.enter_context(OpenFolder(self.path, owned=True))
+            self._objects = stack.enter_context(self.folder.child(OBJECTS))
+            stack.enter_context(WriterLock(self.folder.open(LOCK, LOCK_FLAGS), self.path))
+            self._check_entries()
+            with suppress(StoreError):
+                self.stored = ModelReader.open(self.path)
+            self._remove_unfinished()
+            self._open = stack.pop_all()
         return self
 
     def __exit__(
@@ -184,70 +203,90 @@ class FolderWriter(ModelWriter):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._lock.__exit__(kind, error, traceback)
+        self._open.close()
 
     def put(self, data: bytes) -> str:
         """Write an object, unless it is there."""
         name = content_name(data)
-        path = self.path / OBJECTS / name
-        if not path.is_file() or path.read_bytes() != data:
-            write_atomically(path, data, folder=self.path)
+        if self._objects.read(name) != data:
+            self.folder.write(name, data, into=self._objects)
         return name
 
+    def get(self, name: str) -> tuple[bytes, Path]:
+        """Return an object, and what to call it in a message."""
+        path = self.path / OBJECTS / name
+        data = self._objects.read(name)
+        if data is None:
+            raise StoreError(f"{path} is missing.")
+        return data, path
+
     def _is_there(self, entry: BlockEntry) -> bool:
-        path = self.path / OBJECTS / entry.name
-        if not path.is_file() or path.stat().st_size != entry.n_bytes:
+        try:
+            if self._objects.stat(entry.name).st_size != entry.n_bytes:
+                return False
+        except FileNotFoundError:
             return False
-        return not self._check_kept or content_name(path.read_bytes()) == entry.name
+        return not self._check_kept or content_name(self.get(entry.name)[0]) == entry.name
+
+    def _present(self) -> set[str]:
+        """Return the names of all objects; other files in their folder are nobody's business."""
+        return set(filter(is_content_name, self._objects.names()))
 
     def _finish(self, manifest: Manifest) -> None:
-        sync_folder(self.path / OBJECTS)
-        present = {entry.name for entry in os.scandir(self.path / OBJECTS)}
-        if manifest.pending is None and present - set(manifest.objects):
+        self._objects.sync()
+        if manifest.pending is None and self._present() - set(manifest.objects):
             manifest = replace(manifest, pending={})
         self._write(manifest)
         self._forget_others(manifest)
 
-    def clear(self, *, forget: bool = True) -> None:
-        """Finish what an earlier writer began: delete what its manifest superseded.
-
-        Unless `forget`, what is known about the update that did it stays for whoever asked for it.
-        """
+    def clear(self) -> None:
+        """Finish what an earlier writer began: delete what its manifest superseded."""
         if self.stored is not None and self.stored.manifest.pending is not None:
             with writing(self.path):
-                self._forget_others(self.stored.manifest, forget=forget)
+                self._forget_others(self.stored.manifest)
             self.stored = ModelReader.open(self.path)
 
-    def _forget_others(self, manifest: Manifest, *, forget: bool = True) -> None:
-        self.sweep(set(manifest.objects))
-        (self.path / JOURNAL).unlink(missing_ok=True)
-        sync_folder(self.path)
-        if manifest.pending is not None and (forget or not manifest.pending):
+    def _forget_others(self, manifest: Manifest) -> None:
+        self._sweep(set(manifest.objects))
+        self.folder.remove(JOURNAL)
+        self.folder.sync()
+        if manifest.pending is not None:
             self._write(replace(manifest, pending=None))
 
     def _write(self, manifest: Manifest) -> None:
-        write_atomically(self.path / MANIFEST, manifest.to_bytes())
-        sync_folder(self.path)
+        self.folder.write(MANIFEST, manifest.to_bytes())
+        self.folder.sync()
 
-    def sweep(self, needed: set[str]) -> int:
-        """Delete every object that is not `needed`; return how many there were."""
-        swept = 0
-        for entry in os.scandir(self.path / OBJECTS):
-            if entry.name not in needed:
-                os.unlink(entry.path)  # noqa: PTH108 - tests count the calls of os
-                swept += 1
-        if swept:
-            sync_folder(self.path / OBJECTS)
-        return swept
+    def _sweep(self, needed: set[str]) -> None:
+        """Delete every object that is not `needed`."""
+        if superseded := sorted(self._present() - needed):
+            for name in superseded:
+                self._objects.remove(name)
+            self._objects.sync()
+
+    def _check_entries(self) -> None:
+        """Raise `StoreError` if what would be taken for a file of the model is none."""
+        for name in self.folder.names():
+            if name != OBJECTS and (name in _OURS or name.startswith(TEMPORARY)):
+                self.folder.check(name, in_place=name in (LOCK, JOURNAL))
+        for name in self._present():
+            self._objects.check(name)
 
     def _remove_unfinished(self) -> None:
         """Delete what an earlier writer wrote and could not make part of the model."""
-        for entry in os.scandir(self.path):
-            if entry.name.startswith(TEMPORARY):
-                os.unlink(entry.path)  # noqa: PTH108
+        names = self.folder.names()
+        for name in names:
+            if name.startswith(TEMPORARY):
+                self.folder.remove(name)
         # A journal may refer to objects, and so may a manifest that cannot be read.
-        if self.stored is not None and not (self.path / JOURNAL).exists():
-            self.sweep(set(self.stored.manifest.objects))
+        if self.stored is not None and JOURNAL not in names:
+            self._sweep(set(self.stored.manifest.objects))
+
+
+def _setting(manifest: Manifest) -> tuple[Any, ...]:
+    """Return what stored items depend on besides values: equal rows may differ in their shape."""
+    columns = manifest.model.get("feature_names_in")
+    return manifest.family, manifest.shared, manifest.notes.get("container"), columns
 
 
 def check_target(path: Path) -> None:
@@ -263,3 +302,51 @@ def check_target(path: Path) -> None:
             open_place(path).manifest()
             return
     raise StoreError(f"{path} exists and is not a poisonproof model; choose another path.")
+
+
+def refuse_another(
+    path: str | os.PathLike[str], model: Mapping[str, Any], *, overwrite: bool = False
+) -> None:
+    """Raise `StoreError` if another model stands where one is to be written, unless `overwrite`.
+
+    Other rows make a later state of the same model; other members, labels, parameters or columns
+    make another one.
+
+    Parameters
+    ----------
+    path : path
+        The directory or archive.
+    model : mapping
+        What is to be written, as the manifest describes it, or as much of it as is known.
+    overwrite : bool, default=False
+        Whether another model may be lost.
+    """
+    where = Path(path)
+    if overwrite or not where.exists() or (where.is_dir() and not (where / MANIFEST).exists()):
+        return
+    way_out = "Choose another path, or replace it with overwrite=True (--overwrite)."
+    try:
+        standing = ModelReader.open(where).manifest.model
+    except StoreError as error:
+        raise StoreError(f"{error} It would be lost. {way_out}") from error
+    pairs = {key: (standing.get(key), model.get(key)) for key in _IDENTITY}
+    features = [m.get("templates", {}).get("features") for m in (standing, model)]
+    pairs["features"] = (features[0], features[1])
+    other = [key for key, pair in pairs.items() if None not in pair and pair[0] != pair[1]]
+    if other:
+        raise StoreError(
+            f"{path} holds another model ({', '.join(other)} differ), which would be lost. "
+            f"{way_out}"
+        )
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says into one line that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"cannot write a model to {path}: {error.strerror or error}. What was stored before is "
+            "as it was; run again when the cause is gone."
+        ) from error

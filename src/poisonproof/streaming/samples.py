@@ -59,7 +59,7 @@ class ArrayFiles(SampleFiles):
             whole[filled : filled + len(part)] = part
             filled += len(part)
         step = max(1, PIECE // max(1, self._row_bytes))
-        with path.open("wb") as file:
+        with path.open("xb") as file:  # a new file: no link can lead elsewhere
             for start in range(0, len(order), step):
                 np.take(whole, order[start : start + step], axis=0).tofile(file)
 
@@ -94,7 +94,7 @@ class FrameFiles(SampleFiles):
 
         tables = [pa.Table.from_pandas(part, self.schema, preserve_index=False) for part in parts]
         whole = pa.concat_tables(tables).take(pa.array(order)).combine_chunks()
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, whole.schema) as file:
+        with path.open("xb") as sink, pa.ipc.new_file(sink, whole.schema) as file:
             file.write_table(whole, max_chunksize=max(1, len(whole)))
 
     def read(self, path: Path, start: int, stop: int) -> Any:

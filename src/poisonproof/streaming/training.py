@@ -16,11 +16,12 @@ from poisonproof.estimators.surroundings import refuse_learned_steps
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.base import Finished
 from poisonproof.learners.parameters import check_random_state
-from poisonproof.locking import LOCK, WriterLock
+from poisonproof.locking import LOCK, LOCK_FLAGS, WriterLock
 from poisonproof.partition import PartitionedData
 from poisonproof.partition.containers import kind_of
 from poisonproof.partition.shards import gathered
 from poisonproof.progress import Silent, make_progress, reporting
+from poisonproof.replacing import OpenFolder
 from poisonproof.store.writing import check_target
 from poisonproof.streaming.chunks import RowSource
 from poisonproof.streaming.partitioning import MEMORY, partition_stream
@@ -39,6 +40,7 @@ def fit_stream(
     *,
     memory: int = MEMORY,
     keep_data: bool = False,
+    overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     cluster: TrainingCluster | None = None,
     self_check: bool = True,
@@ -63,6 +65,8 @@ def fit_stream(
         partition.
     keep_data : bool, default=False
         Keep the training rows in the store, partition by partition, for `update`.
+    overwrite : bool, default=False
+        As in ``fit_into``.
     scratch : path, optional
         Folder for the sorted rows, about as large as the rows in memory would be; it is made and
         removed. By default `path` with ``.shards`` at its end.
@@ -119,6 +123,7 @@ def fit_stream(
             rows,
             _train,
             keep_data=keep_data,
+            overwrite=overwrite,
             cluster=cluster,
             self_check=self_check,
         )
@@ -166,18 +171,18 @@ def _refuse_archive(path: str | os.PathLike[str]) -> None:
 def _scratch_folder(folder: Path) -> Iterator[Path]:
     """Make a folder for one process and remove it, or what a killed process left of it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        names = {entry.name for entry in folder.iterdir()}
-        if not all(name == LOCK or name.startswith("run-") for name in names):
-            raise StoreError(
-                f"{folder} exists and holds other files; choose another scratch folder."
-            )
-        with WriterLock(folder / LOCK):
-            try:
-                for name in names - {LOCK}:
-                    (folder / name).unlink()
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+        with OpenFolder(folder, owned=True) as opened:
+            names = set(opened.names())
+            if not all(name == LOCK or name.startswith("run-") for name in names):
+                raise StoreError(
+                    f"{folder} exists and holds other files; choose another scratch folder."
+                )
+            with WriterLock(opened.open(LOCK, LOCK_FLAGS), folder):
+                try:
+                    for name in names - {LOCK}:
+                        opened.remove(name)
+                    yield folder
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise StoreError(f"Cannot write to {folder}: {error.strerror or error}.") from error

@@ -17,6 +17,7 @@ from poisonproof.datasets.images.addresses import RemoteFile
 from poisonproof.datasets.images.file_tree import MEBIBYTE
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import Progress, reporting
+from poisonproof.replacing import OpenFolder
 
 __all__ = ["download_files"]
 
@@ -56,20 +57,20 @@ def download_files(files: Sequence[RemoteFile], folder: Path, progress: Progress
         Told the bytes of each file.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            if not (folder / file.name).is_file():
-                _fetch(file, folder / f"{file.name}.part", progress)
+        with OpenFolder(folder, owned=True) as opened:
+            for file in files:
+                if file.name not in opened.names():
+                    _fetch(file, opened, progress)
     except OSError as error:
         raise InvalidInputError(f"cannot write to {folder}: {error.strerror or error}.") from error
 
 
-def _fetch(file: RemoteFile, part: Path, progress: Progress) -> None:
+def _fetch(file: RemoteFile, folder: OpenFolder, progress: Progress) -> None:
     """Try the addresses in turn; the first that delivers decides."""
-    problems = []
+    part, problems = f"{file.name}.part", []
     for base in file.bases:
         try:
-            _receive(base + file.name, part, progress)
+            _receive(base + file.name, folder, part, progress)
             break
         except _NETWORK as error:
             problems.append(f"{base + file.name}: {getattr(error, 'reason', None) or error}")
@@ -78,17 +79,19 @@ def _fetch(file: RemoteFile, part: Path, progress: Progress) -> None:
             f"cannot download {file.name} ({'; '.join(problems)}). Run the command again to go on, "
             "or get the file by hand and use --from."
         )
-    found = _md5(part)
+    with os.fdopen(folder.open(part), "rb") as whole:
+        digest = hashlib.file_digest(whole, lambda: hashlib.md5(usedforsecurity=False))
+    found = digest.hexdigest()
     if found != file.md5:
-        part.unlink()
+        folder.remove(part)
         raise InvalidInputError(
             f"{base + file.name} has MD5 {found}, published is {file.md5}; it was thrown away."
         )
-    part.replace(part.with_name(file.name))
+    folder.rename(part, file.name)
 
 
-def _receive(url: str, part: Path, progress: Progress) -> None:
-    have = part.stat().st_size if part.exists() else 0
+def _receive(url: str, folder: OpenFolder, part: str, progress: Progress) -> None:
+    have = folder.stat(part).st_size if part in folder.names() else 0
     request = urllib.request.Request(url)
     if have:
         request.add_header("Range", f"bytes={have}-")
@@ -106,9 +109,11 @@ def _receive(url: str, part: Path, progress: Progress) -> None:
         have = have if resumed else 0
         promised = answer.headers.get("Content-Length")
         total = have + int(promised) if promised and promised.isdecimal() else None
-        with reporting(progress, total or 0, part.stem):
+        with reporting(progress, total or 0, part.removesuffix(".part")):
             progress.advance(have)
-            with part.open("ab" if resumed else "wb") as target:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with os.fdopen(folder.open(part, flags), "ab") as target:
+                target.truncate(have)
                 size = _copy(answer, target, have, progress)
                 target.flush()
                 os.fsync(target.fileno())
@@ -126,8 +131,3 @@ def _copy(
         target.write(chunk)
         progress.advance(len(chunk))
     return size
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

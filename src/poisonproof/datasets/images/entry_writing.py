@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.locking import WriterLock
-from poisonproof.replacing import replacing, sync_folder
+from poisonproof.locking import LOCK_FLAGS, WriterLock
+from poisonproof.replacing import TEMPORARY, OpenFolder
 from poisonproof.strict import parse_json
 
 __all__ = [
@@ -115,9 +115,12 @@ def only_writer(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(WriterLock(folder.parent / f".{folder.name}.lock"))
+            parent = stack.enter_context(OpenFolder(folder.parent))
+            file = parent.open(f".{folder.name}.lock", LOCK_FLAGS)
         except OSError as error:
             raise _unwritable(folder, error) from error
+        try:
+            stack.enter_context(WriterLock(file, folder.parent))
         except StoreError as error:
             raise InvalidInputError(
                 f"another process is writing {folder.name} to {folder.parent}. Wait until it has "
@@ -130,14 +133,14 @@ def only_writer(folder: Path) -> Iterator[None]:
 def write_entry(folder: Path) -> Iterator[EntryWriter]:
     """Write the dataset in `folder`; it appears when the block ends, and only without an error."""
     try:
-        with only_writer(folder):
-            folder.mkdir(exist_ok=True)
+        with only_writer(folder), ExitStack() as stack:
+            opened = stack.enter_context(OpenFolder(folder, owned=True))
             _remove_unnamed(folder)
             arrays = Path(tempfile.mkdtemp(prefix="arrays-", dir=folder))
             try:
                 writer = EntryWriter(arrays)
                 yield writer
-                _publish(folder, arrays, writer.manifest())
+                _publish(opened, arrays, writer.manifest())
             finally:
                 _remove_unnamed(folder)
                 _remove_if_empty(folder)
@@ -145,13 +148,13 @@ def write_entry(folder: Path) -> Iterator[EntryWriter]:
         raise _unwritable(folder, error) from error
 
 
-def _publish(folder: Path, arrays: Path, manifest: Mapping[str, Any]) -> None:
+def _publish(folder: OpenFolder, arrays: Path, manifest: Mapping[str, Any]) -> None:
     text = json.dumps({**manifest, "folder": arrays.name}, indent=1, sort_keys=True)
     arrays.chmod(0o755)
-    sync_folder(arrays)
-    with replacing(folder / MANIFEST, folder / "arrays-manifest.part") as file:
-        file.write(f"{text}\n".encode())
-    sync_folder(folder)
+    with folder.child(arrays.name) as inner:
+        inner.sync()
+    folder.write(MANIFEST, f"{text}\n".encode())
+    folder.sync()
 
 
 def _reserve(path: Path) -> None:
@@ -169,7 +172,7 @@ def _remove_unnamed(folder: Path) -> None:
         named = None
     except (OSError, ValueError, KeyError, TypeError):
         return  # it may name any of them
-    for path in folder.glob("arrays-*"):
+    for path in (*folder.glob("arrays-*"), *folder.glob(f"{TEMPORARY}*")):
         if path.name == named:
             continue
         if path.is_dir():

@@ -22,7 +22,7 @@ from poisonproof.engines.torch.rows import MemberRows
 from poisonproof.engines.torch.state import MemberState
 from poisonproof.exceptions import StoreError
 from poisonproof.learners.torch.specification import TorchSpec
-from poisonproof.replacing import replacing
+from poisonproof.replacing import OpenFolder
 from poisonproof.strict import decode_tensors
 
 __all__ = ["Checkpoints"]
@@ -47,7 +47,6 @@ class Checkpoints:
         law = json.dumps([spec.digest(), fingerprint(spec), seed, *own], sort_keys=True)
         self.law = hashlib.sha256(law.encode()).hexdigest()
         self.folder = Path(folder) / self.law[:16]
-        self.folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, rows: MemberRows) -> Path:
         """Return where the member of `rows` is, or will be."""
@@ -73,8 +72,8 @@ class Checkpoints:
         about = {"law": self.law, "digest": state.digest(), "failure": state.failure or ""}
         tensors = {name: np.ascontiguousarray(array) for name, array in state.tensors.items()}
         content = save(tensors or {"_": np.zeros(1, np.uint8)}, metadata=about)
-        with replacing(self.path(rows)) as file:
-            file.write(content)
+        with OpenFolder(self.folder, owned=True) as folder:
+            folder.write(self.path(rows).name, content)
 
     @staticmethod
     def _damaged(path: Path, reason: str) -> StoreError:
