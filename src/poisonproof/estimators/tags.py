@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn.compose import ColumnTransformer
-from sklearn.model_selection import BaseSearchCV
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
@@ -15,9 +15,9 @@ __all__ = ["input_tags"]
 def input_tags(estimator: Any) -> Any:
     """Return the input tags of whatever sees the samples first.
 
-    A search takes what its estimator takes. A pipeline says nothing about text and missing values, so its first step is asked; missing
-    values must be taken by every step up to the one that fills or encodes them. Of steps that stand
-    side by side one that takes missing values is enough.
+    A search takes what its estimator takes. A pipeline says nothing about text and missing values,
+    so its first step is asked; missing values must be taken by every step up to the one that fills
+    or encodes them. Of steps that stand side by side one that takes missing values is enough.
 
     >>> from sklearn.impute import SimpleImputer
     >>> from sklearn.naive_bayes import GaussianNB
