@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from lightgbm.basic import LightGBMError
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.naive_bayes import GaussianNB
 from threadpoolctl import threadpool_info, threadpool_limits
+from xgboost.core import XGBoostError
 
 from poisonproof.engines.local import fit_one, train
 from poisonproof.learners.base import BatchedLearner, Ensemble, Learner, Member
@@ -74,20 +81,79 @@ def test_what_a_learner_raises_is_kept_as_the_members_reason() -> None:
     "error",
     [
         MemoryError(),
-        OSError("disk"),
+        OSError(errno.ENOSPC, "disk"),
+        OSError(errno.EMFILE, "too many open files", "row.png"),
+        OSError(errno.EIO, "disk"),
+        ConnectionResetError("by peer"),
         KeyboardInterrupt(),
         RuntimeError("[enforce fail at alloc_cpu.cpp:124] can't allocate memory"),
+        RuntimeError("can't start new thread"),
+        TerminatedWorkerError("a worker was killed"),
+        BrokenProcessPool("a worker was killed"),
+        XGBoostError("std::bad_alloc"),
+        LightGBMError("std::bad_alloc"),
+        torch.OutOfMemoryError("HIP out of memory"),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=repr,
 )
 def test_what_the_machine_raises_is_raised(error: BaseException) -> None:
     with pytest.raises(type(error)):
         fit_one(_Raises(error), partition_of([0, 1]), 0, 2, 0)
 
 
-def test_what_a_cell_says_about_memory_silences_one_member() -> None:
-    error = ValueError("could not convert string to float: 'CUDA out of memory'")
-    assert fit_one(_Raises(error), partition_of([0, 1]), 0, 2, 0).failure is not None
+def test_an_error_that_was_raised_from_a_machines_error_is_raised() -> None:
+    error = ValueError("no candidate could be fitted")
+    error.__cause__ = MemoryError()
+    with pytest.raises(ValueError, match="no candidate"):
+        fit_one(_Raises(error), partition_of([0, 1]), 0, 2, 0)
+
+
+def test_a_fit_that_is_tried_again_after_an_error_trains_the_same_members() -> None:
+    try:
+        raise MemoryError
+    except MemoryError:
+        member = fit_one(_Raises(ZeroDivisionError()), partition_of([0, 1]), 0, 2, 0)
+    assert member.failure is not None
+
+
+class _UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even a word")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("could not convert string to float: 'CUDA out of memory'"),
+        ValueError("std::bad_alloc"),
+        XGBoostError("label must be in [0, num_class)"),
+        FileNotFoundError(errno.ENOENT, "no such file", "cat.png"),
+        PermissionError(errno.EACCES, "not allowed", "/root/cat.png"),
+        IsADirectoryError(errno.EISDIR, "a directory", "/"),
+        OSError(errno.ENAMETOOLONG, "too long", "c" * 300),
+        OSError("cannot identify image file"),
+        _UnspeakableError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_a_row_makes_a_learner_raise_silences_its_own_member(error: Exception) -> None:
+    failure = fit_one(_Raises(error), partition_of([0, 1]), 0, 2, 0).failure
+    assert failure is not None
+    assert failure.startswith(type(error).__name__)
+
+
+class _MissingFile(PartitionedData):
+    """A training set whose files are gone."""
+
+    def __getitem__(self, index: int) -> Partition:
+        raise FileNotFoundError(errno.ENOENT, "no such file", "shard")
+
+
+def test_a_partition_that_cannot_be_read_from_disk_silences_no_member() -> None:
+    whole = partition_of([0, 1])
+    gone = _MissingFile(**{field.name: getattr(whole, field.name) for field in fields(whole)})
+    with pytest.raises(FileNotFoundError):
+        fit_one(_Raises(AssertionError()), gone, 0, 2, 0)
 
 
 class _Threads(Learner):

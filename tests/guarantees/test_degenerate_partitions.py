@@ -12,7 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 
 from poisonproof import DPAClassifier
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError, MemberWarning
+from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.learners.closed_form import (
     KernelRidgeClassifier,
     RidgeClassifier,
@@ -113,14 +113,16 @@ def test_a_member_that_cannot_vote_on_a_row_abstains_there_and_says_so() -> None
     assert (votes[:, ~choked] >= 0).all()
 
 
-def test_if_no_member_can_vote_the_rows_are_refused() -> None:
+def test_if_no_member_can_vote_the_smallest_label_wins_with_radius_zero() -> None:
     fitted = ensemble(GaussianNB()).fit(DIGITS.X, DIGITS.y)
     broken = clone(fitted)
     broken.__dict__.update(fitted.__dict__)
     for member in broken.ensemble_.members:
         del member.estimator.theta_
-    with pytest.raises(InvalidRowsError, match="no member could vote"):
-        broken.votes(DIGITS.X_test)
+    with pytest.warns(MemberWarning, match="20 of 20 members abstain"):
+        certificates = broken.certify(DIGITS.X_test)
+    assert (certificates.labels == 0).all()
+    assert (certificates.radius == 0).all()
 
 
 @pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")

@@ -14,9 +14,8 @@ from joblib import effective_n_jobs
 from sklearn.utils.parallel import Parallel, delayed
 
 from poisonproof.learners.base import BatchedLearner, Ensemble, Learner, Member
-from poisonproof.learners.machine_errors import is_machine_error
+from poisonproof.learners.machine_errors import is_machine_error, largest_cell, reason_of
 from poisonproof.learners.members import AbstainingMember, ConstantMember, MemberList
-from poisonproof.learners.memory import is_impossible, largest_cell
 from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress, reporting
@@ -71,29 +70,29 @@ def fit_one(
 
     An empty partition abstains, a partition of one class votes for it, and rows that cannot be read
     or a learner that raises leave a member that abstains and keeps the reason. Errors of the
-    machine (memory, files) are raised: they say nothing about the partition. An array that no
-    machine could hold is no such error.
+    machine are raised (see `is_machine_error`), and so are those of the files that hold the
+    partition: they say nothing about its rows.
     """
     labels = data.y[data.rows(index)]
     if len(labels) == 0:
         return AbstainingMember()
     if (labels == labels[0]).all():
         return ConstantMember(int(labels[0]))
+    partition = None
     try:
         # NumPy's error settings belong to the caller's thread and do not travel to workers.
         with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
-            return learner.fit_member(data[index], n_classes, seed)
-    except (MemoryError, OSError) as error:
-        about = largest_cell(data[index].X) if isinstance(error, MemoryError) else ""
-        if isinstance(error, MemoryError) and is_impossible(error):
-            return AbstainingMember(f"MemoryError: {error}{about}")
-        error.add_note(f"while training the member of partition {index}{about}")
-        raise
+            partition = data[index]
+            return learner.fit_member(partition, n_classes, seed)
     except Exception as error:
-        if is_machine_error(error):  # libraries that say so in another way
-            error.add_note(f"while training the member of partition {index}")
+        unread = isinstance(error, OSError) and partition is None
+        about = ""
+        if partition is not None and isinstance(error, MemoryError):
+            about = largest_cell(partition.X)
+        if unread or is_machine_error(error):
+            error.add_note(f"while training the member of partition {index}{about}")
             raise
-        return AbstainingMember(f"{type(error).__name__}: {error}")
+        return AbstainingMember(f"{reason_of(error)}{about}")
 
 
 def fit_stream(

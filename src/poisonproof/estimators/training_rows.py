@@ -152,7 +152,7 @@ def _check_weight(
         )
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
+    except Exception as error:  # whatever an object of the caller's raises
         if classifier.invalid_rows == "raise":
             what = f"sample_weight must hold one number per row: {error}."
             raise InvalidInputError(what) from error
@@ -168,5 +168,5 @@ def _number(weight: Any) -> float:
     """Return a weight, NaN for what is none."""
     try:
         return float(weight)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # an object of the caller's may raise anything
         return float("nan")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,9 @@ from poisonproof.features.base import FrozenTransformer
 from poisonproof.features.pipeline import FrozenPipeline
 from poisonproof.partition.columns import CanonicalColumn, canonical_column
 from poisonproof.partition.frames import Column, frame_columns
+from poisonproof.partition.values import nearest_float
 
 __all__ = ["unusable", "usable_rows"]
-
-_BEYOND_FLOATS = 2**1024 - 2**970
-"""The least integer that rounds to infinity."""
 
 
 def usable_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
@@ -74,7 +73,7 @@ def _first_map(classifier: Any) -> FrozenTransformer | None:
 
 
 def _texts(X: Any) -> NDArray[np.bool_]:
-    cells = np.asarray(X, dtype=object).reshape(len(X), -1)
+    cells = (X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)).reshape(len(X), -1)
     return np.fromiter(
         (all(isinstance(cell, str) for cell in row) for row in cells), np.bool_, len(cells)
     )
@@ -89,20 +88,21 @@ def _usable_cells(
     for position, column in enumerate(columns):
         canonical = canonical_column(column, rows, position)
         bad = np.isinf(canonical.floats) if allow_nan else ~np.isfinite(canonical.floats)
-        strange = ~_long_integers(canonical) if numbers_only else False
-        good &= ~np.where(canonical.odd, strange, bad)
+        good &= ~np.where(canonical.odd, _strange(canonical, numbers_only), bad)
     return good
 
 
-def _long_integers(column: CanonicalColumn) -> NDArray[np.bool_]:
-    """Return which cells are integers that float64 rounds, but holds.
+def _strange(column: CanonicalColumn, numbers_only: bool) -> NDArray[np.bool_]:
+    """Return which cells that float64 does not hold exactly make a row unusable.
 
-    They are numbers as in an array of integers, whatever another row makes of its dtype.
+    Numbers that round to infinity do. Smaller integers are numbers as in an array of integers,
+    whatever another row makes of its dtype.
     """
     found = np.zeros(len(column.odd), dtype=np.bool_)
     for row in np.flatnonzero(column.odd):
         cell = column.cell(row)
-        found[row] = isinstance(cell, int) and abs(cell) < _BEYOND_FLOATS
+        infinite = isinstance(cell, (int, Fraction)) and math.isinf(nearest_float(cell))
+        found[row] = infinite or (numbers_only and not isinstance(cell, int))
     return found
 
 

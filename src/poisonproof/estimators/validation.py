@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from poisonproof.exceptions import (
     InvalidRowsError,
     UnknownLabelError,
 )
-from poisonproof.partition.containers import as_container, exact_sums, is_sparse
+from poisonproof.partition.cells import NoCanonicalFormError, canonical_cell, shown
+from poisonproof.partition.containers import as_container, as_objects, exact_sums, is_sparse
+from poisonproof.partition.values import nearest_float
 
 __all__ = ["check_samples", "encode_labels", "is_table", "label_set"]
 
@@ -51,13 +54,15 @@ def check_samples(classifier: Any, X: Any, *, reset: bool, any_cells: bool = Fal
     if isinstance(X, np.ma.MaskedArray):
         as_container(X)  # says what to do; scikit-learn would read through the mask
     if isinstance(X, (list, tuple)):
-        X = _array_of_rows(X)
+        X = _array_of_rows(classifier, X, reset=reset, drop=any_cells)
+    elif isinstance(X, np.ndarray) and X.dtype.kind == "O" and X.ndim == 1 and len(X):
+        X = _array_of_rows(classifier, X.tolist(), reset=reset, drop=any_cells)
     elif is_sparse(X) and X.format != "csr":
         X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
     objects = isinstance(X, np.ndarray) and X.dtype.kind == "O"
     numeric = not tags.input_tags.categorical and not (objects and any_cells)
     if objects and numeric:
-        _refuse_text(X)
+        _refuse_cells(X)
     checked = validate_data(
         classifier,
         X,
@@ -71,49 +76,113 @@ def check_samples(classifier: Any, X: Any, *, reset: bool, any_cells: bool = Fal
     return X if objects else checked
 
 
-def _array_of_rows(X: Any) -> Any:
-    """Return a list of rows as an array in which every cell still has its value.
+def _array_of_rows(classifier: Any, X: Any, *, reset: bool, drop: bool) -> Any:
+    """Return a sequence of rows as an array in which every cell still has its value.
 
     NumPy gives all rows one type: a text among numbers would turn all of them into text, and a
     fraction among large integers would round them.
     """
     try:
         values = np.asarray(X)
-    except ValueError:  # rows of different lengths, images, or a cell that is a list
-        _refuse_ragged_rows(X)
-        if not all(isinstance(row, (list, tuple)) for row in X):
-            return X  # for scikit-learn's check to say
-        cells = np.empty((len(X), len(X[0])), dtype=object)
-        for row, column in np.ndindex(cells.shape):
-            cells[row, column] = X[row][column]
-        return cells
+    except Exception:  # rows of different lengths, a cell that is a list, an object that raises
+        return _array_of_cells(classifier, X, reset=reset, drop=drop)
     exact = values.dtype.kind in "biu" or (
         values.dtype.kind == "f" and not (np.abs(values) >= 2.0**53).any()
     )
     return values if exact else np.array(X, dtype=object)
 
 
-def _refuse_text(X: NDArray[Any]) -> None:
+def _array_of_cells(classifier: Any, X: Any, *, reset: bool, drop: bool) -> NDArray[np.object_]:
+    """Read every row by itself; one of another shape is an error, or has no cell to read."""
+    rows = [_cells_of(row) for row in X]
+    shapes = [None if row is None else row.shape for row in rows]
+    usual = _usual_shape(classifier, shapes, reset=reset, drop=drop)
+    odd = [number for number, shape in enumerate(shapes) if shape != usual]
+    if odd and not drop:
+        raise InvalidRowsError(
+            f"Row {odd[0]} of X has {_size(shapes[odd[0]])} cells, but most rows have "
+            f"{_size(usual)}. Give every row the same number of cells."
+        )
+    found = np.empty((len(rows), *usual), dtype=object)
+    for number, row in enumerate(rows):
+        found[number] = _NO_ROW if row is None or row.shape != usual else row
+    return found
+
+
+_NO_ROW = object()
+"""Stands in the cells of a row that has another shape; it has no canonical form."""
+
+
+def _cells_of(row: Any) -> NDArray[np.object_] | None:
+    """Return the cells of one row, None for what has none; a list is no cell of an image."""
+    listed = issubclass(type(row), (list, tuple))
+    try:
+        if not listed or any(map(_holds_cells, row)):
+            array = np.asarray(row)
+            return as_objects(array) if array.ndim else None
+    except Exception:
+        if not listed:
+            return None
+    try:
+        return np.fromiter(row, dtype=object, count=len(row))
+    except Exception:
+        return None
+
+
+def _holds_cells(cell: Any) -> bool:
+    return isinstance(cell, (list, tuple, np.ndarray))
+
+
+def _usual_shape(
+    classifier: Any, shapes: Sequence[tuple[int, ...] | None], *, reset: bool, drop: bool
+) -> tuple[int, ...]:
+    """Return the shape that rows have: the fitted one, or that of most of them.
+
+    Where rows are left out, it must not be for an attacker to say which: most rows must have it by
+    more than a certificate can allow for, which is less than half the members.
+    """
+    known = None if reset else getattr(classifier, "n_features_in_", None)
+    counts = Counter(shape for shape in shapes if shape and known in (None, shape[0]))
+    if not counts:
+        wanted = "" if known is None else f" of the {known} cells that the model was fitted on"
+        raise InvalidRowsError(f"X has no rows{wanted}. Give a list or an array of cells per row.")
+    (usual, most), (_, second) = [*counts.most_common(2), ((), 0)][:2]
+    margin = getattr(classifier, "n_partitions", most // 2) * getattr(classifier, "degree", 1)
+    if drop and known is None and most - second <= margin:
+        raise InvalidRowsError(
+            f"Rows of X have different numbers of cells: {most} rows have {_size(usual)}, {second} "
+            "have another number. So few rows cannot decide which ones to leave out. Correct them."
+        )
+    return usual
+
+
+def _size(shape: tuple[int, ...] | None) -> str:
+    return "no" if shape is None else " x ".join(map(str, shape))
+
+
+def _refuse_cells(X: NDArray[Any]) -> None:
     """Name the first row with a cell that is no number, for members that take numbers alone."""
     for row, cells in enumerate(X.reshape(len(X), -1) if X.size else ()):
         for cell in cells:
-            if isinstance(cell, str):
+            if type(cell) is float or cell is None:
+                continue
+            try:
+                number = canonical_cell(cell)
+            except NoCanonicalFormError as error:
                 raise InvalidRowsError(
-                    f"Row {row} of X holds the text {cell[:40]!r} where numbers are taken. Correct "
-                    "the row, or encode texts and categories row by row, as a schema does."
+                    f"Row {row} of X: {error}, where numbers are taken."
+                ) from None
+            if not isinstance(number, (int, float, Fraction)):
+                kind = "the text " if isinstance(number, str) else ""
+                raise InvalidRowsError(
+                    f"Row {row} of X holds {kind}{shown(cell)[:42]} where numbers are taken. "
+                    "Correct the row, or encode texts and categories row by row, as a schema does."
                 )
-
-
-def _refuse_ragged_rows(X: Any) -> None:
-    """Name the first row that has another number of cells than the first one."""
-    lengths = [len(row) if isinstance(row, (list, tuple)) else None for row in X]
-    if None in lengths or len(set(lengths)) == 1:
-        return
-    row = next(i for i, length in enumerate(lengths) if length != lengths[0])
-    raise InvalidRowsError(
-        f"Row {row} of X has {lengths[row]} cells, but row 0 has {lengths[0]}. Give every row "
-        "the same number of cells."
-    )
+            if not isinstance(number, float) and np.isinf(nearest_float(number)):
+                raise InvalidRowsError(
+                    f"Row {row} of X holds a number beyond those of float64 (about 1.8e308). "
+                    "Correct the row, or bound its values."
+                )
 
 
 def _refuse_repeated_columns(X: Any) -> None:
@@ -182,7 +251,7 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
 def _code(index: Mapping[Any, int], label: Any) -> int:
     try:
         return index.get(label, -1)
-    except TypeError:  # a list, a tuple of lists, a signalling NaN: no label of a class
+    except Exception:  # a list, a signalling NaN, an object that raises: no label of a class
         return -1
 
 
@@ -196,7 +265,7 @@ def unknown_label_error(
     """Build the error that names the first row whose label is outside the declared set."""
     row = int(np.argmin(codes >= 0))
     what = (
-        f"row {row} has the label {y[row : row + 1].tolist()[0]!r}, which is not one of the "
+        f"row {row} has the label {shown(y[row : row + 1].tolist()[0])}, which is not one of the "
         f"declared classes {classes.tolist()}."
     )
     if droppable:
@@ -217,7 +286,10 @@ def is_table(X: Any) -> bool:
 
 def _check_text(X: Any) -> Any:
     times = isinstance(X, np.ndarray) and X.dtype.kind in "mM"
-    text = X if times else np.asarray(X, dtype=object)  # NumPy would make integers of nanoseconds
+    if isinstance(X, (list, tuple)):  # NumPy would look into what is no text
+        text: Any = np.fromiter(X, dtype=object, count=len(X))
+    else:
+        text = X if times else np.asarray(X, dtype=object)  # or make integers of nanoseconds
     if text.ndim == 0 or len(text) == 0:
         raise InvalidRowsError("Found no samples; at least one text is required.")
     return text

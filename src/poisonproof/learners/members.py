@@ -13,19 +13,15 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
-from poisonproof.exceptions import InvalidRowsError, MemberWarning
+from poisonproof.exceptions import MemberWarning
 from poisonproof.learners.base import ABSTAIN, Ensemble, Member
-from poisonproof.learners.machine_errors import is_machine_error
-from poisonproof.learners.memory import is_impossible
+from poisonproof.learners.machine_errors import is_machine_error, reason_of
 from poisonproof.learners.streams import restored_streams
 from poisonproof.partition.containers import is_sparse, n_rows, take_rows
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
 __all__ = ["AbstainingMember", "ConstantMember", "MemberList", "guarded"]
-
-_PATIENCE = 64
-"""After so many single rows on which it raised, a member that has not voted yet is left alone."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +80,20 @@ class MemberList(Ensemble):
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
         """Ask every member about every row of `X`.
 
-        A member that raises on a row abstains on it, and a `MemberWarning` says why; if all that
-        have a model raise on one row, the row is to blame and `InvalidRowsError` is raised.
+        A member that raises on a row abstains on it, and a `MemberWarning` says why. That is so
+        where all do, too: an attacker who silences the others must not turn an answer into an
+        error.
         """
         votes = np.empty((n_rows(X), len(self)), dtype=np.int16)
         workers = effective_n_jobs(n_jobs)
         blocks = np.array_split(np.arange(len(self)), min(len(self), 8 * workers))
         errors: dict[int, str] = {}
-        raised = np.zeros(len(votes), dtype=np.int64)
         with reporting(progress, len(self), "Voting"):
             for block, answers in zip(blocks, self._answers(blocks, X, workers), strict=True):
                 votes[:, block] = answers.votes
                 errors.update({int(block[place]): text for place, text in answers.errors.items()})
-                raised += answers.raised
                 progress.advance(len(block))
-        self._report(errors, raised)
+        self._report(errors)
         return votes
 
     def _answers(
@@ -113,16 +108,10 @@ class MemberList(Ensemble):
                 delayed(_ask_in_worker)(members, X) for members in chosen
             )
 
-    def _report(self, errors: dict[int, str], raised: NDArray[np.int64]) -> None:
+    def _report(self, errors: dict[int, str]) -> None:
         if not errors:
             return
         first = min(errors)
-        with_model = sum(
-            not isinstance(m, (ConstantMember, AbstainingMember)) for m in self.members
-        )
-        if (raised == with_model).any():
-            row = int(np.argmax(raised == with_model))
-            raise InvalidRowsError(f"no member could vote on row {row}; {errors[first]}")
         warnings.warn(
             f"{len(errors)} of {len(self)} members abstain on some of these rows; "
             f"member {first}: {errors[first]}",
@@ -158,33 +147,24 @@ class MemberList(Ensemble):
 
 @dataclass(frozen=True)
 class _Answers:
-    """What a few members said: votes (n, b), what some raised, and how many raised on each row."""
+    """What a few members said: votes (n, b), and what some raised."""
 
     votes: NDArray[np.int16]
     errors: dict[int, str]
-    raised: NDArray[np.int64]
 
 
 def _ask(members: Sequence[Member], X: Any) -> _Answers:
     votes = np.full((n_rows(X), len(members)), ABSTAIN, dtype=np.int16)
     errors: dict[int, str] = {}
-    raised = np.zeros(len(votes), dtype=np.int64)
     for position, member in enumerate(members):
         try:
             votes[:, position] = _votes(member, X)
         except Exception as error:
-            _raise_if_machine(error)
-            errors[position] = f"{type(error).__name__}: {error}"
-            votes[:, position], failed = _ask_by_halves(member, X)
-            raised += failed
-    return _Answers(votes, errors, raised)
-
-
-def _raise_if_machine(error: Exception) -> None:
-    """Raise errors that say nothing about the rows."""
-    impossible = isinstance(error, MemoryError) and is_impossible(error)
-    if is_machine_error(error) and not impossible:
-        raise error
+            if is_machine_error(error):
+                raise
+            errors[position] = reason_of(error)
+            votes[:, position] = _ask_by_halves(member, X)
+    return _Answers(votes, errors)
 
 
 def _votes(member: Member, X: Any) -> NDArray[np.int16]:
@@ -192,26 +172,20 @@ def _votes(member: Member, X: Any) -> NDArray[np.int16]:
         return member.votes(guarded(X))
 
 
-def _ask_by_halves(member: Member, X: Any) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
-    """Ask a member that has raised about fewer rows, so that one row silences it on no other.
-
-    A member that raises on all of the first rows it is asked about one by one is asked no further.
-    """
+def _ask_by_halves(member: Member, X: Any) -> NDArray[np.int16]:
+    """Ask a member that has raised about fewer rows, so that one row silences it on no other."""
     votes = np.full(n_rows(X), ABSTAIN, dtype=np.int16)
-    failed = np.ones(len(votes), dtype=np.bool_)
-    waiting = [np.arange(len(votes))]
-    singles = 0
-    while waiting and (singles < _PATIENCE or not failed.all()):
+    waiting = np.array_split(np.arange(len(votes)), 2)[::-1] if len(votes) > 1 else []
+    while waiting:
         rows = waiting.pop()
         try:
             votes[rows] = _votes(member, take_rows(X, rows))
-            failed[rows] = False
         except Exception as error:
-            _raise_if_machine(error)
-            singles += len(rows) == 1
+            if is_machine_error(error):
+                raise
             if len(rows) > 1:
                 waiting += np.array_split(rows, 2)[::-1]
-    return votes, failed
+    return votes
 
 
 def _ask_in_worker(members: Sequence[Member], X: Any) -> _Answers:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import Member
+from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.learners.members import AbstainingMember, ConstantMember, guarded
 from poisonproof.learners.scikit import ScikitMember
 from poisonproof.learners.streams import in_own_streams
@@ -65,9 +66,9 @@ def _asked(member: Member, X: Any, n_classes: int) -> NDArray[np.float64]:
         )
     try:
         return _probabilities(member, X, n_classes)
-    except (MemoryError, OSError):
-        raise
-    except Exception:
+    except Exception as error:
+        if is_machine_error(error):
+            raise
         return np.concatenate(
             [_one_row(member, take_rows(X, np.array([row])), n_classes) for row in range(n_rows(X))]
         )
@@ -76,9 +77,9 @@ def _asked(member: Member, X: Any, n_classes: int) -> NDArray[np.float64]:
 def _one_row(member: ScikitMember, row: Any, n_classes: int) -> NDArray[np.float64]:
     try:
         return _probabilities(member, row, n_classes)
-    except (MemoryError, OSError):
-        raise
-    except Exception:
+    except Exception as error:
+        if is_machine_error(error):
+            raise
         return np.full((1, n_classes), np.nan)
 
 

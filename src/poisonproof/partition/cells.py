@@ -30,6 +30,7 @@ __all__ = [
     "encode_cell",
     "is_exact_float",
     "is_number",
+    "shown",
     "time_cells",
 ]
 
@@ -82,7 +83,31 @@ def canonical_cell(value: Any) -> Cell:
     (3, 1, nan)
     """
     rule = _RULES.get(type(value))
-    return rule(value) if rule is not None else _by_inheritance(value)
+    if rule is not None:
+        return rule(value)
+    try:
+        cell = _by_inheritance(value)
+    except NoCanonicalFormError:
+        raise
+    except Exception as error:  # an object of the caller's: its methods may raise anything
+        raise NoCanonicalFormError(
+            f"a cell of type {type(value).__name__} raises {type(error).__name__} when it is read"
+        ) from None
+    if type(cell) not in _PLAIN:
+        raise NoCanonicalFormError(f"{shown(value)} is of type {type(value).__name__}")
+    return cell
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value's `repr`; its type if it cannot be shown.
+
+    >>> shown(10**5000), shown([1, 2])
+    ('a value of type int', '[1, 2]')
+    """
+    try:
+        return f"{value!r:.60}"
+    except Exception:
+        return f"a value of type {type(value).__name__}"
 
 
 def is_number(cell: Cell) -> bool:
@@ -123,7 +148,7 @@ def _decimal(value: Decimal) -> Cell:
     if value.is_infinite():
         return float(value)
     if value and abs(value.adjusted()) > LARGEST_EXPONENT:
-        raise NoCanonicalFormError(f"the decimal {value!r} lies outside 1e-400 to 1e+400")
+        raise NoCanonicalFormError(f"the decimal {shown(value)} lies outside 1e-400 to 1e+400")
     return _exact_number(Fraction(value))
 
 
@@ -209,8 +234,10 @@ def _by_inheritance(value: Any) -> Cell:
     for base, rule in _RULES.items():
         if isinstance(value, base):
             return rule(value)
-    raise NoCanonicalFormError(f"{value!r:.60} is of type {type(value).__name__}")
+    raise NoCanonicalFormError(f"{shown(value)} is of type {type(value).__name__}")
 
+
+_PLAIN = frozenset({int, float, Fraction, str, bytes, Instant, Duration})
 
 # A base class must stand behind its subclasses: bool before int, datetime before date.
 _RULES: dict[type, Callable[[Any], Cell]] = {

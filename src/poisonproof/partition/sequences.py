@@ -68,6 +68,18 @@ def row_array(sample: Any, row: int) -> NDArray[Any]:
 
     Lists become arrays of objects, so that whole and broken numbers do not round each other.
     """
+    try:
+        return _row_array(sample, row)
+    except InvalidRowsError:
+        raise
+    except Exception as error:  # an object of the caller's: its methods may raise anything
+        raise InvalidRowsError(
+            f"Row {row} is a {type(sample).__name__} that raises {type(error).__name__} when it is "
+            "read. Give a list or an array of cells."
+        ) from None
+
+
+def _row_array(sample: Any, row: int) -> NDArray[Any]:
     if isinstance(sample, (list, tuple)):
         flat = list(_flatten(sample))
         return np.fromiter(flat, dtype=object, count=len(flat))

@@ -23,7 +23,7 @@ from poisonproof.partition.encoding import normal_floats
 from poisonproof.partition.frames import Column, frame_columns, is_frame, is_pandas
 from poisonproof.partition.sequences import row_array
 
-__all__ = ["n_rows", "take_canonical"]
+__all__ = ["n_rows", "nearest_float", "take_canonical"]
 
 TIME_UNITS = {"ns": 10**9, "us": 10**6, "s": 1}
 """Units of the dates a member sees, the finest that holds them first."""
@@ -178,12 +178,21 @@ def _objects(column: CanonicalColumn) -> NDArray[np.object_]:
     return result
 
 
+def nearest_float(number: int | float | Fraction) -> float:
+    """Return a number rounded to float64, infinity beyond its range.
+
+    >>> nearest_float(2**53 + 1), nearest_float(-(10**5000))
+    (9007199254740992.0, -inf)
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
 def _plain(cell: Cell) -> Any:
     if isinstance(cell, (int, Fraction)):
-        try:
-            return float(cell)
-        except OverflowError:
-            return float("inf") if cell > 0 else float("-inf")
+        return nearest_float(cell)
     if isinstance(cell, (Instant, Duration)):
         one = np.empty(1, dtype=object)
         one[0] = cell

@@ -8,18 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from poisonproof.engines.torch.rows import MemberRows
-from poisonproof.learners.machine_errors import is_machine_error
+from poisonproof.learners.machine_errors import is_machine_error, reason_of
 from poisonproof.learners.torch.specification import TorchSpec
 
 __all__ = ["MemberState", "failed", "finished", "host_tensors", "tensors_digest"]
-
-_MACHINE = (torch.OutOfMemoryError, torch.AcceleratorError)
-"""More that says nothing about a partition, so it must not become a member's abstention."""
 
 DIVERGED = "the loss or the weights stopped being finite"
 
@@ -90,9 +86,9 @@ def failed(spec: TorchSpec, index: int, error: Exception) -> MemberState:
     raise anything.
     """
     own = spec.network == "custom" or isinstance(error, ValueError)
-    if not own or isinstance(error, _MACHINE) or is_machine_error(error):
+    if not own or is_machine_error(error):
         raise error
-    return MemberState(index, {}, f"{type(error).__name__}: {error}")
+    return MemberState(index, {}, reason_of(error))
 
 
 def host_tensors(state: Mapping[str, Tensor], rows: MemberRows) -> dict[str, NDArray[Any]]:

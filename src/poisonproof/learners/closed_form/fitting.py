@@ -14,6 +14,7 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.closed_form.lifts import sample_matrix
 from poisonproof.learners.closed_form.parts import MemberParts
 from poisonproof.learners.closed_form.rows import MemberRows, canonical_order, problems
+from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.values import take_canonical
 
@@ -126,9 +127,9 @@ class MemberFitter(ABC):
         for member in members:
             try:
                 fitted.append(self._fit_rows(member, settings))
-            except MemoryError:
-                raise
             except Exception as error:
+                if is_machine_error(error):
+                    raise
                 # One partition the learner cannot take must not stop the others.
                 fitted.append(error)
         return fitted
