@@ -16,6 +16,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 
+def as_words(X: Any) -> list[str]:
+    """Return rows of numbers as texts: a word for each of the first cells that are not zero."""
+    return [
+        " ".join(f"cell{place}is{value:g}" for place, value in enumerate(row[:24]) if value)
+        for row in np.asarray(X, dtype=np.float64)
+    ]
+
+
 class GlobalStreamClassifier(ClassifierMixin, BaseEstimator):
     """Draws from NumPy's and Python's global streams, when fitted and when asked."""
 

@@ -9,17 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lightgbm import LGBMClassifier
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.naive_bayes import GaussianNB
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
+from xgboost import XGBClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.engines.torch import TorchLearner
@@ -47,7 +52,7 @@ from poisonproof.pretraining import (
 from tests.features.small_network import network_file
 
 from .data import Data, data
-from .learners import GlobalStreamClassifier
+from .learners import GlobalStreamClassifier, as_words
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,11 @@ def _learned(method: str, **options: Any) -> FrozenNetwork:
 _OUTSIDE = NetworkFeatures(network_file(channels=1), image_shape=(8, 8))
 _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
 _SCALED_KERNEL_RIDGE = make_pipeline(StandardScaler(), KernelRidgeClassifier())
+_NOISY = GlobalStreamClassifier()
+_TEXTS = make_pipeline(FunctionTransformer(as_words), TfidfVectorizer(), MultinomialNB())
+_SEARCH = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [2, 6]}, cv=2, n_jobs=2)
+_LIGHTGBM = LGBMClassifier(n_estimators=2, min_child_samples=2, verbose=-1, n_jobs=2)
+_XGBOOST = XGBClassifier(n_estimators=2, max_depth=3, subsample=0.5, n_jobs=2)
 _ONE_LABEL = OneLabelClassifier(12, "abstain")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
 _ON_TRACKS = TorchLearner("mlp", hidden=(32,), epochs=1, execution="graph", stack_width=4)
@@ -114,6 +124,13 @@ CASES = [
     Case("sgd", DPAClassifier(SGDClassifier(max_iter=5, tol=None), 10), "images"),
     Case("mlp", DPAClassifier(MLPClassifier((16,), max_iter=5), 8)),
     Case("global-streams", DPAClassifier(GlobalStreamClassifier(), 20)),
+    Case("one-vs-rest", DPAClassifier(OneVsRestClassifier(_NOISY, n_jobs=2), 8)),
+    Case("bagging", DPAClassifier(BaggingClassifier(_NOISY, 3, n_jobs=2), 8)),
+    Case("forest-of-workers", DPAClassifier(RandomForestClassifier(3, n_jobs=2), 8), "cancer"),
+    Case("search", DPAClassifier(_SEARCH, 8), "cancer"),
+    Case("texts", DPAClassifier(_TEXTS, 8), "integers"),
+    Case("lightgbm", DPAClassifier(_LIGHTGBM, 8), "cancer"),
+    Case("xgboost", DPAClassifier(_XGBOOST, 8), "cancer"),
     Case("seed-average", DPAClassifier(SeedAverage(n_copies=2), 20), "integers"),
     Case(
         "committee",
