@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -136,10 +137,10 @@ class RowVoting(CertifyingClassifier):
         self._refuse_rows(~usable_rows(self, X))
         return take_canonical(X, None)
 
-    def _refuse_rows(self, bad: NDArray[np.bool_]) -> None:
+    def _refuse_rows(self, bad: NDArray[np.bool_], limit: float = math.inf) -> None:
         if bad.any():
             raise InvalidRowsError(
-                f"Input X contains {unusable(self)} in row {int(np.argmax(bad))} "
+                f"Input X contains {unusable(self, limit)} in row {int(np.argmax(bad))} "
                 f"({int(bad.sum())} such rows). Remove them or fill them in, row by row."
             )
 

@@ -12,7 +12,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_consistent_length, has_fit_parameter
 
-from poisonproof.estimators.usable_rows import usable_rows
+from poisonproof.estimators.usable_rows import training_limit, usable_rows
 from poisonproof.estimators.validation import (
     check_labels,
     check_samples,
@@ -74,7 +74,8 @@ def check_training_rows(
         )
     codes = encode_labels(labels, known)
     weight, weighty = _check_weight(classifier, sample_weight, len(codes))
-    fitting = _fitting(classifier, X) if drop else usable_rows(classifier, X)
+    limit = training_limit(classifier)
+    fitting = _fitting(classifier, X, limit) if drop else usable_rows(classifier, X, limit=limit)
     good = (codes >= 0) & fitting & weighty
     partitioner = _partitioner(classifier)
     if partitioner is not None and drop:
@@ -87,11 +88,12 @@ def check_training_rows(
         partitioner is None or partitioner.rowwise
     )
     if not drop:
-        classifier._refuse_rows(~fitting)
+        classifier._refuse_rows(~fitting, limit)
         if weight is not None and not weighty.all():
             row = int(np.argmin(weighty))
             raise InvalidRowsError(
-                f"sample_weight is {weight[row]} in row {row}; every weight must be finite."
+                f"sample_weight is {weight[row]} in row {row}; every weight must be finite and not "
+                f"beyond {limit:g}."
             )
         raise unknown_label_error(labels, codes, known, droppable=True)
     if not droppable and (codes < 0).any():
@@ -109,11 +111,11 @@ def check_training_rows(
     return TrainingRows(X, codes[keep], groups, weight, known, len(good) - len(keep))
 
 
-def _fitting(classifier: Any, X: Any) -> NDArray[np.bool_]:
+def _fitting(classifier: Any, X: Any, limit: float) -> NDArray[np.bool_]:
     """Return which rows have a canonical form, and one that the members can take."""
     fitting = readable_rows(X)
     (readable,) = _taken(fitting, X)
-    fitting[fitting] = usable_rows(classifier, readable)
+    fitting[fitting] = usable_rows(classifier, readable, limit=limit)
     return fitting
 
 
@@ -161,7 +163,8 @@ def _check_weight(
         raise InvalidInputError(
             f"Sample weights must be 1D array: one number per row. Got shape {weight.shape}."
         )
-    return weight + 0.0, np.isfinite(weight)  # one zero: -0.0 would be another row
+    fits = np.isfinite(weight) & (np.abs(weight) <= training_limit(classifier))
+    return weight + 0.0, fits  # one zero: -0.0 would be another row
 
 
 def _number(weight: Any) -> float:

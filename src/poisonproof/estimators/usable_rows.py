@@ -15,18 +15,20 @@ from sklearn.utils import get_tags
 from poisonproof.estimators.validation import is_table
 from poisonproof.features.base import FrozenTransformer
 from poisonproof.features.pipeline import FrozenPipeline
+from poisonproof.learners.parameters import largest_value
 from poisonproof.partition.columns import CanonicalColumn, canonical_column
 from poisonproof.partition.frames import Column, frame_columns
 from poisonproof.partition.values import nearest_float
 
-__all__ = ["unusable", "usable_rows"]
+__all__ = ["training_limit", "unusable", "usable_rows"]
 
 
-def usable_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
+def usable_rows(classifier: Any, X: Any, *, limit: float = math.inf) -> NDArray[np.bool_]:
     """Return which rows can be used: no infinity, and no NaN unless the members allow it.
 
-    In front of a map of this library a row must hold what the map takes, numbers or a text. What
-    other cells mean is the member's own business.
+    Nor may a number be larger than `limit`; for training `training_limit` returns one. In front of
+    a map of this library a row must hold what the map takes, numbers or a text. What other cells
+    mean is the member's own business.
     """
     tags = get_tags(classifier).input_tags
     own_map = _first_map(classifier)
@@ -34,27 +36,42 @@ def usable_rows(classifier: Any, X: Any) -> NDArray[np.bool_]:
         return _texts(X)
     numbers_only = own_map is not None or _compares_numbers(classifier)
     if is_table(X):
-        return _usable_cells(frame_columns(X), len(X), tags.allow_nan, numbers_only)
+        return _usable_cells(frame_columns(X), len(X), tags.allow_nan, numbers_only, limit)
     if sparse.issparse(X):
-        return _finite_sparse_rows(X, tags.allow_nan)
+        return _finite_sparse_rows(X, tags.allow_nan, limit)
     values = np.asarray(X)
     if values.dtype.kind == "O" and values.ndim >= 2:
         cells = map(Column, values.reshape(len(values), math.prod(values.shape[1:])).T)
-        return _usable_cells(cells, len(values), tags.allow_nan, numbers_only)
-    if _surely_finite(values):
+        return _usable_cells(cells, len(values), tags.allow_nan, numbers_only, limit)
+    if _surely_finite(values) and limit == math.inf:
         return np.ones(len(values), dtype=np.bool_)
-    bad = np.isinf(values) if tags.allow_nan else ~np.isfinite(values)
-    rows: NDArray[np.bool_] = ~bad.reshape(len(values), -1).any(axis=1)
+    bad = _bad(values, tags.allow_nan, limit).reshape(len(values), -1)
+    rows: NDArray[np.bool_] = ~np.any(bad, axis=1)
     return rows
 
 
-def unusable(classifier: Any) -> str:
+def training_limit(classifier: Any) -> float:
+    """Return how large a number in a training row may be for the members to come to an end."""
+    template = getattr(classifier, "_template", None)
+    return math.inf if template is None else largest_value(template())
+
+
+def _bad(values: NDArray[Any], allow_nan: bool, limit: float) -> NDArray[np.bool_]:
+    bad: NDArray[np.bool_] = np.asarray(np.isinf(values) if allow_nan else ~np.isfinite(values))
+    if limit < math.inf:
+        bad |= (values > limit) | (values < -limit)
+    return bad
+
+
+def unusable(classifier: Any, limit: float = math.inf) -> str:
     """Return in words what a row that is not usable contains."""
     tags = get_tags(classifier).input_tags
     own_map = _first_map(classifier)
     if own_map is not None and tags.string:
         return "something that is no text"
     what = "infinity" if tags.allow_nan else "NaN or infinity"
+    if limit < math.inf:
+        what = f"{what}, or a number beyond {limit:g} that could keep training from ending,"
     numbers_only = own_map is not None or _compares_numbers(classifier)
     return f"{what}, or something that is no number," if numbers_only else what
 
@@ -80,30 +97,43 @@ def _texts(X: Any) -> NDArray[np.bool_]:
 
 
 def _usable_cells(
-    columns: Iterable[Column], n_rows: int, allow_nan: bool, numbers_only: bool
+    columns: Iterable[Column], n_rows: int, allow_nan: bool, numbers_only: bool, limit: float
 ) -> NDArray[np.bool_]:
     """Look at every cell by its value: the dtype of a column is the work of all its rows."""
     good = np.ones(n_rows, dtype=np.bool_)
     rows = np.arange(n_rows)
     for position, column in enumerate(columns):
         canonical = canonical_column(column, rows, position)
-        bad = np.isinf(canonical.floats) if allow_nan else ~np.isfinite(canonical.floats)
-        good &= ~np.where(canonical.odd, _strange(canonical, numbers_only), bad)
+        bad = _bad(canonical.floats, allow_nan, limit)
+        good &= ~np.where(canonical.odd, _strange(canonical, numbers_only, limit), bad)
     return good
 
 
-def _strange(column: CanonicalColumn, numbers_only: bool) -> NDArray[np.bool_]:
+def _strange(column: CanonicalColumn, numbers_only: bool, limit: float) -> NDArray[np.bool_]:
     """Return which cells that float64 does not hold exactly make a row unusable.
 
-    Numbers that round to infinity do. Smaller integers are numbers as in an array of integers,
-    whatever another row makes of its dtype.
+    Numbers that round to infinity do, and whatever a learner could read as a number beyond the
+    limit, texts too. Smaller integers are numbers as in an array of integers, whatever another row
+    makes of its dtype.
     """
     found = np.zeros(len(column.odd), dtype=np.bool_)
     for row in np.flatnonzero(column.odd):
-        cell = column.cell(row)
-        infinite = isinstance(cell, (int, Fraction)) and math.isinf(nearest_float(cell))
-        found[row] = infinite or (numbers_only and not isinstance(cell, int))
+        cell: Any = column.cell(row)
+        if isinstance(cell, (int, Fraction)):
+            number = abs(nearest_float(cell))
+        else:
+            number = _as_number(cell) if limit < math.inf else 0.0
+        beyond = math.isinf(number) or number > limit
+        found[row] = beyond or (numbers_only and not isinstance(cell, int))
     return found
+
+
+def _as_number(cell: Any) -> float:
+    """Return what a learner could read a text as, 0 if that is no number."""
+    try:
+        return abs(float(cell))
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _surely_finite(values: NDArray[Any]) -> bool:
@@ -114,10 +144,10 @@ def _surely_finite(values: NDArray[Any]) -> bool:
         return bool(np.isfinite(values.sum(dtype=np.float64)))
 
 
-def _finite_sparse_rows(X: Any, allow_nan: bool) -> NDArray[np.bool_]:
+def _finite_sparse_rows(X: Any, allow_nan: bool, limit: float) -> NDArray[np.bool_]:
     good = np.ones(X.shape[0], dtype=np.bool_)
-    if not _surely_finite(X.data):
+    if limit < math.inf or not _surely_finite(X.data):
         matrix = X.tocsr()
-        bad = np.isinf(matrix.data) if allow_nan else ~np.isfinite(matrix.data)
+        bad = _bad(matrix.data, allow_nan, limit)
         good[np.repeat(np.arange(X.shape[0]), np.diff(matrix.indptr))[bad]] = False
     return good

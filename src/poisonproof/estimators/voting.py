@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any
 
@@ -83,7 +84,7 @@ class VotingMembers(CertifyingClassifier):
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         return certify_votes(self.votes(X), len(self.classes_), threat=threat, target=target)
 
-    def _refuse_rows(self, bad: NDArray[np.bool_]) -> None:
+    def _refuse_rows(self, bad: NDArray[np.bool_], limit: float = math.inf) -> None:
         if bad.any():
             takes_missing = get_tags(self).input_tags.allow_nan
             advice = (
@@ -93,7 +94,7 @@ class VotingMembers(CertifyingClassifier):
                 "takes missing values (infinity is none)."
             )
             raise InvalidRowsError(
-                f"Input X contains {unusable(self)} in row {int(np.argmax(bad))} "
+                f"Input X contains {unusable(self, limit)} in row {int(np.argmax(bad))} "
                 f"({int(bad.sum())} such rows), which {type(self._template()).__name__} members "
                 f"cannot take. {advice}"
             )

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import ABSTAIN, Learner, Member
 from poisonproof.learners.digest import forget_folders, state_digest
+from poisonproof.learners.parameters import limit_steps
 from poisonproof.learners.providers import provider_versions
 from poisonproof.learners.streams import (
     WORKERS,
@@ -89,6 +90,7 @@ class ScikitLearner(Learner):
         self._pristine = clone(estimator)
         give_one_worker(self._pristine)
         forget_folders(self._pristine)  # a cache there would outlive the rows it was made of
+        limit_steps(self._pristine)
         self._plain = _is_plain(self._pristine)
         if self._plain:
             _check_parameters(self._pristine)
