@@ -50,7 +50,7 @@ class RichProgress:
             from rich.console import Console
         screen = Console(stderr=True)
         self._bars = bars.Progress(
-            bars.TextColumn("{task.description}"),
+            bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(),
             bars.MofNCompleteColumn(),
             bars.TextColumn("{task.fields[rate]}"),

@@ -22,8 +22,8 @@ from safetensors.numpy import save
 
 from poisonproof.exceptions import StoreError
 
-__all__ = ["Buffer", "check_zip", "decode_tensors", "encode_tensors", "parse_json", "read_npz",
-           "read_regular_file", "strict_json"]  # fmt: skip
+__all__ = ["Buffer", "check_zip", "decode_tensors", "encode_tensors", "parse_json", "read_array",
+           "read_npz", "read_regular_file", "strict_json"]  # fmt: skip
 
 Buffer = bytes | memoryview
 _DTYPES = {
@@ -171,8 +171,22 @@ def read_npz(
             if largest is not None and known[name].file_size > largest:
                 raise ValueError(f"{name!r} has more than {largest:,} bytes")
             with archive.open(known[name]) as part:
-                arrays[name] = np.lib.format.read_array(part, allow_pickle=False)
+                arrays[name] = read_array(part, known[name].file_size)
         return arrays
+
+
+def read_array(file: IO[bytes], size: int) -> NDArray[Any]:
+    """Read an npy file of `size` bytes; no room is made for more than is there."""
+    headers = np.lib.format
+    first = headers.read_magic(file) == (1, 0)
+    read = headers.read_array_header_1_0 if first else headers.read_array_header_2_0
+    shape, _, dtype = read(file)
+    needed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if needed > there:
+        raise ValueError(f"an array of {shape} and {dtype} takes {needed:,} bytes, not {there:,}")
+    file.seek(0)
+    array: NDArray[Any] = headers.read_array(file, allow_pickle=False)
+    return array
 
 
 def encode_tensors(tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:

@@ -16,6 +16,7 @@ from typer.main import get_command
 
 import poisonproof
 from poisonproof.cli._errors import explain
+from poisonproof.datasets.value_text import escaped
 
 __all__ = ["build_app", "command_names", "run"]
 
@@ -42,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
             raise
         message, code = explain(error)
         if message:
-            sys.stderr.write(f"{message}\n")
+            sys.stderr.write(f"{escaped(message)}\n")
     return code if isinstance(code, int) else 0
 
 

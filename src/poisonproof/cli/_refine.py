@@ -88,8 +88,9 @@ def show_refined(folder: Path) -> None:
     found = load_clusters(folder)
     say(
         f"{found.clusters.n_clusters} clusters of images of shape {found.spec.input_shape}: "
-        f"{_summary(found.report)}\nSamples {found.law['samples_sha256']}.\n"
-        f"Digest {found.digest()}."
+        f"{_summary(found.report)}",
+        f"Samples {found.law['samples_sha256']}.",
+        f"Digest {found.digest()}.",
     )
 
 

@@ -51,18 +51,20 @@ def _declared(table: TableSchema, rows: CheckedRows) -> Samples:
         raw = read_image_rows(
             rows.path,
             first,
+            table.limits,
             labelled=rows.labels is not None,
             progress=make_progress(verbosity()),
         )
         return make_samples(raw.X[_positions(raw, rows)])
     if isinstance(first, ArrayColumn):
-        raw = read_raw(rows.path, Schema(samples=first.name))
+        raw = read_raw(rows.path, Schema(samples=first.name, limits=table.limits))
         return make_samples(raw.X[_positions(raw, rows)])
     numbers = [column.name for column in table.columns if isinstance(column, NumberColumn)]
     texts = [column.name for column in table.columns if not isinstance(column, NumberColumn)]
-    raw = read_raw(
-        rows.path, Schema(features=numbers, texts=texts, others="ignore", text_numbers=True)
+    columns = Schema(
+        features=numbers, texts=texts, others="ignore", text_numbers=True, limits=table.limits
     )
+    raw = read_raw(rows.path, columns)
     which = _positions(raw, rows)
     cells: dict[str, Any] = {name: raw.X[which, i] for i, name in enumerate(numbers)}
     cells |= {

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
+from poisonproof.datasets.value_text import escaped
 from poisonproof.exceptions import MemberWarning
 
 if TYPE_CHECKING:
@@ -38,21 +40,30 @@ __all__ = [
 ]
 
 
+class _Screen(Console):
+    """A console on which no name of a file, column or class has a meaning of its own."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Show a sentence or a cell of a table as it is: nothing in it styles or moves anything."""
+        plain = {**options, "markup": False, "emoji": False, "highlight": False}
+        return super().render_str(escaped(text), **plain)
+
+
 def console() -> Console:
     """Return a console on the standard output of this moment."""
-    return Console(highlight=False)
+    return _Screen()
 
 
 def say(*sentences: str) -> None:
     """Print sentences, each on a line of its own."""
     screen = console()
     for sentence in sentences:
-        screen.print(sentence, markup=False)
+        screen.print(sentence)
 
 
 def note(text: str) -> None:
     """Say on standard error what the user should know although nothing failed."""
-    sys.stderr.write(f"Note: {' '.join(text.split())}\n")
+    sys.stderr.write(f"Note: {escaped(' '.join(text.split()))}\n")
 
 
 def note_one_label(labels: NDArray[Any], truth: NDArray[Any], whose: str = "") -> None:
@@ -83,15 +94,12 @@ def counted(number: int, singular: str, plural: str | None = None) -> str:
 
 
 def shown(text: str, most: int = 60) -> str:
-    r"""Return a text from a data file as one printable line: no control codes, not too long.
+    """Return a text from a data file that is not too long.
 
-    >>> shown("spam\x1b[31m")
-    'spam\\x1b[31m'
+    >>> shown("a long label", 9)
+    'a long...'
     """
-    short = text if len(text) <= most else f"{text[: most - 3]}..."
-    if short.isprintable():
-        return short
-    return short.encode("unicode_escape").decode()
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def self_check_sentence(classifier: Any) -> str:

@@ -158,7 +158,7 @@ class _DownloadBar:
 
     def __init__(self) -> None:
         self._screen = bars.Progress(
-            bars.TextColumn("{task.description}"),
+            bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(),
             bars.DownloadColumn(),
             bars.TransferSpeedColumn(),

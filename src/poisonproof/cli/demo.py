@@ -92,8 +92,9 @@ def demo(
         _show(outcome)
         outcomes.append(outcome)
     say(
-        "\nNot proved: that a label is right, or anything about an attacker who changes the image "
-        "that is being classified."
+        "",
+        "Not proved: that a label is right, or anything about an attacker who changes the image "
+        "that is being classified.",
     )
     _write(out, outcomes, y_test, len(X_train))
 
@@ -144,7 +145,7 @@ def _digits() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 def _show(outcome: _Outcome) -> None:
     method, summary = outcome.method, outcome.summary
-    say(f"\n{method.title} ({method.members})")
+    say("", f"{method.title} ({method.members})")
     heads = (method.column, "Test images that stay correct")
     console().print(shares_table(heads, summary.sizes, summary.certified, summary.n_rows))
     if summary.median_radius:
@@ -182,7 +183,8 @@ def _write(out: Path, outcomes: list[_Outcome], y_test: NDArray[Any], n_train: i
     except MissingExtraError as error:
         note(f"no picture is drawn: {error}")
     say(
-        f"\nWritten to {out}: results.json, {', '.join(written)}.",
+        "",
+        f"Written to {out}: results.json, {', '.join(written)}.",
         "Next, with your own rows: poisonproof schema DATA.csv --label COLUMN --out schema.json",
     )
 

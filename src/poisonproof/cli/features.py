@@ -203,6 +203,7 @@ def _show(folder: Path) -> None:
     loss, share = frozen.history[-1]
     say(
         f"{spec.method} on images of shape {spec.input_shape}, {len(frozen.history)} epochs: loss "
-        f"{loss:.4f}, right {100 * share:.2f} %.\nSamples {frozen.law['samples_sha256']}.\n"
-        f"Digest {frozen.digest()}."
+        f"{loss:.4f}, right {100 * share:.2f} %.",
+        f"Samples {frozen.law['samples_sha256']}.",
+        f"Digest {frozen.digest()}.",
     )

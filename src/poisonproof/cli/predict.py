@@ -9,7 +9,6 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.table import Column, Table
-from rich.text import Text
 
 import poisonproof
 from poisonproof.cli._data import AskedRows, open_model
@@ -84,7 +83,7 @@ def predict(
     write_together(files)
     table = Table("Predicted label", Column("Rows", justify="right"))
     for name in trained.classes:
-        table.add_row(Text(shown(name)), f"{int((labels == name).sum()):,}")
+        table.add_row(shown(name), f"{int((labels == name).sum()):,}")
     console().print(table)
     ensemble = hasattr(trained.classifier, "votes")
     voters = (

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from poisonproof.cli._options import ClassesOption, parse_list, parse_size
 from poisonproof.cli._output import check_out, write_bytes
@@ -205,10 +204,10 @@ def _print(known: TableSchema, proposal: Proposal | None) -> None:
     notes = {} if proposal is None else proposal.notes
     for column in known.columns[:100]:
         cells = [column.name, _kind(column), _missing(column), notes.get(column.name, "")]
-        table.add_row(*(Text(shown(cell, MOST_SHOWN)) for cell in cells[: len(table.columns)]))
+        table.add_row(*(shown(cell, MOST_SHOWN) for cell in cells[: len(table.columns)]))
     for name in known.ignore[:100]:
         cells = [name, "ignored", "", notes.get(name, "")]
-        table.add_row(*(Text(shown(cell, MOST_SHOWN)) for cell in cells[: len(table.columns)]))
+        table.add_row(*(shown(cell, MOST_SHOWN) for cell in cells[: len(table.columns)]))
     hidden = max(0, len(known.columns) - 100) + max(0, len(known.ignore) - 100)
     console().print(table)
     if hidden:

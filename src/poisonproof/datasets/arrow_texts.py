@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.datasets.rows import too_long
 from poisonproof.datasets.value_text import NoTextError, TimeOfDay, label_text
+from poisonproof.schema import Limits
 
 __all__ = ["arrow_texts", "has_texts"]
 
@@ -26,13 +28,15 @@ def has_texts(kind: Any) -> bool:
     return not (types.is_nested(kind) or types.is_interval(kind) or types.is_union(kind))
 
 
-def arrow_texts(column: Any) -> tuple[list[str | None], dict[int, str]]:
+def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None], dict[int, str]]:
     """Return the text of every value, as `label_text` writes it, and which have none.
 
     Parameters
     ----------
     column : ChunkedArray of length n
         Of a type for which `has_texts` holds.
+    most : int
+        The largest value that becomes a text, in bytes.
 
     Returns
     -------
@@ -45,10 +49,13 @@ def arrow_texts(column: Any) -> tuple[list[str | None], dict[int, str]]:
     reasons: dict[int, str] = {}
     for chunk in column.chunks:
         values, codes = _distinct(chunk)
+        values, large = _without_large(values, most)
         known: list[str | None] = []
         unknown: dict[int, str] = {}
         for code, value in enumerate(_plain_values(values)):
             try:
+                if code in large:
+                    raise NoTextError(too_long("it", most))
                 known.append(label_text(value))
             except NoTextError as error:
                 known.append(None)
@@ -60,7 +67,10 @@ def arrow_texts(column: Any) -> tuple[list[str | None], dict[int, str]]:
 
 
 def _distinct(chunk: Any) -> tuple[Any, NDArray[np.int64]]:
-    """Return the different values, and for every entry which one it is, the last for nulls."""
+    """Return the different values that occur, and for every entry which one it is.
+
+    The last of them, or one past it, stands for nulls.
+    """
     import pyarrow as pa
 
     if isinstance(chunk, pa.ExtensionArray):
@@ -68,8 +78,27 @@ def _distinct(chunk: Any) -> tuple[Any, NDArray[np.int64]]:
     if not pa.types.is_dictionary(chunk.type):
         chunk = chunk.dictionary_encode()
     values = chunk.dictionary
-    codes = chunk.indices.cast(pa.int64()).fill_null(len(values))
-    return values, codes.to_numpy(zero_copy_only=False)
+    if values.type in (pa.string_view(), pa.binary_view()):
+        values = values.cast(pa.large_binary())
+    n_values = len(values)
+    codes = chunk.indices.cast(pa.int64()).fill_null(n_values).to_numpy(zero_copy_only=False)
+    used, numbers = np.unique(np.append(codes, n_values), return_inverse=True)
+    return values.take(pa.array(used[:-1])), numbers[:-1]
+
+
+def _without_large(values: Any, most: int) -> tuple[Any, set[int]]:
+    """Return nulls in place of texts and bytes of more than `most` bytes, and which these are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    kind = values.type
+    checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    if not any(is_kind(kind) for is_kind in (*checks, types.is_fixed_size_binary)):
+        return values, set()
+    large = pc.fill_null(pc.greater(pc.binary_length(values), most), False)
+    found = set(np.flatnonzero(large.to_numpy(zero_copy_only=False)).tolist())
+    return (pc.if_else(large, pa.scalar(None, kind), values) if found else values), found
 
 
 def _stored(kind: Any) -> Any:

@@ -31,6 +31,10 @@ def parse_block(
     """Read whole lines at once; None if that could differ from `parse_lines`."""
     if len(block) < smallest or len(layout.header) < 2 or not _is_usual(block, layout.delimiter):
         return None
+    half = max(1, layout.largest_cell // 2)
+    inside = range(0, len(block) - half + 1, half)
+    if any(block.find(b"\n", start, start + half) < 0 for start in inside):
+        return None  # else every line is shorter than a cell may be
     table = _read(block, layout)
     n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
     if table is None or table.num_rows != n_lines:

@@ -1,6 +1,6 @@
 """CSV line by line: the reference, which says of every bad line what is wrong with it.
 
-A cell may be of any length: the limit of the `csv` module, which is the process's to change, would
+The largest cell is declared: the limit of the `csv` module, which is the process's to change, would
 hold for some lines and not for others.
 """
 
@@ -11,24 +11,27 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from math import nan
 from operator import itemgetter
 
 import numpy as np
 
-from poisonproof.datasets.rows import RawRows, RowProblem
+from poisonproof.datasets.rows import RawRows, RowProblem, too_long
 from poisonproof.datasets.schema import Columns
+from poisonproof.schema import Limits
 
 __all__ = ["CsvLayout", "cell_number", "is_blank", "parse_lines", "split_line"]
 
 
 @dataclass(frozen=True)
 class CsvLayout:
-    """Column names, the declared columns among them, and what separates cells."""
+    """Column names, the declared columns among them, what separates cells, the largest cell."""
 
     header: tuple[str, ...]
     columns: Columns
     delimiter: str
+    largest_cell: int = Limits().cell
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -63,8 +66,8 @@ def is_blank(line: bytes, delimiter: str) -> bool:
     return not line.strip() and delimiter.encode() not in line
 
 
-def split_line(line: bytes, delimiter: str) -> list[str]:
-    r"""Return the cells of one line.
+def split_line(line: bytes, delimiter: str, width: int | None = None) -> list[str]:
+    r"""Return the cells of one line; with `width`, a line of another number of cells is refused.
 
     >>> split_line(b'1,"a, b",\r\n', ",")
     ['1', 'a, b', '']
@@ -74,14 +77,23 @@ def split_line(line: bytes, delimiter: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise _BrokenLineError(f"byte {error.start + 1} of the line is not UTF-8") from error
     if '"' not in text:
+        _check_width(text.count(delimiter) + 1, width)
         return text.split(delimiter)
     line_of_cells, cell = _quoting(delimiter)
     if not line_of_cells.fullmatch(text):
         # A quote inside a cell that does not begin with one is the end of a cell that began lines
         # above: taken as it stands, half a text would become a row.
         raise _BrokenLineError("its quotes do not match within the line; a cell cannot span lines")
-    cells = cell.findall(delimiter + text)
+    found = cell.finditer(delimiter + text)
+    # No more of them are held than a row has: a line of commas would be a million cells.
+    cells = [match.groups() for match in islice(found, None if width is None else width + 1)]
+    _check_width(len(cells) + sum(1 for _ in found), width)
     return [quoted[1:-1].replace('""', '"') if quoted else plain for quoted, plain in cells]
+
+
+def _check_width(n_cells: int, width: int | None) -> None:
+    if width not in (None, n_cells):
+        raise _BrokenLineError(f"{n_cells} cells where the header has {width}")
 
 
 @cache
@@ -121,6 +133,8 @@ class _LineReader:
         self.problems: list[RowProblem] = []
         self._layout = layout
         self._pick = _picker(layout.columns.features)
+        read = (*layout.columns.texts, layout.columns.groups, layout.columns.weights)
+        self._read = [*layout.columns.features, *(index for index in read if index is not None)]
         self._values = array("d")
         self._places = array("q")
         self._weights = array("d")
@@ -130,12 +144,17 @@ class _LineReader:
 
     def take(self, number: int, line: bytes) -> None:
         """Take over one line, or raise ValueError and leave everything as it was."""
-        cells = split_line(line, self._layout.delimiter)
-        if len(cells) != len(self._layout.header):
-            n_header = len(self._layout.header)
-            raise _BrokenLineError(f"{len(cells)} cells where the header has {n_header}")
-        numbers = self._numbers(line, cells)
         columns = self._layout.columns
+        cells = split_line(line, self._layout.delimiter, len(self._layout.header))
+        may_be_long = len(line) > self._layout.largest_cell
+        for index in self._read if may_be_long else ():
+            self._check_size(cells, index)
+        numbers = self._numbers(line, cells)
+        if may_be_long and columns.label is not None:
+            try:
+                self._check_size(cells, columns.label)
+            except ValueError as error:
+                raise _BrokenLineError(str(error)) from None
         if columns.weights is not None:
             self._weights.append(self._number(cells, columns.weights))
         if columns.label is not None:
@@ -170,6 +189,11 @@ class _LineReader:
             except ValueError:
                 pass  # an empty cell, or one to complain about
         return [self._number(cells, index) for index in self._layout.columns.features]
+
+    def _check_size(self, cells: list[str], index: int) -> None:
+        if len(cells[index].encode()) > self._layout.largest_cell:
+            reason = too_long("it", self._layout.largest_cell)
+            raise ValueError(f"column {self._layout.header[index]!r}: {reason}")
 
     def _number(self, cells: list[str], index: int) -> float:
         try:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.datasets.images.file_tree import MEBIBYTE
 from poisonproof.datasets.images.pixels import channels_first, decode_image, resized
 from poisonproof.datasets.images.trees import FolderTree, open_tree
 from poisonproof.datasets.rows import RawRows, RowProblem
+from poisonproof.datasets.value_text import escaped
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import Progress, reporting
-from poisonproof.schema import ImageColumn
+from poisonproof.schema import ImageColumn, Limits
 
 __all__ = [
     "count_images",
@@ -27,16 +27,18 @@ __all__ = [
     "refusal",
 ]
 
-LIMIT = 64 * MEBIBYTE
-"""The largest image file that is read."""
-
 
 def read_image_rows(
-    path: Path, column: ImageColumn, *, labelled: bool, progress: Progress | None = None
+    path: Path,
+    column: ImageColumn,
+    limits: Limits,
+    *,
+    labelled: bool,
+    progress: Progress | None = None,
 ) -> RawRows:
     """Read every image below a folder, resized as declared.
 
-    A file that is no image, is too large or is a link is rejected alone; hidden files, which file
+    What is no image, is too large, a link or a pipe is rejected alone; hidden files, which file
     managers leave behind, are passed over. With `labelled` an image
     belongs in ``CLASS/`` below the folder, at any depth. `progress` is told of every file.
     """
@@ -44,7 +46,7 @@ def read_image_rows(
         files = _images(tree)
         with reporting(progress, len(files), "Reading images") as listener:
             read = _each(files, listener)
-            return _read_files(tree, read, _links(tree), column, labelled=labelled)
+            return _read_files(tree, read, _left_out(tree), column, limits, labelled=labelled)
 
 
 def _each(files: Sequence[str], progress: Progress) -> Iterator[str]:
@@ -54,19 +56,24 @@ def _each(files: Sequence[str], progress: Progress) -> Iterator[str]:
 
 
 def image_parts(
-    path: Path, column: ImageColumn, step: int, first: int = 0, last: int | None = None
+    path: Path,
+    column: ImageColumn,
+    limits: Limits,
+    step: int,
+    first: int = 0,
+    last: int | None = None,
 ) -> Iterator[RawRows]:
     """Yield the labelled images of a folder, at most `step` at a time.
 
-    Of all files, in the order of their names, those from `first` up to `last` are read; links are
-    told of where `first` is 0.
+    Of all files, in the order of their names, those from `first` up to `last` are read; what is no
+    file is told of where `first` is 0.
     """
     with _opened(path) as tree:
-        problems = [] if first else _links(tree)
+        problems = [] if first else _left_out(tree)
         files = _images(tree)[first:last]
         for start in range(0, max(1, len(files)), step):
             part = files[start : start + step]
-            yield _read_files(tree, part, problems, column, labelled=True)
+            yield _read_files(tree, part, problems, column, limits, labelled=True)
             problems = []
 
 
@@ -88,9 +95,8 @@ def _images(tree: FolderTree) -> list[str]:
     return [file for file in tree.paths() if not hidden(file)]
 
 
-def _links(tree: FolderTree) -> list[RowProblem]:
-    reason = "is a symbolic link; links are not followed"
-    return [RowProblem(printable(link), reason) for link in tree.links]
+def _left_out(tree: FolderTree) -> list[RowProblem]:
+    return [RowProblem(printable(path), why) for path, why in tree.left_out if not hidden(path)]
 
 
 def _read_files(
@@ -98,6 +104,7 @@ def _read_files(
     files: Iterable[str],
     problems: list[RowProblem],
     column: ImageColumn,
+    limits: Limits,
     *,
     labelled: bool,
 ) -> RawRows:
@@ -111,7 +118,7 @@ def _read_files(
             problems.append(RowProblem(printable(file), reason, label=True))
             continue
         try:
-            pixels = _pixels(tree, file, column)
+            pixels = _pixels(tree, file, column, limits)
         except InvalidInputError as error:
             problems.append(RowProblem(printable(file), refusal(error, tree, file)))
             continue
@@ -152,13 +159,12 @@ def printable(name: str) -> str:
     >>> printable("caf\udce9\x1b.png"), printable(r"caf\udce9\x1b.png")
     ('caf\\udce9\\x1b.png', 'caf\\\\udce9\\\\x1b.png')
     """
-    plain = name.isprintable() and "\\" not in name
-    return name if plain else name.encode("unicode_escape").decode()
+    return escaped(name.replace("\\", "\\\\"))
 
 
-def _pixels(tree: FolderTree, file: str, column: ImageColumn) -> NDArray[np.uint8]:
-    data = tree.read(file, LIMIT)
-    image = decode_image(data, tree.where(file), "L" if column.gray else "RGB")
+def _pixels(tree: FolderTree, file: str, column: ImageColumn, limits: Limits) -> NDArray[np.uint8]:
+    data = tree.read(file, limits.file)
+    image = decode_image(data, tree.where(file), "L" if column.gray else "RGB", limits.pixels)
     return channels_first(resized(image, column.height, column.width))
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.datasets.rows import RawRows
+from poisonproof.datasets.rows import RawRows, too_long
 from poisonproof.datasets.schema import Schema, listed
 from poisonproof.datasets.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.strict import read_npz
+from poisonproof.schema import Limits
+from poisonproof.strict import read_array, read_npz
 
 __all__ = ["array_texts", "load_array", "load_arrays", "read_npy_rows", "read_npz_rows"]
 
@@ -35,19 +36,20 @@ def read_npz_rows(path: Path, schema: Schema) -> RawRows:
                 f"{len(X)} samples in {schema.samples!r}; one value per sample is needed."
             )
     reasons: dict[int, str] = {}
+    label_reasons: dict[int, str] = {}
 
-    def _texts(name: str | None) -> list[str | None] | None:
+    def _texts(name: str | None, problems: dict[int, str]) -> list[str | None] | None:
         if name is None:
             return None
-        texts, without = array_texts(arrays[name], name, path)
+        texts, without = array_texts(arrays[name], name, path, schema.limits.cell)
         for row, reason in without.items():
-            reasons.setdefault(row, f"array {name!r}: {reason}")
+            problems.setdefault(row, f"array {name!r}: {reason}")
         return texts
 
     return RawRows(
         X=X,
-        labels=_texts(schema.label),
-        groups=_texts(schema.groups),
+        labels=_texts(schema.label, label_reasons),
+        groups=_texts(schema.groups, reasons),
         weights=None
         if schema.weights is None
         else _numbers(arrays[schema.weights], schema.weights, path).reshape(-1).astype(np.float64),
@@ -55,6 +57,7 @@ def read_npz_rows(path: Path, schema: Schema) -> RawRows:
         places=range(len(X)),
         unit="row",
         reasons=reasons,
+        label_reasons=label_reasons,
     )
 
 
@@ -87,10 +90,9 @@ def load_array(path: Path) -> NDArray[Any]:
     """Return the array in a npy file, without pickle."""
     try:
         with path.open("rb") as file:
-            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+            return read_array(file, path.stat().st_size)
     except Exception as error:  # damaged bytes make decoders raise nearly anything
         raise InvalidInputError(f"{path} is not a readable npy file: {error}") from error
-    return array
 
 
 def _samples(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
@@ -113,7 +115,7 @@ def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
 
 
 def array_texts(
-    array: NDArray[Any], name: str, path: Path
+    array: NDArray[Any], name: str, path: Path, most: int = Limits().cell
 ) -> tuple[list[str | None], dict[int, str]]:
     """Return the text of every value, as `label_text` writes it, and why some have none."""
     if array.dtype.kind not in "biufSUMm":
@@ -129,7 +131,10 @@ def array_texts(
         try:
             if beyond:
                 raise NoTextError("it is no Unicode text")
-            known.append(label_text(values[code]))
+            text = label_text(values[code])
+            if text is not None and len(text.encode()) > most:
+                raise NoTextError(too_long("it", most))
+            known.append(text)
         except NoTextError as error:
             known.append(None)
             unknown[code] = str(error)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from poisonproof.datasets.image_rows import LIMIT, hidden, refusal
-from poisonproof.datasets.images.pixels import channels_first, decode_image
+from poisonproof.datasets.image_rows import hidden, refusal
+from poisonproof.datasets.images.pixels import FORMATS, channels_first, decode_image
 from poisonproof.datasets.images.trees import open_tree
 from poisonproof.datasets.npz_rows import array_texts, load_arrays
 from poisonproof.datasets.proposing import MOST_CLASSES, Proposal, ProposalOptions
 from poisonproof.datasets.reading import check_file
 from poisonproof.datasets.rows import problem_kind
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.schema import ArrayColumn, ImageColumn, TableSchema
+from poisonproof.schema import ArrayColumn, ImageColumn, Limits, TableSchema
 
 __all__ = ["propose_arrays", "propose_images"]
 
@@ -74,7 +74,7 @@ def propose_images(
         opened = paths[:: max(1, len(paths) // LOOKED_AT)][:LOOKED_AT]
         for file in opened:
             try:
-                shapes[_shape(tree.read(file, LIMIT), tree.where(file))] += 1
+                shapes[_shape(tree.read(file, Limits().file), tree.where(file))] += 1
             except InvalidInputError as error:
                 refused[problem_kind(refusal(error, tree, file))] += 1
     if not shapes:
@@ -117,7 +117,7 @@ def _shape(data: bytes, where: str) -> tuple[int, ...]:
     from PIL import Image
 
     decoded = decode_image(data, where)
-    with Image.open(io.BytesIO(data)) as image:
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         gray = image.mode in ("1", "L", "LA")
     return channels_first(decoded).shape[1 if gray else 0 :]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ __all__ = [
     "RawRows",
     "RowProblem",
     "check_rows",
+    "join_rows",
     "list_kinds",
     "problem_kind",
+    "too_long",
 ]
 
 _ABOUT = re.compile(r"(column|array|feature) ('[^']*'|[0-9]+)|the (label|group|weight)\b")
@@ -74,6 +76,8 @@ class RawRows:
         The columns that the schema reads as text.
     reasons : dict of int to str
         Rows of the arrays that are known to be unfit, and why.
+    label_reasons : dict of int to str
+        Rows whose label cannot be read, and why; nothing else is known to be wrong with them.
     """
 
     X: NDArray[Any]
@@ -86,6 +90,65 @@ class RawRows:
     problems: list[RowProblem] = field(default_factory=list)
     texts: tuple[Sequence[str | None], ...] = ()
     reasons: dict[int, str] = field(default_factory=dict)
+    label_reasons: dict[int, str] = field(default_factory=dict)
+
+    def cut(self, start: int, stop: int) -> RawRows:
+        """Return some of the rows; what could not be read at all goes with the first of them."""
+
+        def _part(cells: Any) -> Any:
+            return None if cells is None else cells[start:stop]
+
+        def _among(reasons: dict[int, str]) -> dict[int, str]:
+            return {row - start: why for row, why in reasons.items() if start <= row < stop}
+
+        return replace(
+            self,
+            X=self.X[start:stop],
+            labels=_part(self.labels),
+            groups=_part(self.groups),
+            weights=_part(self.weights),
+            places=self.places[start:stop],
+            problems=self.problems if start == 0 else [],
+            texts=tuple(map(_part, self.texts)),
+            reasons=_among(self.reasons),
+            label_reasons=_among(self.label_reasons),
+        )
+
+
+def join_rows(parts: Sequence[RawRows]) -> RawRows:
+    """Return the rows of the parts of one file, at least one, as if they had been read at once."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    starts = np.cumsum([0, *(len(part.places) for part in parts)]).tolist()
+
+    def _moved(all_reasons: Iterable[dict[int, str]]) -> dict[int, str]:
+        pairs = zip(starts[:-1], all_reasons, strict=True)
+        return {start + row: why for start, found in pairs for row, why in found.items()}
+
+    return replace(
+        first,
+        X=np.concatenate([part.X for part in parts]),
+        labels=None if first.labels is None else _chained(part.labels for part in parts),
+        groups=None if first.groups is None else _chained(part.groups for part in parts),
+        weights=None
+        if first.weights is None
+        else np.concatenate([part.weights for part in parts if part.weights is not None]),
+        places=np.concatenate([np.asarray(part.places) for part in parts]),
+        problems=_chained(part.problems for part in parts),
+        texts=tuple(_chained(column) for column in zip(*(p.texts for p in parts), strict=True)),
+        reasons=_moved(part.reasons for part in parts),
+        label_reasons=_moved(part.label_reasons for part in parts),
+    )
+
+
+def _chained(parts: Iterable[Iterable[Any] | None]) -> list[Any]:
+    return list(chain.from_iterable(part for part in parts if part is not None))
+
+
+def too_long(what: str, most: int) -> str:
+    """Return why a cell or line is rejected whose size is beyond the declared limit."""
+    return f"{what} holds more than {most:,} bytes, the limit that is declared"
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +269,8 @@ def check_rows(
     _check_groups(raw, schema, reasons)
     _check_weights(raw, schema, reasons)
     broken = frozenset(reasons)
+    for row, reason in raw.label_reasons.items():
+        reasons.setdefault(row, reason)
     codes = _check_labels(raw, schema, reasons)
     good = np.ones(len(raw.X), dtype=bool)
     good[list(reasons)] = False

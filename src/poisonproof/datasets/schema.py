@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import Limits
 
 __all__ = ["Columns", "Schema", "listed"]
 
@@ -45,6 +46,8 @@ class Schema:
         Whether a feature may be missing.
     samples : str
         Name of the array of an npz file that holds the samples.
+    limits : Limits
+        The largest cell and line; a row with a larger one is rejected alone.
     """
 
     classes: Sequence[str] = ()
@@ -61,6 +64,7 @@ class Schema:
     allow_missing: bool = True
     samples: str = "X"
     also: Sequence[tuple[str, str]] = ()
+    limits: Limits = field(default_factory=Limits)
 
     def locate(self, header: Sequence[str], file: object) -> Columns:
         """Find the declared columns in the header of a file.

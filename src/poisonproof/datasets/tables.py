@@ -154,6 +154,7 @@ def plain_schema(schema: TableSchema, *, labelled: bool, grouped: bool) -> Schem
         texts=() if arrays else texts,
         text_numbers=True,
         samples=schema.columns[0].name,
+        limits=schema.limits,
     )
 
 
@@ -162,7 +163,7 @@ def _read(
 ) -> RawRows:
     first = schema.columns[0]
     if isinstance(first, ImageColumn):
-        return read_image_rows(path, first, labelled=labelled, progress=progress)
+        return read_image_rows(path, first, schema.limits, labelled=labelled, progress=progress)
     check_file(path, dict.fromkeys(SUFFIXES[schema.kind]))
     raw = read_raw(path, plain)
     if isinstance(first, ArrayColumn) and raw.X.shape[1:] != first.shape:

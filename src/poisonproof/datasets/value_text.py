@@ -15,7 +15,7 @@ from poisonproof.exceptions import InvalidInputError
 if TYPE_CHECKING:
     from poisonproof.partition.cells import Duration, Instant
 
-__all__ = ["NoTextError", "TimeOfDay", "label_text"]
+__all__ = ["NoTextError", "TimeOfDay", "escaped", "label_text"]
 
 _DAY = 86_400
 _FIRST_DAY = datetime.date(1970, 1, 1).toordinal()
@@ -31,6 +31,25 @@ class TimeOfDay:
 
     seconds: int
     attoseconds: int
+
+
+def escaped(text: str) -> str:
+    r"""Return a text as it can be shown: what a screen would obey, reorder or hide is spelt out.
+
+    Names of files, columns and classes are other people's. Control codes move the cursor or
+    rewrite lines above, marks of direction reverse what is read, letters without width make two
+    names look alike. Whatever leaves the library for a human goes through here, once or more
+    often.
+
+    >>> escaped("spam\x1b[2J\n\u202egnp.exe\u200b"), escaped("café 北京")
+    ('spam\\x1b[2J\\n\\u202egnp.exe\\u200b', 'café 北京')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def label_text(value: Any) -> str | None:

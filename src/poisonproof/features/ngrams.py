@@ -14,6 +14,10 @@ from poisonproof.features.base import FrozenTransformer
 __all__ = ["HashedNGrams"]
 
 
+_TOGETHER = 2**18
+"""About how many letters are hashed together."""
+
+
 class HashedNGrams(FrozenTransformer):
     """Count the n-grams of a text in columns chosen by a hash.
 
@@ -99,5 +103,9 @@ class HashedNGrams(FrozenTransformer):
             text.encode("utf-8", "replace").decode("utf-8") if isinstance(text, str) else ""
             for text in rows
         ]
-        dense: NDArray[np.float32] = hashing.transform(texts).toarray().astype(np.float32)
+        dense = np.empty((len(texts), self.n_features), dtype=np.float32)
+        ends = np.cumsum([len(text) for text in texts]) // _TOGETHER
+        # All n-grams of texts that are hashed together are in memory at once.
+        for part in np.split(np.arange(len(texts)), np.flatnonzero(np.diff(ends)) + 1):
+            dense[part] = hashing.transform([texts[row] for row in part]).toarray()
         return dense

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from poisonproof.datasets.value_text import escaped
 from poisonproof.evaluation import default_sizes
 from poisonproof.report.evidence import Evidence
 from poisonproof.report.identity import certificates_digest
@@ -54,7 +55,7 @@ def escape(text: str) -> str:
     >>> escape("<b> | *x*")
     '\\<b\\> \\| \\*x\\*'
     """
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", escaped(" ".join(text.split())))
 
 
 def _heading(words: str, model: Evidence, models: Sequence[Evidence]) -> str:

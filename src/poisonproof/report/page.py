@@ -15,6 +15,7 @@ import numpy as np
 
 import poisonproof
 from poisonproof.attacks import AttackStudy
+from poisonproof.datasets.value_text import escaped
 from poisonproof.evaluation import default_sizes
 from poisonproof.extras import needing
 from poisonproof.report.attack_section import attack_section
@@ -198,7 +199,11 @@ def _numbers(models: Sequence[Evidence], domain: int, kept_word: str) -> str:
             "deed": threat.deed,
         },
         "models": [
-            {"name": model.name, "training": model.n_training_units, **model.tally.to_json()}
+            {
+                "name": _shown(model.name),
+                "training": model.n_training_units,
+                **model.tally.to_json(),
+            }
             for model in models
         ],
     }
@@ -224,12 +229,18 @@ def _environment() -> Any:
     environment = Environment(
         loader=PackageLoader("poisonproof.report"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["thousands"] = lambda number: f"{number:,}"
     return environment
+
+
+def _shown(value: Any) -> Any:
+    """Return what is shown of a value; where a text has lines, a page may break it."""
+    return "\n".join(map(escaped, value.split("\n"))) if type(value) is str else value
 
 
 def _asset(name: str) -> str:

@@ -7,7 +7,7 @@ from poisonproof.schema.date_columns import DateColumn
 from poisonproof.schema.files import freeze_schema, load_schema, parse_schema, schema_digest
 from poisonproof.schema.sample_columns import ArrayColumn, ImageColumn
 from poisonproof.schema.splitting import held_out_rows
-from poisonproof.schema.table import TableSchema
+from poisonproof.schema.table import Limits, TableSchema
 
 __all__ = [
     "ArrayColumn",
@@ -15,6 +15,7 @@ __all__ = [
     "Column",
     "DateColumn",
     "ImageColumn",
+    "Limits",
     "NumberColumn",
     "TableSchema",
     "TextColumn",

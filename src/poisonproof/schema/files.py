@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.schema.column_types import parse_column
-from poisonproof.schema.table import TableSchema
+from poisonproof.schema.table import Limits, TableSchema
 from poisonproof.strict import parse_json
 
 __all__ = [
@@ -112,21 +112,28 @@ def parse_schema(values: Any) -> TableSchema:
             f"schema version {values.get('version')!r}; this poisonproof reads version {VERSION}."
         )
     expected = {"format", "version", "frozen", *KEYS}
-    if set(values) != expected:
-        wrong = sorted(map(str, set(values) ^ expected))
+    if set(values) - {"limits"} != expected:
+        wrong = sorted(map(str, set(values) - {"limits"} ^ expected))
         raise InvalidInputError(f"a schema has the keys {sorted(expected)}; check {wrong}.")
     for key in ("classes", "columns", "ignore"):
         if not isinstance(values[key], list):
             raise InvalidInputError(f"{key} is a list. Got {type(values[key]).__name__}.")
     options = {key: values[key] for key in KEYS}
     options["columns"] = tuple(parse_column(entry) for entry in values["columns"])
-    schema = TableSchema(**options)
+    schema = TableSchema(**options, limits=_parse_limits(values.get("limits", {})))
     if values["frozen"] and values["frozen"] != schema_digest(schema):
         raise GuaranteeError(
             "the schema was changed after it was frozen. Read it again, empty the entry 'frozen' "
             "and freeze it with: poisonproof schema FILE --freeze"
         )
     return replace(schema, frozen=values["frozen"] or "")
+
+
+def _parse_limits(entry: Any) -> Limits:
+    known = {field.name for field in fields(Limits)}
+    if not isinstance(entry, dict) or not set(entry) <= known:
+        raise InvalidInputError(f"limits are {', '.join(sorted(known))}. Got {str(entry)[:80]}.")
+    return Limits(**entry)
 
 
 def schema_values(schema: TableSchema) -> dict[str, Any]:

@@ -4,20 +4,59 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.schema.columns import Column
 from poisonproof.schema.sample_columns import ArrayColumn, ImageColumn
 
-__all__ = ["KINDS", "MAX_COLUMNS", "TableSchema"]
+__all__ = ["KINDS", "MAX_COLUMNS", "Limits", "TableSchema"]
 
 KINDS = ("table", "arrays", "images")
 """CSV and Parquet; npz; a folder of images."""
 
 MAX_COLUMNS = 20_000
 """The longest list of columns that a human could be asked to confirm, and then some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The largest cell, line and image that is read: they bound what one row can cost.
+
+    A row with anything larger is rejected alone, so these numbers decide which rows are kept. The
+    defaults belong to version 1 of the schema file, which names other ones only: to change a
+    default here would change models whose schema nobody touched.
+
+    Parameters
+    ----------
+    cell : int
+        Bytes of a cell that is read, as UTF-8: a text, a category, a label, a contributor, or the
+        digits of a number.
+    line : int
+        Bytes of a line of a CSV file, with the columns that are not read.
+    pixels : int
+        Pixels of an image before it is resized.
+    file : int
+        Bytes of an image file.
+
+    Examples
+    --------
+    >>> Limits(cell=2**20).cell > Limits().cell
+    True
+    """
+
+    cell: int = 2**18
+    line: int = 2**22
+    pixels: int = 2**24
+    file: int = 2**26
+
+    def __post_init__(self) -> None:
+        for key, value in asdict(self).items():
+            if type(value) is not int or not 1 <= value <= 2**30:
+                raise InvalidInputError(
+                    f"The limit {key!r} is a whole number from 1 to {2**30:,}. Got {value!r}."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +81,8 @@ class TableSchema:
         Share of rows (with `groups`: of contributors) that a hash holds out of training.
     invalid_rows : {"drop", "raise"}
         Leave a row out that does not fit, alone, or stop.
+    limits : Limits
+        The largest cell, line and image that is read.
     frozen : str
         Digest of everything above, once somebody has confirmed it; empty before that.
 
@@ -69,6 +110,7 @@ class TableSchema:
     ignore: tuple[str, ...] = ()
     test_share: float = 0.2
     invalid_rows: str = "drop"
+    limits: Limits = field(default_factory=Limits)
     frozen: str = ""
 
     def __post_init__(self) -> None:
@@ -114,6 +156,7 @@ class TableSchema:
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as it stands in its file, without the seal."""
+        limits = {} if self.limits == Limits() else {"limits": asdict(self.limits)}
         return {
             "kind": self.kind,
             "label": self.label,
@@ -122,6 +165,7 @@ class TableSchema:
             "weights": self.weights,
             "test_share": float(self.test_share),
             "invalid_rows": self.invalid_rows,
+            **limits,
             "columns": [column.to_json() for column in self.columns],
             "ignore": list(self.ignore),
         }

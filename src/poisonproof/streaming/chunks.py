@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from poisonproof.datasets import RowProblem
-from poisonproof.exceptions import InvalidInputError
-from poisonproof.extras import needing
+from poisonproof.exceptions import InvalidRowsError
 from poisonproof.streaming.samples import SampleFiles
 
-__all__ = ["Chunk", "RowSource", "open_file", "rows_per_chunk"]
+__all__ = ["Chunk", "RowSource", "rejection", "rows_per_chunk"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,31 +74,21 @@ class RowSource(ABC):
         return [self]
 
 
+def rejection(where: object, problems: Sequence[RowProblem], invalid_rows: str) -> Iterator[Chunk]:
+    """Yield a chunk without rows that counts what was left out, or raise `InvalidRowsError`."""
+    if problems and invalid_rows == "raise":
+        raise InvalidRowsError(
+            f"{where}: {problems[0].place}: {problems[0].reason}. Correct it, or leave out what "
+            "cannot be read: invalid_rows='drop'."
+        )
+    if problems:
+        yield Chunk((), (), None, None, str(where), 0, tuple(problems))
+
+
 def rows_per_chunk(chunk_bytes: int, row_bytes: int) -> int:
     """Return how many rows a chunk has.
 
     >>> rows_per_chunk(2**24, 160)
     104857
     """
-    return max(256, chunk_bytes // max(1, row_bytes))
-
-
-@contextmanager
-def open_file(path: Path) -> Iterator[Any]:
-    """Open a Parquet file whose row groups are read as they are asked for.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file is not Parquet, or turns out to be damaged within the block.
-    """
-    with needing("pyarrow", "data"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    try:
-        # A buffer per column instead of whole row groups: these may be as large as the file.
-        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-            yield file
-    except (pa.ArrowException, OSError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise InvalidInputError(f"{path} is not a readable Parquet file: {first}") from error
+    return max(1, chunk_bytes // max(1, row_bytes))

@@ -8,21 +8,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from poisonproof.datasets import Schema
-from poisonproof.datasets.csv_rows import BLOCK_BYTES, csv_parts, read_header
-from poisonproof.datasets.parquet_rows import parquet_rows
+from poisonproof.datasets.csv_rows import csv_parts, read_header
+from poisonproof.datasets.parquet_rows import open_parquet, parquet_header, parquet_parts
 from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import listed
 from poisonproof.datasets.tables import plain_schema
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import TableSchema
-from poisonproof.streaming.chunks import Chunk, RowSource, open_file, rows_per_chunk
+from poisonproof.streaming.chunks import Chunk, RowSource, rejection
 from poisonproof.streaming.encoding import encoded_chunks
-from poisonproof.streaming.files import find_files
+from poisonproof.streaming.files import Found, find_files, split_files
 
 __all__ = ["DeclaredRows"]
+
+LEAST_BLOCK = 1 << 20
+"""Bytes of a CSV file that are read together at least: fewer take longer."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,17 @@ class DeclaredRows(RowSource):
 
     path: str | os.PathLike[str]
     schema: TableSchema | Schema
-    _part: tuple[Path, ...] | None = field(default=None, repr=False)
+    _part: Found | None = field(default=None, repr=False)
     _names: tuple[str, ...] | None = field(default=None, repr=False)
 
     @cached_property
+    def _found(self) -> Found:
+        return find_files(self.path) if self._part is None else self._part
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """The files, in the order in which they are read."""
-        return find_files(self.path) if self._part is None else self._part
+        return self._found[0]
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -65,11 +70,9 @@ class DeclaredRows(RowSource):
 
     def split(self, n_parts: int) -> Sequence[RowSource]:
         """Return sources of some of the files each, which all expect the same columns."""
-        parts = np.array_split(np.arange(len(self.files)), min(n_parts, len(self.files)))
         names = self.feature_names
         return [
-            replace(self, _part=tuple(self.files[index] for index in part), _names=names)
-            for part in parts
+            replace(self, _part=part, _names=names) for part in split_files(self._found, n_parts)
         ]
 
     @property
@@ -84,6 +87,7 @@ class DeclaredRows(RowSource):
     ) -> Iterator[Chunk]:
         """Yield all rows that are not held out."""
         plain = replace(self._plain, allow_missing=allow_missing)
+        yield from rejection(self.path, self._found[1], invalid_rows)
         expected = self._names or _feature_names(self.files[0], plain)
         for file in self.files:
             if (names := _feature_names(file, plain)) != expected:
@@ -114,51 +118,26 @@ class DeclaredRows(RowSource):
 def _feature_names(file: Path, plain: Schema) -> tuple[str, ...]:
     """Return the features of a file, in the order in which they are read."""
     if file.suffix.lower() == ".parquet":
-        with open_file(file) as parquet:
-            header = [str(name) for name in parquet.schema_arrow.names]
+        with open_parquet(file) as parquet:
+            header = parquet_header(parquet, file)
     else:
         with file.open("rb") as lines:
-            header = read_header(file, lines, "\t" if file.suffix.lower() == ".tsv" else ",")
+            delimiter = "\t" if file.suffix.lower() == ".tsv" else ","
+            header = read_header(file, lines, delimiter, plain.limits.line)
     return tuple(header[index] for index in plain.locate(header, file).features)
 
 
 def _count_rows(file: Path) -> int:
-    with open_file(file) as parquet:
+    with open_parquet(file) as parquet:
         return int(parquet.metadata.num_rows)
 
 
 def _parts(file: Path, plain: Schema, chunk_bytes: int) -> Iterator[tuple[RawRows, int]]:
     """Yield pieces of a file, and how far each brings the reader."""
-    if file.suffix.lower() != ".parquet":
-        yield from _csv_parts(file, plain)
+    if file.suffix.lower() == ".parquet":
+        yield from parquet_parts(file, plain, chunk_bytes)
         return
-    import pyarrow as pa
-
-    with open_file(file) as parquet:
-        header = [str(name) for name in parquet.schema_arrow.names]
-        found = plain.locate(header, file)
-        single = [n for n in (found.label, found.groups, found.weights) if n is not None]
-        wanted = sorted({*found.features, *found.texts, *single})
-        step, first = rows_per_chunk(chunk_bytes, 8 * len(wanted)), 0
-        names = [header[index] for index in wanted]
-        order = _features_in_order(plain, header, found.features)
-        for batch in parquet.iter_batches(batch_size=step, columns=names, use_threads=True):
-            table = pa.Table.from_batches([batch])
-            yield parquet_rows(table, file, order, first), batch.num_rows
-            first += batch.num_rows
-
-
-def _csv_parts(file: Path, plain: Schema) -> Iterator[tuple[RawRows, int]]:
     try:
-        left = file.stat().st_size
-        for raw in csv_parts(file, plain):
-            amount = min(left, BLOCK_BYTES)  # but for the rest of its last line
-            left -= amount
-            yield raw, amount
+        yield from csv_parts(file, plain, max(LEAST_BLOCK, 2 * chunk_bytes))
     except OSError as error:
         raise InvalidInputError(f"Cannot read {file}: {error.strerror or error}.") from error
-
-
-def _features_in_order(plain: Schema, header: list[str], features: tuple[int, ...]) -> Schema:
-    """Return the declaration for a table that holds only the declared columns."""
-    return replace(plain, features=[header[index] for index in features], ignore=(), optional=())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ def encoded_chunks(
     width = int(np.prod(raw.X.shape[1:])) if table is None else table.n_features
     step = rows_per_chunk(chunk_bytes, 8 * width)
     for start in range(0, max(1, len(raw.places)), step):
-        part = raw if len(raw.places) <= step else _slice(raw, start, start + step)
+        part = raw if len(raw.places) <= step else raw.cut(start, start + step)
         encoded = part if table is None else encoded_rows(part, table)
         rows = check_rows(encoded, plain, path, may_be_empty=True)
         if invalid_rows == "raise":
@@ -64,23 +63,3 @@ def _chunk(rows: CheckedRows, plain: Schema, path: Path, amount: int) -> Chunk:
     where = f"{path}, from {rows.unit} {rows.places[0]} on" if len(rows) else str(path)
     labels = np.array(plain.classes)[rows.labels]
     return Chunk(rows.X, labels, rows.groups, rows.weights, where, amount, rows.problems)
-
-
-def _slice(raw: RawRows, start: int, stop: int) -> RawRows:
-    """Return some of the rows; what could not be read at all goes with the first of them."""
-
-    def _cut(cells: Any) -> Any:
-        return None if cells is None else cells[start:stop]
-
-    return RawRows(
-        X=raw.X[start:stop],
-        labels=_cut(raw.labels),
-        groups=_cut(raw.groups),
-        weights=_cut(raw.weights),
-        names=raw.names,
-        places=raw.places[start:stop],
-        unit=raw.unit,
-        problems=raw.problems if start == 0 else [],
-        texts=tuple(map(_cut, raw.texts)),
-        reasons={row - start: why for row, why in raw.reasons.items() if start <= row < stop},
-    )

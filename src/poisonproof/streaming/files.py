@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
+from poisonproof.datasets import RowProblem
+from poisonproof.datasets.image_rows import printable
+from poisonproof.datasets.images.trees import walk
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["SUFFIXES", "find_files"]
+__all__ = ["SUFFIXES", "Found", "find_files", "split_files"]
 
 SUFFIXES = (".parquet", ".csv", ".tsv")
 
+Found = tuple[tuple[Path, ...], tuple[RowProblem, ...]]
+"""Files that are read, and entries of the folder that are not."""
 
-def find_files(
-    path: str | os.PathLike[str], suffixes: tuple[str, ...] = SUFFIXES
-) -> tuple[Path, ...]:
+
+def find_files(path: str | os.PathLike[str], suffixes: tuple[str, ...] = SUFFIXES) -> Found:
     """Return the file `path`, or all data files of one format in the folder `path`.
 
     Files and folders whose names begin with a dot or an underscore are not data, as in Spark and
-    pyarrow. The order of the files has no influence on any partition.
+    pyarrow. Every other entry that is not read comes with its reason: links are not followed, and
+    pipes are not opened. The order of the files has no influence on any partition.
 
     Raises
     ------
@@ -26,8 +33,17 @@ def find_files(
         If there is no such file, or the folder holds none, or files of several formats.
     """
     path = Path(path)
+    left_out: list[RowProblem] = []
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if _is_data(file, path, suffixes))
+        found = []
+        other = f"does not end in {' or '.join(suffixes)}"
+        for name, reason in sorted(walk(path)):
+            if any(part.startswith((".", "_")) for part in name.split("/")):
+                continue
+            if reason or not name.lower().endswith(suffixes):
+                left_out.append(RowProblem(printable(name), reason or other))
+            else:
+                found.append(path / name)
     elif path.is_file():
         found = [path] if path.suffix.lower() in suffixes else []
     else:
@@ -42,9 +58,14 @@ def find_files(
         raise InvalidInputError(
             f"{path} holds files of several formats: {', '.join(formats)}. Give a folder of one."
         )
-    return tuple(found)
+    return tuple(found), tuple(left_out)
 
 
-def _is_data(file: Path, folder: Path, suffixes: tuple[str, ...]) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-    return file.suffix.lower() in suffixes and not hidden and file.is_file()
+def split_files(found: Found, n_parts: int) -> list[Found]:
+    """Return at most `n_parts` parts of the files; what is not read goes with the first."""
+    files, left_out = found
+    parts = np.array_split(np.arange(len(files)), min(n_parts, len(files)))
+    return [
+        (tuple(files[index] for index in part), left_out if number == 0 else ())
+        for number, part in enumerate(parts)
+    ]

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from poisonproof.datasets import RowProblem
+from poisonproof.datasets.parquet_rows import open_parquet, parquet_header, parquet_tables
+from poisonproof.datasets.rows import too_long
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.schema import Limits
 from poisonproof.streaming.arrow_frames import to_frame
-from poisonproof.streaming.chunks import Chunk, RowSource, open_file, rows_per_chunk
-from poisonproof.streaming.files import find_files
+from poisonproof.streaming.chunks import Chunk, RowSource, rejection
+from poisonproof.streaming.files import Found, find_files, split_files
 from poisonproof.streaming.samples import FrameFiles, SampleFiles
 
 __all__ = ["FrameRows"]
@@ -39,6 +44,8 @@ class FrameRows(RowSource):
         The column with the labels.
     groups, weights : str, optional
         Columns with the contributor and the weight of a row. All others are features.
+    limits : Limits
+        The largest cell; a row with a larger one is rejected alone.
 
     Guarantee
     ---------
@@ -56,18 +63,24 @@ class FrameRows(RowSource):
     label: str
     groups: str | None = None
     weights: str | None = None
-    _part: tuple[Path, ...] | None = field(default=None, repr=False)
+    limits: Limits = field(default_factory=Limits)
+    _part: Found | None = field(default=None, repr=False)
 
     @staticmethod
     def types_of(file: str | os.PathLike[str]) -> dict[str, Any]:
         """Return the columns of a Parquet file that one trusts, to declare them for others."""
-        with open_file(Path(file)) as parquet:
+        with open_parquet(Path(file)) as parquet:
+            parquet_header(parquet, Path(file))
             return {field.name: _plain(field.type) for field in parquet.schema_arrow}
 
     @cached_property
+    def _found(self) -> Found:
+        return find_files(self.path, (".parquet",)) if self._part is None else self._part
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """The files, in the order in which they are read."""
-        return find_files(self.path, (".parquet",)) if self._part is None else self._part
+        return self._found[0]
 
     @cached_property
     def _schema(self) -> Any:
@@ -94,34 +107,47 @@ class FrameRows(RowSource):
 
     def split(self, n_parts: int) -> Sequence[RowSource]:
         """Return sources of some of the files each."""
-        parts = np.array_split(np.arange(len(self.files)), min(n_parts, len(self.files)))
-        return [replace(self, _part=tuple(self.files[index] for index in part)) for part in parts]
+        return [replace(self, _part=part) for part in split_files(self._found, n_parts)]
 
     @property
     def total(self) -> int:
         """The number of rows."""
         total = 0
         for file in self.files:
-            with open_file(file) as parquet:
+            with open_parquet(file) as parquet:
                 total += parquet.metadata.num_rows
         return total
 
     def chunks(
         self, chunk_bytes: int, *, allow_missing: bool, invalid_rows: str
     ) -> Iterator[Chunk]:
-        """Yield all rows; which of them do not fit is for the classifier to say."""
-        import pyarrow as pa
-
-        schema = self._schema
-        step = rows_per_chunk(chunk_bytes, CELL_BYTES * len(schema.names))
+        """Yield all rows without large cells; what else does not fit is for the classifier."""
+        yield from rejection(self.path, self._found[1], invalid_rows)
         for file in self.files:
-            with open_file(file) as parquet:
-                _check_types(file, parquet.schema_arrow, schema)
-                first = 0
-                for batch in parquet.iter_batches(batch_size=step, columns=schema.names):
-                    table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-                    yield self._chunk(table, f"{file}, from row {first} on")
-                    first += batch.num_rows
+            with open_parquet(file) as parquet:
+                parquet_header(parquet, file)
+                _check_types(file, parquet.schema_arrow, self._schema)
+            first = 0
+            for table in parquet_tables(file, self._schema.names, chunk_bytes):
+                where = f"{file}, from row {first} on"
+                lengths = _cell_lengths(table)
+                long = lengths > self.limits.cell
+                problems = [
+                    RowProblem(
+                        first + row,
+                        f"column {table.column_names[long[:, row].argmax()]!r}: "
+                        f"{too_long('it', self.limits.cell)}",
+                    )
+                    for row in np.flatnonzero(long.any(axis=0)).tolist()
+                ]
+                yield from rejection(where, problems, invalid_rows)
+                first += table.num_rows
+                kept = np.flatnonzero(~long.any(axis=0))
+                # Cells that the file holds once take their whole size now.
+                size = np.cumsum((lengths[:, kept] + CELL_BYTES).sum(axis=0)) // chunk_bytes
+                for rows in np.split(kept, np.flatnonzero(np.diff(size)) + 1):
+                    part = table.take(rows).select(self._schema.names).cast(self._schema)
+                    yield self._chunk(part, where)
 
     def _chunk(self, table: Any, where: str) -> Chunk:
         frame = to_frame(table)
@@ -134,6 +160,21 @@ class FrameRows(RowSource):
             where,
             table.num_rows,
         )
+
+
+def _cell_lengths(table: Any) -> NDArray[np.int64]:
+    """Return the bytes of every text, shape (columns, rows); other cells count nothing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = np.zeros((table.num_columns, table.num_rows), dtype=np.int64)
+    for row, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type):
+            values = column.combine_chunks()
+            values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+            sizes = pc.binary_length(values.dictionary.cast(pa.large_binary()))
+            lengths[row] = pc.fill_null(sizes.take(values.indices), 0).to_numpy()
+    return lengths
 
 
 def _numbers(column: Any) -> Any:

@@ -82,7 +82,7 @@ class ImageRows(RowSource):
         pixels = int(np.prod(column.shape))
         step = rows_per_chunk(chunk_bytes, max(pixels, 8 * column.n_features))
         path = Path(self.path)
-        for raw in image_parts(path, column, step, *self._span):
+        for raw in image_parts(path, column, self.schema.limits, step, *self._span):
             amount = len(raw.places) + len(raw.problems)
             yield from encoded_chunks(
                 raw, self.schema, plain, path, chunk_bytes, amount, invalid_rows

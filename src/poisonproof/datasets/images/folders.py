@@ -70,11 +70,9 @@ def read_folder(
     tree: FolderTree, entry: EntryWriter, options: FolderOptions, progress: Progress
 ) -> None:
     """Read every file below the class folders; each must be an image."""
-    if tree.links:
-        raise InvalidInputError(
-            f"{tree.where(tree.links[0])} is a symbolic link; links are not followed. Copy the "
-            "file or leave it out."
-        )
+    if tree.left_out:
+        path, reason = tree.left_out[0]
+        raise InvalidInputError(f"{tree.where(path)} {reason}. Replace or remove it.")
     classes, splits = _listing(tree, options)
     entry.details["class_names"] = list(classes)
     if options.size is not None:

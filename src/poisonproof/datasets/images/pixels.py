@@ -9,9 +9,10 @@ original size and before the resize. Both compute in integers.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,26 @@ __all__ = ["MAX_PIXELS", "channels_first", "decode_image", "equalized", "pillow_
 MAX_PIXELS = 2**24
 """The largest image that is decoded, 16.8 megapixels: a small file can claim to be far larger."""
 
+MOST_SCANS = 100
+"""Passes over the image that a progressive JPEG file may ask for. Encoders make about ten; each
+takes as long as decoding the image once, whatever it holds."""
+
+MOST_PARTS = 1000
+"""Segments of a JPEG file; what else a file may consist of is derived from it. Pillow handles them
+one by one in Python."""
+
+SLOW_BYTES = 2**20
+"""The largest file of a variant that Pillow decodes in Python: more than a second a megabyte."""
+
 FORMATS = ("PNG", "JPEG", "PPM", "BMP", "GIF", "WEBP")
 NAMED_FORMATS = "PNG, JPEG, WebP, GIF, BMP or PPM"
+_MARKER = re.compile(rb"\xff[^\x00\x01\xff\xd0-\xd7]", re.DOTALL)
+"""The beginning of a segment of a JPEG file; the other markers stand alone, between the data."""
+_PPM_HEADER = re.compile(rb"P\w{1,5}(?:(?:\s|#[^\r\n]*+[\r\n])++[0-9]++){2,3}\s")
 EIGHT_BIT_MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"})
 
 
-def decode_image(data: bytes, where: str, mode: str = "RGB") -> Image:
+def decode_image(data: bytes, where: str, mode: str = "RGB", max_pixels: int = MAX_PIXELS) -> Image:
     """Decode one image completely.
 
     Parameters
@@ -43,28 +58,39 @@ def decode_image(data: bytes, where: str, mode: str = "RGB") -> Image:
         Its name in messages.
     mode : {"RGB", "L"}
         Colour or gray. Transparency is dropped; a rotation noted in the file is not applied.
+    max_pixels : int
+        The largest image.
 
     Raises
     ------
     InvalidInputError
-        If it is no image, is cut off, has more than 8 bits per channel or more than `MAX_PIXELS`.
+        If it is no image, is cut off, has more than 8 bits per channel, more than `max_pixels` or
+        more than `MOST_SCANS`, consists of very many parts, or is a large file of a variant that
+        takes long to decode.
     """
     pillow = _pillow()
+    if excess := _excess(data):
+        raise InvalidInputError(f"{where} {excess}.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
             image = pillow.open(io.BytesIO(data), formats=FORMATS)
     except (pillow.DecompressionBombWarning, pillow.DecompressionBombError) as error:
-        raise InvalidInputError(f"{where} is larger than {MAX_PIXELS:,} pixels.") from error
+        raise InvalidInputError(f"{where} is larger than {max_pixels:,} pixels.") from error
     except Exception as error:  # a decoder fed with hostile bytes raises nearly anything
         raise InvalidInputError(f"{where} is not a {NAMED_FORMATS} image.") from error
-    if image.width * image.height > MAX_PIXELS:
+    if image.width * image.height > max_pixels:
         raise InvalidInputError(
-            f"{where} has {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} in all are "
+            f"{where} has {image.width} x {image.height} pixels; at most {max_pixels:,} in all are "
             "decoded."
         )
-    if image.mode not in EIGHT_BIT_MODES:
+    if image.mode not in EIGHT_BIT_MODES or any(map(_is_deep, image.tile)):
         raise InvalidInputError(f"{where} has pixels of more than 8 bits (mode {image.mode}).")
+    if len(data) > SLOW_BYTES and any(tile[0] in pillow.DECODERS for tile in image.tile):
+        raise InvalidInputError(
+            f"{where} holds {len(data):,} bytes; of this variant of {image.format} at most "
+            f"{SLOW_BYTES:,} are decoded."
+        )
     try:
         image.verify()  # the checksums inside a PNG file; what is verified cannot be loaded
         image = pillow.open(io.BytesIO(data), formats=FORMATS)
@@ -73,6 +99,71 @@ def decode_image(data: bytes, where: str, mode: str = "RGB") -> Image:
     except Exception as error:  # as above
         raise InvalidInputError(f"{where} does not decode: {error}.") from error
     return decoded
+
+
+def _is_deep(tile: Any) -> bool:
+    """Say whether Pillow would cut the values of a tile down to 8 bits, which it does in silence.
+
+    A tile is (decoder, box, offset, arguments): the arguments name the layout of the values in the
+    file ("RGB;16B"; the "BGR;16" of BMP files has 5 or 6 bits), or their maximum (PPM).
+    """
+    decoder, values = tile[0], tile[3] if isinstance(tile[3], tuple) else (tile[3],)
+    if decoder in {"ppm", "ppm_plain"}:
+        return any(isinstance(value, int) and value > 255 for value in values)
+    return any(isinstance(value, str) and re.search(";16[A-Z]", value) for value in values)
+
+
+def _excess(data: bytes) -> str:
+    """Return what a file has too much of to be decoded in a time that its size bounds, or nothing.
+
+    Each walker goes from part to part as the decoder does, and stops where there are too many.
+    """
+    if data.startswith(b"\xff\xd8"):
+        return _excess_of_jpeg(data)
+    if data.startswith(b"\x89PNG"):
+        at, chunks = 8, 0
+        most = MOST_PARTS + len(data) // 1024  # encoders write chunks of 8 KiB
+        while at + 12 <= len(data) and chunks <= most:
+            at += 12 + int.from_bytes(data[at : at + 4], "big")
+            chunks += 1
+        return f"has more than {most:,} chunks" if chunks > most else ""
+    if data.startswith(b"GIF8"):
+        return _excess_of_gif(data)
+    if data.startswith(b"P") and not _PPM_HEADER.match(data, 0, 2**16):
+        return "is no PPM image with a header of at most 65,536 bytes"
+    return ""
+
+
+def _excess_of_jpeg(data: bytes) -> str:
+    scans, parts, at = 0, 0, 2
+    while marker := _MARKER.search(data, at):
+        if marker[0] == b"\xff\xd9":  # the end of the image
+            break
+        scans, parts = scans + (marker[0] == b"\xff\xda"), parts + 1
+        if scans > MOST_SCANS:
+            return f"has more than {MOST_SCANS} scans"
+        if parts > MOST_PARTS:
+            return f"has more than {MOST_PARTS:,} segments"
+        at = marker.end() + int.from_bytes(data[marker.end() : marker.end() + 2], "big")
+    return ""
+
+
+def _excess_of_gif(data: bytes) -> str:
+    """Look at what stands in front of the first image: blocks, each a length and so many bytes."""
+    at, parts = 13, 0
+    if len(data) > 10 and data[10] & 128:
+        at += 3 << (data[10] & 7) + 1
+    while at < len(data) and data[at : at + 1] not in (b",", b";"):
+        extension = data[at : at + 1] == b"!"
+        at, parts = at + (2 if extension else 1), parts + 1
+        while extension and at < len(data) and parts <= 10 * MOST_PARTS:
+            length, parts = data[at], parts + 1
+            at += 1 + length
+            if not length:
+                break
+        if parts > 10 * MOST_PARTS:
+            return f"has more than {10 * MOST_PARTS:,} blocks in front of its first image"
+    return ""
 
 
 def channels_first(image: Image) -> NDArray[np.uint8]:

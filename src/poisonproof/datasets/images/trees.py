@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from poisonproof.datasets.images.archives import is_archive, open_archive
 from poisonproof.datasets.images.file_tree import FileTree, read_at_most
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["FolderTree", "open_tree"]
+__all__ = ["FolderTree", "open_tree", "walk"]
 
 
 class FolderTree(FileTree):
@@ -27,8 +28,9 @@ class FolderTree(FileTree):
         The folder.
     files : sequence of str
         Paths of its regular files.
-    links : sequence of str
-        Paths of its symbolic links. They are never followed; readers can complain of them.
+    left_out : sequence of (str, str)
+        Paths of everything else in it, and what that is: links and pipes are never followed or
+        opened; readers complain of them.
     archives : sequence of str
         Paths of archives to look into.
     stack : ExitStack
@@ -39,12 +41,12 @@ class FolderTree(FileTree):
         self,
         root: Path,
         files: Sequence[str],
-        links: Sequence[str],
+        left_out: Sequence[tuple[str, str]],
         archives: Sequence[str],
         stack: ExitStack,
     ) -> None:
         self.root = root
-        self.links = links
+        self.left_out = left_out
         self._files = sorted(files)
         self._waiting = sorted(archives)
         self._mounted: dict[str, FileTree] = {}
@@ -97,11 +99,11 @@ def open_tree(source: Path, archives: str = "") -> Iterator[FolderTree]:
     """
     with ExitStack() as stack:
         if source.is_dir():
-            found = list(_walk(source))
-            files = [path for path, link in found if not link]
-            links = [path for path, link in found if link]
+            found = list(walk(source))
+            files = [path for path, reason in found if not reason]
+            others = [(path, reason) for path, reason in found if reason]
             packed = [path for path in files if archives and re.fullmatch(archives, path)]
-            yield FolderTree(source, files, links, packed, stack)
+            yield FolderTree(source, files, others, packed, stack)
         elif not source.is_file():
             raise InvalidInputError(
                 f"{source} is neither a folder nor a file; name the folder that holds the files."
@@ -112,14 +114,30 @@ def open_tree(source: Path, archives: str = "") -> Iterator[FolderTree]:
             yield FolderTree(source.parent, [source.name], [], [], stack)
 
 
-def _walk(root: Path) -> Iterator[tuple[str, bool]]:
-    """Yield (path, is a link) of the files and links below `root`; links are not entered."""
+def walk(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield the path of every entry below `root` that is no folder, and why it cannot be read.
+
+    That is nothing for plain files. Links are not entered, and nothing is opened; a folder that
+    cannot be listed is an error.
+    """
     for folder, folders, files in os.walk(root, onerror=_refuse):
-        for name in [*folders, *files]:
-            path = Path(folder, name)
-            link = path.is_symlink()
-            if link or path.is_file():
-                yield path.relative_to(root).as_posix(), link
+        inside = Path(folder)
+        for name in [*(name for name in folders if (inside / name).is_symlink()), *files]:
+            path = inside / name
+            try:
+                reason = _left_out(path.lstat().st_mode)
+            except OSError as error:
+                reason = f"cannot be read: {error.strerror}"
+            yield path.relative_to(root).as_posix(), reason
+
+
+def _left_out(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return ""
+    if stat.S_ISLNK(mode):
+        return "is a symbolic link; links are not followed"
+    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+    return f"is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a file"
 
 
 def _refuse(error: OSError) -> None:
