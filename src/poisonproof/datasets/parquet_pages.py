@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["LARGEST_PAGE", "rows_per_batch"]
+__all__ = ["LARGEST_PAGE", "rows_per_batch", "stays_encoded"]
 
 LARGEST_PAGE = 2**26
 """A file with a page that becomes larger is refused. Writers aim at one megabyte, but some look at
@@ -28,6 +28,11 @@ _USUAL_PAGE = 2**22
 """Larger pages are counted by themselves: one of them must not make all batches small."""
 
 _DEEPEST = 8
+_DICTIONARY = (2, 8)
+"""Encodings of pages that hold numbers of cells in another page."""
+_DELTA_BYTE_ARRAY = 7
+"""The encoding in which a cell may begin as the one before does, without being stored again."""
+
 _Numbers = NDArray[Any]
 
 
@@ -69,6 +74,11 @@ def rows_per_batch(
     return step
 
 
+def stays_encoded(chunk: Any) -> bool:
+    """Say whether pyarrow can hand out a column of texts as different values and their numbers."""
+    return not any(name.startswith("DELTA") for name in chunk.encodings)
+
+
 def _heaviest(columns: Sequence[tuple[_Numbers, _Numbers]], step: int) -> float:
     """Return the most bytes that `step` consecutive rows take, all columns together."""
     ends = [np.concatenate([[0], np.cumsum(rows)]) for rows, _ in columns]
@@ -85,12 +95,11 @@ def _heaviest(columns: Sequence[tuple[_Numbers, _Numbers]], step: int) -> float:
 
 def _pages(path: Path, chunk: Any) -> tuple[_Numbers, _Numbers]:
     """Return rows and bytes of the data pages of a column chunk, each of shape (n,)."""
-    start, seen = int(chunk.data_page_offset), 0
+    start, seen, dictionary = int(chunk.data_page_offset), 0, 0
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
         start = int(chunk.dictionary_page_offset)
     rows, sizes = [], []
-    # With this encoding a cell may begin as the one before does, without being stored again.
-    shared = "DELTA_BYTE_ARRAY" in chunk.encodings
+    encoded = chunk.physical_type != "BYTE_ARRAY" or stays_encoded(chunk)
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             while seen < chunk.num_values:
@@ -107,9 +116,16 @@ def _pages(path: Path, chunk: Any) -> tuple[_Numbers, _Numbers]:
                 if min(size, stored, n_rows) < 0 or start + stored > len(view):
                     raise ValueError
                 start, seen = start + stored, seen + n_rows
-                if data:
-                    rows.append(n_rows)
-                    sizes.append(size * n_rows if shared else size)
+                if not data:
+                    dictionary = size
+                    continue
+                rows.append(n_rows)
+                encoding = data[2] if 5 in header else data[4]
+                if encoding == _DELTA_BYTE_ARRAY:
+                    size *= n_rows
+                elif encoding in _DICTIONARY and not encoded:
+                    size += dictionary * n_rows
+                sizes.append(size)
     except (IndexError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InvalidInputError):
             raise

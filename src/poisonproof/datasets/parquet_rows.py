@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from poisonproof.datasets.arrow_texts import arrow_texts, has_texts
 from poisonproof.datasets.csv_lines import cell_number
-from poisonproof.datasets.parquet_pages import rows_per_batch
+from poisonproof.datasets.parquet_pages import rows_per_batch, stays_encoded
 from poisonproof.datasets.rows import RawRows, join_rows
 from poisonproof.datasets.schema import Columns, Schema
 from poisonproof.exceptions import InvalidInputError
@@ -170,7 +170,8 @@ def parquet_tables(
     with open_parquet(path) as file:
         metadata = file.metadata
         kinds = {name: file.schema_arrow.field(name).type for name in names}
-    texts = [name for name, kind in kinds.items() if _is_bytes(kind)]
+    plain = {chunk.path_in_schema for chunk in _chunks(metadata) if not stays_encoded(chunk)}
+    texts = [name for name, kind in kinds.items() if _is_bytes(kind) and name not in plain]
     most = most or max(1, batch_bytes // max(8, sum(map(_cell_bytes, kinds.values()))))
     with open_parquet(path, metadata, texts) as file:
         for group in range(metadata.num_row_groups):
@@ -238,6 +239,11 @@ def _is_text(kind: Any) -> bool:
     if types.is_dictionary(kind):
         kind = kind.value_type
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _chunks(metadata: Any) -> Iterator[Any]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield from map(group.column, range(group.num_columns))
 
 
 def _is_bytes(kind: Any) -> bool:

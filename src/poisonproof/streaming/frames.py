@@ -169,11 +169,15 @@ def _cell_lengths(table: Any) -> NDArray[np.int64]:
 
     lengths = np.zeros((table.num_columns, table.num_rows), dtype=np.int64)
     for row, column in enumerate(table.columns):
-        if pa.types.is_dictionary(column.type):
-            values = column.combine_chunks()
-            values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
-            sizes = pc.binary_length(values.dictionary.cast(pa.large_binary()))
-            lengths[row] = pc.fill_null(sizes.take(values.indices), 0).to_numpy()
+        for values in column.chunks[:1]:  # a batch is one
+            kind, cells = values.type, values
+            if pa.types.is_dictionary(kind):
+                kind, cells = kind.value_type, values.dictionary
+            if _plain(kind) not in (pa.string(), pa.binary()):
+                continue
+            sizes = pc.binary_length(cells.cast(pa.large_binary()))
+            sizes = sizes.take(values.indices) if cells is not values else sizes
+            lengths[row] = pc.fill_null(sizes, 0).to_numpy(zero_copy_only=False)
     return lengths
 
 
