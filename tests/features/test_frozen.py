@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -89,6 +90,33 @@ def test_one_row_alone_has_the_same_features(name) -> None:
     for row in (0, 255, 256, 599):
         alone = transformer.transform(X[row : row + 1])
         assert alone.tobytes() == together[row : row + 1].tobytes()
+
+
+WHOLE = [np.uint8, np.int64, np.float32, ">f8", object]
+
+
+@pytest.mark.parametrize("name", [n for n in MAPS if n != "ngrams"])
+def test_the_type_of_the_other_rows_moves_no_bit(name) -> None:
+    """One row of another type makes NumPy and pandas give all rows another type."""
+    transformer, rows, _ = MAPS[name]
+    X = np.rint(rows(40) * 3).clip(0, 255).astype(np.uint8)
+    known = transformer.transform(X)
+    strange = np.full_like(X[:1], 1, dtype=np.float64) / 3
+    for kind in WHOLE:
+        others = (strange, strange.astype(np.float32), strange.astype(object))
+        other = others[WHOLE.index(kind) % 3]
+        among = transformer.transform(np.concatenate([other, X.astype(kind)]))
+        assert among[1:].tobytes() == known.tobytes()
+
+
+@pytest.mark.parametrize("name", ["scale", "fourier"])
+def test_the_container_of_a_table_moves_no_bit(name) -> None:
+    transformer, rows, _ = MAPS[name]
+    X = rows(40).astype(np.float32)
+    known = transformer.transform(X)
+    frame = pd.DataFrame(X).astype({3: np.float64, 5: object})
+    for same in (X.tolist(), frame, frame.astype(object), np.asfortranarray(X), X.astype(object)):
+        assert transformer.transform(same).tobytes() == known.tobytes()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -6,18 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import AdditiveChi2Sampler
 from sklearn.model_selection import cross_val_predict
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
+from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, StandardScaler
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.features import FixedScale, RandomFourier, make_frozen_pipeline
 
 from .data import data
 
@@ -59,9 +62,49 @@ def test_nested_and_cross_validated_pipelines_are_refused_too() -> None:
         )
 
 
-def test_a_step_that_learns_nothing_is_allowed() -> None:
-    fitted = make_pipeline(Normalizer(), ensemble()).fit(DIGITS.X, DIGITS.y)
-    assert fitted.predict(DIGITS.X_test).shape == (100,)
+class OwnWord(TransformerMixin, BaseEstimator):
+    """Says that it learns nothing."""
+
+    learns_nothing = True
+
+    def fit(self, X: Any, y: Any = None) -> OwnWord:
+        return self
+
+    def transform(self, X: Any) -> Any:
+        return X / 3
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+STATELESS = [
+    Normalizer(),
+    Binarizer(threshold=5),
+    AdditiveChi2Sampler(),
+    FunctionTransformer(np.sqrt),
+    OwnWord(),
+    make_pipeline(Normalizer(), Binarizer()),
+    make_frozen_pipeline(OwnWord()),
+    FeatureUnion([("lengths", Normalizer())]),
+]
+
+
+@pytest.mark.parametrize("step", STATELESS, ids=lambda step: type(step).__name__)
+def test_a_step_that_sees_the_type_of_all_rows_is_refused_in_front(step: Any) -> None:
+    """One float64 row among float32 rows makes it compute in float64 for all."""
+    with pytest.raises(GuaranteeError, match="one row of another type") as refused:
+        make_pipeline(step, ensemble()).fit(DIGITS.X.astype(np.float32), DIGITS.y)
+    assert f"features={type(step).__name__}()" in str(refused.value)
+
+
+@pytest.mark.parametrize("step", ["passthrough", FixedScale(scale=16.0), RandomFourier(30)])
+def test_a_row_of_another_type_reaches_no_other_through_a_step_that_is_allowed(step: Any) -> None:
+    X, row = DIGITS.X.astype(np.float32), np.full((1, 64), 1 / 3)
+    before = make_pipeline(step, ensemble()).fit(X, DIGITS.y)[-1]
+    after = make_pipeline(step, ensemble())
+    after = after.fit(np.concatenate([X, row]), np.append(DIGITS.y, 0))[-1]
+    digests = zip(before.partition_digests_, after.partition_digests_, strict=True)
+    assert sum(one != other for one, other in digests) == 1
 
 
 def test_a_scaler_inside_the_member_is_allowed() -> None:
@@ -79,7 +122,7 @@ def test_dpa_refuses_features_that_learn(features: Any) -> None:
 
 def test_a_feature_map_that_mixes_rows_sees_one_partition_at_a_time() -> None:
     """FunctionTransformer claims to learn nothing; what its function does nobody knows."""
-    centred = FunctionTransformer(lambda X: X - X.mean(axis=0))
+    centred = FunctionTransformer(lambda X: X - 1e-6 * X.mean(axis=0))
     before = ensemble(features=centred).fit(DIGITS.X, DIGITS.y)
     row = np.full((1, 64), 16.0)
     after = ensemble(features=centred)

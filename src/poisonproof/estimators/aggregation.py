@@ -17,7 +17,7 @@ from poisonproof.engines.portions import train_portions
 from poisonproof.estimators.changes import plan_update
 from poisonproof.estimators.saving import save
 from poisonproof.estimators.self_check import check_ensemble
-from poisonproof.estimators.surroundings import refuse_learned_steps
+from poisonproof.estimators.surroundings import refuse_steps_in_front
 from poisonproof.estimators.tags import input_tags
 from poisonproof.estimators.training_rows import check_training_rows
 from poisonproof.estimators.training_sets import HeldRows, TrainingSet
@@ -93,7 +93,7 @@ class PartitionAggregation(VotingMembers):
         -------
         self
         """
-        refuse_learned_steps(self)
+        refuse_steps_in_front(self)
         data = self._prepare(X, y, groups, sample_weight)
         ensemble = self._train(data, range(len(data)))
         self.n_self_checked_ = 0
@@ -146,7 +146,7 @@ class PartitionAggregation(VotingMembers):
         """
         from poisonproof.estimators.storing import train_into
 
-        refuse_learned_steps(self)
+        refuse_steps_in_front(self)
         data = self._prepare(X, y, groups, sample_weight)
         kept = {"keep_data": keep_data, "overwrite": overwrite}
         train_into(self, path, data, **kept, cluster=cluster, self_check=self_check)

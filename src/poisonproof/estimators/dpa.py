@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from poisonproof.certificates.threats import UNTOUCHED_MAP
 from poisonproof.estimators.aggregation import PartitionAggregation
-from poisonproof.estimators.mapped import fresh_map, map_partitions, maps_any_container
+from poisonproof.estimators.mapped import fresh_map, map_partitions
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.base import learns_nothing
+from poisonproof.features.pipeline import is_own_map
+from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.partition import PartitionedData, take_canonical
 
 __all__ = ["DPAClassifier", "learned_map"]
@@ -37,7 +41,9 @@ class DPAClassifier(PartitionAggregation):
         The label set. If it is not declared it is taken from `y`, and the certificates carry the
         assumption that the attacker uses only these labels and removes none entirely.
     features : transformer, optional
-        A fixed map of a sample that learns nothing from data, applied after partitioning.
+        A fixed map of a sample that learns nothing from data, applied after partitioning. It sees
+        canonical values (numbers are float64), in training those of one partition at a time, in
+        prediction one sample at a time.
     invalid_rows : {"raise", "drop"}, default="raise"
         What to do with a training row that has an unknown label or values no member can take.
     n_jobs : int, optional
@@ -103,13 +109,21 @@ class DPAClassifier(PartitionAggregation):
                 "row could reach every member. Put it inside the member's pipeline, use a fixed "
                 "map from poisonproof.features, or SSDPAClassifier if only labels are untrusted."
             )
-        return fresh_map(self.features).fit(take_canonical(data.X, data.order[:1]))
+        reasons = []
+        for first in data.order[data.offsets[:-1][data.sizes > 0]]:
+            try:
+                return fresh_map(self.features).fit(take_canonical(data.X, np.array([first])))
+            except Exception as error:  # a strange row is the matter of its own partition
+                if is_machine_error(error):
+                    raise
+                reasons.append(error)
+        raise reasons[0]
 
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         data = data if len(which) == len(data) else data.only(which)
         if self.features_ is None:
             return data
-        if maps_any_container(self.features_):
+        if is_own_map(self.features_):
             return replace(data, X=self.features_.transform(data.X))
         return map_partitions(self.features_, data, self.random_state)
 

@@ -26,7 +26,7 @@ from poisonproof.estimators.rows import Rows
 from poisonproof.estimators.saving import save
 from poisonproof.estimators.self_check import check_ensemble
 from poisonproof.estimators.spreading import spread_rows
-from poisonproof.estimators.surroundings import refuse_learned_steps
+from poisonproof.estimators.surroundings import refuse_steps_in_front
 from poisonproof.estimators.training_rows import check_training_rows
 from poisonproof.estimators.training_sets import HeldRows, TrainingSet
 from poisonproof.estimators.updating import apply_change
@@ -138,7 +138,7 @@ class FiniteAggregationClassifier(VotingMembers):
         X, y, groups, sample_weight, self_check
             As in `DPAClassifier.fit`.
         """
-        refuse_learned_steps(self)
+        refuse_steps_in_front(self)
         make_spread(self.n_partitions, self.degree)  # refuses what is no k or d
         buckets = self._bucket_classifier()
         data = buckets._prepare(X, y, groups, sample_weight)

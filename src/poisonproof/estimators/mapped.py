@@ -1,8 +1,12 @@
-"""Partitions whose samples a user's own map has replaced, each partition by itself."""
+"""Samples that a user's own map has replaced: each partition by itself, each test row by itself.
+
+Such a map sees canonical values, so that neither the container of the rows nor the dtype that one
+of them brings about reaches what it makes of the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,32 +16,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 
+from poisonproof.estimators.mixing import refuse_mixing
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
 from poisonproof.features.base import FrozenTransformer
-from poisonproof.features.pipeline import FrozenPipeline
+from poisonproof.features.pipeline import is_own_map
 from poisonproof.learners.machine_errors import is_machine_error
-from poisonproof.learners.streams import give_one_worker, in_own_streams
+from poisonproof.learners.streams import give_one_worker, in_own_streams, restored_streams
 from poisonproof.partition import Partition, PartitionedData, take_canonical
 from poisonproof.partition.containers import as_objects, is_sparse, n_rows
 
-__all__ = ["MappedData", "fresh_map", "map_partitions", "maps_any_container"]
+__all__ = ["MappedData", "fresh_map", "map_alone", "map_partitions"]
 
 
 def fresh_map(features: Any) -> Any:
     """Return an unfitted copy of a map, with one worker unless the map is the library's own."""
     copy = clone(features)
-    if not maps_any_container(copy):  # the library's own work row by row, on any number of threads
+    if not is_own_map(copy):  # the library's own work row by row, on any number of threads
         give_one_worker(copy)
     return copy
-
-
-def maps_any_container(features: Any) -> bool:
-    """Say whether a map is the library's own, which maps values and never containers."""
-    steps = [step for _, step in features.steps] if isinstance(features, FrozenPipeline) else None
-    if steps is not None:
-        return all(maps_any_container(step) for step in steps)
-    own = type(features).__module__.startswith("poisonproof.features.")
-    return own and isinstance(features, FrozenTransformer)
 
 
 @dataclass(frozen=True)
@@ -76,12 +72,13 @@ def map_partitions(features: Any, data: PartitionedData, seed: int) -> Partition
     Raises
     ------
     GuaranteeError
-        If it returns a sparse matrix for one partition and something else for another.
+        If it returns a sparse matrix for one partition and something else for another, or mixes the
+        rows of every partition: test rows are mapped alone, and would become something else.
     """
     parts: dict[int, Any] = {}
     for index in np.flatnonzero(data.sizes).tolist():
         try:
-            parts[index] = in_own_streams(seed, index, partial(_mapped, features, data[index]))
+            parts[index] = _mapped(features, data, index, seed)
         except Exception as error:
             if is_machine_error(error):
                 raise
@@ -96,10 +93,26 @@ def map_partitions(features: Any, data: PartitionedData, seed: int) -> Partition
     )
 
 
-def _mapped(features: Any, partition: Partition) -> Any:
-    samples = take_canonical(features.transform(partition.X))
-    if n_rows(samples) != len(partition):
-        raise InvalidRowsError(f"{n_rows(samples)} samples were made of {len(partition)}")
+def map_alone(transform: Callable[[Any], Any], X: Any) -> Any:
+    """Map canonical samples one by one, so that what is mapped together cannot meet."""
+    with restored_streams():
+        return _joined(
+            [
+                take_canonical(transform(take_canonical(X, np.array([row]))))
+                for row in range(n_rows(X))
+            ]
+        )
+
+
+def _mapped(features: Any, data: PartitionedData, index: int, seed: int) -> Any:
+    def transform(X: Any) -> Any:
+        return take_canonical(in_own_streams(seed, index, partial(features.transform, X)))
+
+    samples = transform(data[index].X)
+    if n_rows(samples) != data.sizes[index]:
+        raise InvalidRowsError(f"{n_rows(samples)} samples were made of {data.sizes[index]}")
+    if not isinstance(features, FrozenTransformer):  # those are tried where they predict
+        refuse_mixing(features, transform, data[index].X, samples)
     return samples
 
 

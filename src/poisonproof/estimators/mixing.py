@@ -1,4 +1,4 @@
-"""Noticing maps that mix the rows they are asked about, by asking about a few rows alone."""
+"""Noticing maps that mix the rows they see together, by mapping a few rows alone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import GuaranteeError
-from poisonproof.features.base import FrozenTransformer
-from poisonproof.features.pipeline import FrozenPipeline
+from poisonproof.features.pipeline import is_own_map
 from poisonproof.partition import take_canonical
 from poisonproof.partition.containers import is_sparse, n_rows
 
@@ -23,9 +22,9 @@ _TOLERANCE = 1e-3
 def refuse_mixing(features: Any, transform: Callable[[Any], Any], X: Any, mapped: Any) -> None:
     """Raise if the first, middle or last row alone is mapped to something else than among others.
 
-    A map that mixes rows would let the answer to one test row depend on the others that happen to
-    be asked with it. Three rows do not prove that a map never does so; they find scalers, ranks
-    and normalisation over what is passed.
+    A map that mixes rows lets what one row becomes depend on the others that happen to come with
+    it. Three rows do not prove that a map never does so; they find scalers, ranks and
+    normalisation over what is passed.
 
     Parameters
     ----------
@@ -38,25 +37,17 @@ def refuse_mixing(features: Any, transform: Callable[[Any], Any], X: Any, mapped
     mapped : array, sparse matrix or frame of n rows
         What the map made of them.
     """
-    count = 0 if _is_own(features) else n_rows(X)
+    count = 0 if is_own_map(features) else n_rows(X)
     for row in sorted({0, count // 2, count - 1}) if count > 1 else ():
         rows = np.array([row])
         alone = _values(transform(take_canonical(X, rows)))
         among = _values(take_canonical(mapped, rows))
         if not _alike(alone, among):
             raise GuaranteeError(
-                f"features maps test row {row} differently alone than among the {count} rows asked "
-                "together, so a prediction would depend on what else is asked. A map must treat "
-                "every row by itself; what it learns, it must learn in fit."
+                f"features maps row {row} differently alone than among the {count} rows that are "
+                "mapped together, so a prediction would depend on what else is asked. A map must "
+                "treat every row by itself; what it learns, it must learn in fit."
             )
-
-
-def _is_own(features: Any) -> bool:
-    if isinstance(features, FrozenPipeline):
-        return all(_is_own(step) for _, step in features.steps)
-    return isinstance(features, FrozenTransformer) and type(features).__module__.startswith(
-        "poisonproof."
-    )
 
 
 def _values(samples: Any) -> NDArray[Any]:

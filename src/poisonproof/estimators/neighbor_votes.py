@@ -11,17 +11,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates import Certificates, Threat, make_threat
 from poisonproof.certificates.row_votes import ROW_TOUCHES, certify_row_votes
-from poisonproof.estimators.mapped import fresh_map, maps_any_container
+from poisonproof.estimators.mapped import fresh_map, map_alone
 from poisonproof.estimators.row_saving import require_shape, rows_digest, whole_numbers
 from poisonproof.estimators.row_voting import RowVoting, flat_numbers
 from poisonproof.estimators.rows import Rows, find_rows, missing_rows
-from poisonproof.estimators.surroundings import refuse_learned_steps
+from poisonproof.estimators.surroundings import refuse_steps_in_front
 from poisonproof.estimators.training_rows import check_training_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features.base import learns_nothing
 from poisonproof.features.exact import ExactRows, Precision
+from poisonproof.features.pipeline import is_own_map
 from poisonproof.learners.similarity import Metric, Neighborhood
-from poisonproof.partition import n_rows, row_keys, sample_digests, take_canonical
+from poisonproof.partition import row_keys, sample_digests, take_canonical
 
 __all__ = ["NeighborVoteClassifier"]
 
@@ -105,7 +106,7 @@ class NeighborVoteClassifier(RowVoting):
         y : array of shape (m,)
             Labels.
         """
-        refuse_learned_steps(self)
+        refuse_steps_in_front(self)
         near = self._neighborhood()
         rows, digests = self._training_rows(X, y)
         if not learns_nothing(self.features):
@@ -209,9 +210,6 @@ class NeighborVoteClassifier(RowVoting):
     def _mapped(self, X: Any) -> np.ndarray[Any, Any]:
         if self.features_ is None:
             return flat_numbers(X)
-        if maps_any_container(self.features_):
-            return flat_numbers(self.features_.transform(X))
-        # Nothing is known about how a map treats rows that it sees together: it sees one.
-        places = (np.array([place]) for place in range(n_rows(X)))
-        rows = [flat_numbers(self.features_.transform(take_canonical(X, at))) for at in places]
-        return np.concatenate(rows)
+        transform = self.features_.transform
+        together = is_own_map(self.features_)
+        return flat_numbers(transform(X) if together else map_alone(transform, X))

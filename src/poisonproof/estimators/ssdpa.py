@@ -103,6 +103,10 @@ class SSDPAClassifier(PartitionAggregation):
         back[order] = np.arange(len(order))
         return replace(data, X=_safe_indexing(mapped, back))
 
+    def _mapped_asked(self, rows: Any) -> Any:
+        # Training rows were mapped together, and a learned map may take long for a single row.
+        return self._mapped_together(rows)
+
     def _assumptions(self) -> tuple[str, ...]:
         return (TRUSTED_SAMPLES, *super()._assumptions())
 

@@ -14,10 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 from poisonproof.certificates import Certificates, certify_votes
 from poisonproof.certificates.threats import Threat, parse_threat, resolve_threat, uncertified
 from poisonproof.estimators.certifying import CertifyingClassifier
+from poisonproof.estimators.mapped import map_alone
 from poisonproof.estimators.mixing import refuse_mixing
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import InvalidRowsError
+from poisonproof.features.base import FrozenTransformer
+from poisonproof.features.pipeline import is_own_map
 from poisonproof.learners.base import Ensemble
 from poisonproof.learners.members import guarded
 from poisonproof.learners.streams import in_own_streams
@@ -68,10 +71,19 @@ class VotingMembers(CertifyingClassifier):
         X = check_samples(self, X, reset=False)
         self._refuse_rows(~usable_rows(self, X))
         if self.features_ is not None:
-            rows = take_canonical(X, None)
-            X = self._mapped(rows)
-            refuse_mixing(self.features_, self._mapped, rows, X)
+            X = self._mapped_asked(take_canonical(X, None))
         return take_canonical(X, None)
+
+    def _mapped_asked(self, rows: Any) -> Any:
+        """Map samples to predict, each alone: nobody knows what a user's map does to several."""
+        if isinstance(self.features_, FrozenTransformer) or is_own_map(self.features_):
+            return self._mapped_together(rows)
+        return map_alone(self._mapped, rows)
+
+    def _mapped_together(self, rows: Any) -> Any:
+        mapped = self._mapped(rows)
+        refuse_mixing(self.features_, self._mapped, rows, mapped)
+        return mapped
 
     def _mapped(self, X: Any) -> Any:
         """Map samples to features; a map that draws random numbers draws the same every time."""

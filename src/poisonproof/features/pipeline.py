@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import get_tags
 
-from poisonproof.features.base import require_frozen
+from poisonproof.features.base import FrozenTransformer, require_frozen
 
-__all__ = ["FrozenPipeline", "make_frozen_pipeline"]
+__all__ = ["FrozenPipeline", "is_own_map", "make_frozen_pipeline"]
 
 
 class FrozenPipeline(Pipeline):
@@ -60,3 +60,11 @@ def make_frozen_pipeline(*steps: Any) -> FrozenPipeline:
     ['deskew', 'orientationhistogram']
     """
     return FrozenPipeline(make_pipeline(*steps).steps)
+
+
+def is_own_map(features: Any) -> bool:
+    """Say whether a map is the library's own: a row's bits are the same in every container."""
+    if isinstance(features, FrozenPipeline):
+        return all(is_own_map(step) for _, step in features.steps)
+    own = type(features).__module__.startswith("poisonproof.features.")
+    return own and isinstance(features, FrozenTransformer)

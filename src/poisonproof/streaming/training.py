@@ -12,7 +12,7 @@ from typing import Any
 from poisonproof.engines.portions import train_portions
 from poisonproof.estimators import DPAClassifier
 from poisonproof.estimators.storing import TrainingCluster, store_members
-from poisonproof.estimators.surroundings import refuse_learned_steps
+from poisonproof.estimators.surroundings import refuse_steps_in_front
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.base import Finished
 from poisonproof.learners.parameters import check_random_state
@@ -102,7 +102,7 @@ def fit_stream(
         raise InvalidInputError(
             f"fit_stream trains a DPAClassifier. Got {type(classifier).__name__}."
         )
-    refuse_learned_steps(classifier)
+    refuse_steps_in_front(classifier)
     check_random_state(classifier.random_state)
     _refuse_archive(path)
     check_target(Path(path))
