@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.naive_bayes import GaussianNB
@@ -144,6 +145,61 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
         there = slow(str(log)).fit_into(tmp_path / "model", X, y, cluster=cluster)
     assert not log.exists()
     assert there.ensemble_.digests() == serial.ensemble_.digests()
+
+
+class FragileBayes(GaussianNB):
+    """Naive Bayes whose process dies of one value, or goes on for ever while a file is there."""
+
+    def __init__(self, wait: str = "", *, priors: Any = None, var_smoothing: float = 1e-9) -> None:
+        self.wait = wait
+        super().__init__(priors=priors, var_smoothing=var_smoothing)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        if X.max() == 666:
+            if not self.wait:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            while Path(self.wait).exists():
+                time.sleep(0.05)
+        return super().fit(X, y, sample_weight)
+
+
+def with_hostile_row() -> tuple[Any, Any, int]:
+    """Return rows of which the last is hostile, and its partition."""
+    rows = np.concatenate([X[:300], np.full((1, 64), 666.0)])
+    fitted = DPAClassifier(GaussianNB(), 6, classes=range(10)).fit(rows, np.append(y[:300], 0))
+    return rows, np.append(y[:300], 0), int(fitted.partitioner_.assign(rows[-1:])[0])
+
+
+@pytest.mark.filterwarnings("ignore::poisonproof.exceptions.ClusterWarning")
+@pytest.mark.parametrize("engine", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
+def test_a_row_that_kills_its_worker_stops_the_fit_and_is_named(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    rows, labels, place = with_hostile_row()
+    model = DPAClassifier(FragileBayes(), 6, classes=range(10))
+    cluster = open_here(engine, request)()
+    with pytest.raises(ClusterError, match=f"^Partition {place} lost 3 workers"):
+        model.fit_into(tmp_path / "model", rows, labels, cluster=cluster)
+    model.fit_into(tmp_path / "model", rows[:-1], labels[:-1], cluster=cluster)
+    assert model.ensemble_.digests() == clone(model).fit(X[:300], y[:300]).ensemble_.digests()
+
+
+def test_a_member_that_never_returns_is_reported_by_its_partition(
+    dask_client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, labels, place = with_hostile_row()
+    (wait := tmp_path / "wait").touch()
+    monkeypatch.setattr(scheduling, "SLOW", 0.5)
+
+    def release(message: str, *_args: Any, **_more: Any) -> None:
+        if f"training Partition {place} for" in message:
+            wait.unlink(missing_ok=True)
+
+    monkeypatch.setattr(scheduling.warnings, "warn", release)
+    model = DPAClassifier(FragileBayes(str(wait)), 6, classes=range(10))
+    model.fit_into(tmp_path / "model", rows, labels, cluster=DaskCluster(dask_client))
+    assert not wait.exists()
+    assert model.ensemble_.digests() == clone(model).fit(rows, labels).ensemble_.digests()
 
 
 def pretend(marker: Path, everyone: bool) -> dict[str, Any]:

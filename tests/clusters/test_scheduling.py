@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from poisonproof.clusters import Cluster, scheduling
 from poisonproof.clusters.base import WorkerLostError
 from poisonproof.clusters.work import Trained
 from poisonproof.estimators.description import Recipe
-from poisonproof.exceptions import ClusterWarning
+from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.partition.shards import Shard
 from poisonproof.store import ELSEWHERE, ModelReader
 
@@ -120,6 +121,101 @@ def test_blocks_of_a_lost_worker_go_to_another(tmp_path: Path) -> None:
     assert there.ensemble_.digests() == classifier().fit(X, y).ensemble_.digests()
     lost = next(reversed([set(block) for worker, block in diary.blocks if worker == "two"]))
     assert lost <= {i for worker, block in diary.blocks if worker == "one" for i in block}
+
+
+class Hostile(Diary):
+    """Workers die of some partitions, and never return from others; new workers come for them."""
+
+    def __init__(self, *, deadly: set[int] = frozenset(), endless: set[int] = frozenset()) -> None:
+        super().__init__()
+        self.deadly, self.endless = deadly, endless
+        self.come = self.idle = 0
+        self.asked: list[tuple[str, list[int] | None]] = []
+        self.queues: dict[str, list[int]] = {}
+
+    def workers(self) -> set[str]:
+        while len(self.alive) < 3:
+            self.come += 1
+            self.alive.add(f"worker {self.come}")
+        return set(self.alive)
+
+    def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        block = sorted(arguments[1]) if len(arguments) > 1 else None
+        self.asked.append((worker, block))
+        stuck = self.endless & set(block or ())
+        self.results.append(None if stuck else function(*arguments))
+        self.queues.setdefault(worker, []).append(len(self.results) - 1)
+        return len(self.results) - 1
+
+    def wait(self, tickets: Collection[Any], seconds: float) -> list[Any]:
+        """Let every worker go on to the end of its queue, to its death, or to where it is stuck."""
+        done = []
+        for worker, queue in self.queues.items():
+            while queue:
+                block = set(self.asked[queue[0]][1] or ())
+                if block & self.endless:
+                    break
+                if block & self.deadly:
+                    self.alive.discard(worker)
+                    done += queue
+                    queue.clear()
+                    break
+                done.append(queue.pop(0))
+        self.idle += 0 if done else 10
+        return [ticket for ticket in done if ticket in tickets]
+
+    def result(self, ticket: Any) -> Any:
+        worker, _ = self.asked[ticket]
+        if worker not in self.alive:
+            raise WorkerLostError(worker)
+        return self.results[ticket]
+
+
+def trained_again(path: Path) -> list[int]:
+    """Return the partitions that a second run trains: those that the first did not finish."""
+    diary = Diary()
+    there = classifier().fit_into(path, X, y, cluster=diary)
+    assert there.ensemble_.digests() == classifier().fit(X, y).ensemble_.digests()
+    return sorted(index for _, block in diary.blocks for index in block)
+
+
+@pytest.mark.filterwarnings("ignore::poisonproof.exceptions.ClusterWarning")
+@pytest.mark.parametrize("deadly", [{7}, {0, 11, 29}], ids=str)
+def test_rows_that_kill_their_workers_are_named_when_all_else_is_finished(
+    deadly: set[int], tmp_path: Path
+) -> None:
+    cluster = Hostile(deadly=deadly)
+    named = ", ".join(map(str, sorted(deadly)))
+    with pytest.raises(ClusterError, match=f"Partitions? {named} lost 3 workers each"):
+        classifier().fit_into(tmp_path / "model", X, y, cluster=cluster)
+    for index in range(K):
+        tries = [block for _, block in cluster.asked if index in (block or ())]
+        assert tries[1:] == [[index]] * (len(tries) - 1)  # after a loss, alone
+        assert len(tries) <= (3 if index in deadly else 2)
+    assert trained_again(tmp_path / "model") == sorted(deadly)
+
+
+@pytest.mark.parametrize("stuck", [0, 7, 29])
+def test_a_member_that_never_returns_is_named_and_keeps_no_other_from_being_finished(
+    stuck: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Hostile(endless={stuck})
+    clock = SimpleNamespace(monotonic=lambda: cluster.idle, sleep=lambda seconds: None)
+    monkeypatch.setattr(scheduling, "time", clock)
+    said: list[str] = []
+
+    def listen(message: str, *_args: Any, **_more: Any) -> None:
+        said.append(message)
+        if f"training Partition {stuck} for 2400 s" in message:
+            raise KeyboardInterrupt  # the operator has seen enough
+
+    monkeypatch.setattr(scheduling.warnings, "warn", listen)
+    with pytest.raises(KeyboardInterrupt):
+        classifier().fit_into(tmp_path / "model", X, y, cluster=cluster)
+    monkeypatch.undo()
+    singly = [message for message in said if "training Partition " in message]
+    assert all(f"training Partition {stuck} for" in message for message in singly)
+    assert trained_again(tmp_path / "model") == [stuck]
 
 
 class OtherLibraries(Diary):

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from poisonproof.datasets.value_text import escaped
-from poisonproof.exceptions import MemberWarning
+from poisonproof.exceptions import ClusterWarning, MemberWarning
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,13 +118,13 @@ def verbosity() -> int:
 
 @contextmanager
 def spoken_warnings() -> Iterator[None]:
-    """Turn what the library warns about into notes on standard error."""
-    with warnings.catch_warnings(record=True) as caught:
+    """Turn what the library warns about into notes on standard error, at once."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.simplefilter("always", MemberWarning)
+        for kind in (ClusterWarning, MemberWarning):
+            warnings.simplefilter("always", kind)
+        warnings.showwarning = lambda message, *_args, **_more: note(str(message))
         yield
-    for warning in caught:
-        note(str(warning.message))
 
 
 def print_summary(summary: Summary) -> None:

@@ -1,7 +1,11 @@
-"""Who trains what, and what happens when a worker is lost.
+"""Who trains what, and what happens when a worker is lost or does not return.
 
 The driver reads partitions when a worker is free for them, keeps none, and writes members to the
 store as they arrive. That only schedules: no member depends on it.
+
+A row can kill the worker that trains on it, or keep it busy for ever. Partitions that were with
+such a worker become suspects: each goes last, to a worker that has nothing else to do. So the
+others are finished whatever happens, and it is certain which partition is to blame.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +46,9 @@ TRIES = 3
 PATIENCE = 60.0
 """How many seconds a cluster may be without any worker."""
 
+SLOW = 600.0
+"""Seconds after which a call that has not returned is reported, and its block taken apart."""
+
 LOOK = 1.0
 """Seconds after which lost and new workers are looked for."""
 
@@ -52,8 +59,9 @@ def train_on(cluster: Cluster, classifier: Any, rows: TrainingSet, run: Training
     Raises
     ------
     ClusterError
-        If no worker is left, or the same partitions lose worker after worker. Members that are
-        finished are in the store, and the next run goes on from there.
+        If no worker is left, or partitions lose worker after worker: the error names them when all
+        others are finished. Members that are finished are in the store, and the next run goes on
+        from there.
     """
     read = shards_for_others(classifier, rows, run.missing)
     recipe = Recipe.of(classifier, len(rows.sizes))
@@ -64,10 +72,17 @@ def train_on(cluster: Cluster, classifier: Any, rows: TrainingSet, run: Training
 
 @dataclass
 class _Call:
-    """What a worker has been asked to do: train a block, or (None) describe itself."""
+    """What a worker has been asked to do: train a block, or (None) describe itself.
+
+    Of a `slow` call the operator has been told; of one that is `given_up` others train the members.
+    """
 
     worker: str
     block: tuple[int, ...] | None
+    since: float
+    patience: float
+    slow: bool = False
+    given_up: bool = False
 
 
 @dataclass
@@ -84,6 +99,7 @@ class _Driver:
     environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     losses: Counter[int] = field(default_factory=Counter)
+    deadly: set[int] = field(default_factory=set)
     surroundings: dict[str, Any] = field(default_factory=dict)
     size: int = 1
     lonely_since: float | None = None
@@ -93,20 +109,28 @@ class _Driver:
         self.surroundings = surroundings_of(self.recipe.classifier)
         self.look()
         looked = time.monotonic()
-        while self.waiting or any(call.block for call in self.calls.values()):
+        while self.waiting or any(c.block and not c.given_up for c in self.calls.values()):
             self.hand_out()
             for ticket in self.cluster.wait(self.calls, LOOK):
                 self.take(ticket)
             if not self.calls or time.monotonic() - looked > LOOK:
                 self.look()
+                self.report_slow()
                 looked = time.monotonic()
+        if self.deadly:
+            raise ClusterError(
+                f"{_named(self.deadly)} lost {TRIES} workers each, the last ones with nothing else "
+                "to do: a row kills the process that trains on it, or needs more memory than a "
+                "worker has. All other members are in the store; take the row out or bound its "
+                "values, and run again."
+            )
 
     def look(self) -> None:
         """Ask workers that have come what they are; wait for one if there is none."""
         there = self.cluster.workers()
         known = {*self.admitted, *self.refused, *(call.worker for call in self.calls.values())}
         for worker in there - known:
-            self.calls[self.cluster.submit(worker, describe_worker)] = _Call(worker, None)
+            self.calls[self.cluster.submit(worker, describe_worker)] = self.call(worker, None)
         for worker in set(self.admitted) - there:
             del self.admitted[worker]
         if self.calls or self.admitted:
@@ -122,18 +146,70 @@ class _Driver:
             )
         if now - self.lonely_since > PATIENCE:
             raise ClusterError(
-                f"The cluster has had no worker for {PATIENCE:.0f} s. Finished members are in the "
-                "store; run again when it has some."
+                f"The cluster has had no worker for {PATIENCE:.0f} s.{self.suspicion()} Finished "
+                "members are in the store; run again when it has some."
             )
         time.sleep(0.1)
+
+    def call(self, worker: str, block: tuple[int, ...] | None) -> _Call:
+        """Note what a worker is asked, and when."""
+        return _Call(worker, block, time.monotonic(), SLOW)
 
     def hand_out(self) -> None:
         """Give blocks to workers that have fewer than they may."""
         for worker in list(self.admitted):
-            busy = sum(call.worker == worker for call in self.calls.values())
-            for _ in range(BLOCKS_AHEAD - busy):
-                if self.waiting and not self.send(worker, self.next_block()):
+            while self.waiting and self.has_room(worker, self.waiting[0]):
+                if not self.send(worker, self.next_block()):
                     break
+
+    def has_room(self, worker: str, block: tuple[int, ...]) -> bool:
+        """Say whether a worker can be given a block; a suspect is given to nobody who has one."""
+        mine = [call for call in self.calls.values() if call.worker == worker]
+        if any(call.slow for call in mine):
+            return False
+        held = (*block, *(index for call in mine for index in call.block or ()))
+        return len(mine) < (1 if any(self.losses[index] for index in held) else BLOCKS_AHEAD)
+
+    def report_slow(self) -> None:
+        """Say who has been busy for long, and give to others what would wait with it for ever."""
+        now = time.monotonic()
+        running: dict[str, _Call] = {}
+        for call in self.calls.values():
+            first = running.setdefault(call.worker, call)
+            if first.slow and call is not first and not call.given_up:
+                call.given_up = True
+                self.waiting.extendleft((index,) for index in reversed(call.block or ()))
+            if not call.block or call is not first or now - call.since < call.patience:
+                continue
+            call.slow, call.patience = True, 2 * call.patience
+            warnings.warn(
+                f"Worker {call.worker} has been training {_named(call.block)} for "
+                f"{now - call.since:.0f} s. There is no time limit; interrupting keeps what is "
+                "finished, and the next run goes on from there.",
+                ClusterWarning,
+                stacklevel=2,
+            )
+            if len(call.block) > 1 and not call.given_up:  # of which one may keep all waiting
+                call.given_up = True
+                self.suspect(call.block)
+
+    def suspect(self, block: tuple[int, ...]) -> None:
+        """Put partitions last, each alone."""
+        for index in block:
+            self.losses[index] += 1
+            if self.losses[index] >= TRIES:
+                self.deadly.add(index)
+            else:
+                self.waiting.append((index,))
+
+    def suspicion(self) -> str:
+        """Return a sentence about the partitions whose workers were lost, if there are any."""
+        suspects = [index for index, count in self.losses.items() if count and self.is_open(index)]
+        return f" {_named(suspects)} lost workers." if suspects else ""
+
+    def is_open(self, index: int) -> bool:
+        """Say whether a partition still waits for its member."""
+        return index in self.deadly or any(index in block for block in self.waiting)
 
     def next_block(self) -> tuple[int, ...]:
         """Take as many partitions as keep a worker busy for a while; lost ones go alone."""
@@ -168,7 +244,7 @@ class _Driver:
         except WorkerLostError:
             self.lose(worker, block)
             return False
-        self.calls[ticket] = _Call(worker, block)
+        self.calls[ticket] = self.call(worker, block)
         return True
 
     def take(self, ticket: Any) -> None:
@@ -180,7 +256,9 @@ class _Driver:
                 self.admit(call.worker, result)
                 return
         except WorkerLostError:
-            self.lose(call.worker, call.block)
+            self.lose(call.worker, None if call.given_up else call.block)
+            return
+        if call.given_up:  # others train these members, with the same bits
             return
         trained: Trained = result
         if trained.surroundings != self.surroundings:
@@ -227,19 +305,23 @@ class _Driver:
         self.admitted.pop(worker, None)
         if block is None:
             return
-        for index in block:
-            self.losses[index] += 1
-            if self.losses[index] >= TRIES:
-                raise ClusterError(
-                    f"Partition {index} lost its worker {TRIES} times; perhaps it needs more "
-                    "memory than a worker has. Finished members are in the store."
-                )
-        self.waiting.extendleft((index,) for index in reversed(block))
+        self.suspect(block)
         warnings.warn(
             f"Worker {worker} was lost; {len(block)} members go to others.",
             ClusterWarning,
             stacklevel=2,
         )
+
+
+def _named(indices: Collection[int]) -> str:
+    """Return partitions in words, the first few of them.
+
+    >>> _named([4]), _named([7, 2])
+    ('Partition 4', 'Partitions 2, 7')
+    """
+    first = ", ".join(map(str, sorted(indices)[:10]))
+    more = f" and {len(indices) - 10} more" if len(indices) > 10 else ""
+    return f"Partition{'s' if len(indices) != 1 else ''} {first}{more}"
 
 
 def _n_bytes(shard: Shard) -> int:
