@@ -235,6 +235,15 @@ def test_model_that_is_none(refused: Refused, test_csv: Path, tmp_path: Path) ->
     refused("certify", tmp_path, test_csv, words="is not a poisonproof model")
 
 
+@pytest.mark.parametrize("command", ["update", "audit"])
+def test_contributors_that_a_model_does_not_read(
+    refused: Refused, model: Path, train_csv: Path, command: str
+) -> None:
+    rows = ("--data", train_csv, *(("--add", train_csv) if command == "update" else ()))
+    options = ("--label", "kind", "--groups", "links")
+    refused(command, model, *rows, *options, words="this model certifies rows")
+
+
 def test_damaged_model(refused: Refused, model: Path, test_csv: Path) -> None:
     members = max((model / "objects").iterdir(), key=lambda path: path.stat().st_size)
     members.write_bytes(members.read_bytes()[:-10])

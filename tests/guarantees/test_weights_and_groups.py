@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from hypothesis import given, settings
@@ -15,9 +17,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from poisonproof import DPAClassifier
+from poisonproof import DPAClassifier, FiniteAggregationClassifier
 from poisonproof.certificates import UNFORGEABLE_GROUPS
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.streaming import FrameRows, fit_stream
 
 from .checks import Rows, assert_only_touched_change, assert_order_does_not_matter, changed_members
 from .data import data
@@ -131,6 +134,34 @@ def test_a_row_replaced_costs_two_partitions() -> None:
     replaced = fitted.certify(DIGITS.X_test, threat="replace")
     inserted = fitted.certify(DIGITS.X_test, threat="insert_delete")
     assert np.array_equal(replaced.radius, inserted.radius // 2)
+
+
+@pytest.mark.parametrize("partitioner", ["content", "pixel_sum"])
+def test_groups_that_no_partitioner_reads_are_refused(partitioner: str, tmp_path: Path) -> None:
+    """Ignored, they would leave certificates in rows to somebody who counts contributors."""
+    X, y, groups = DIGITS.X, DIGITS.y, GROUPS
+    model = ensemble(GaussianNB(), partitioner=partitioner)
+    advice = "Set partitioner='group', or leave groups out"
+    for make in (model, FiniteAggregationClassifier(GaussianNB(), 5, 2, partitioner=partitioner)):
+        with pytest.raises(InvalidInputError, match=advice):
+            make.fit(X, y, groups=groups)
+    with pytest.raises(InvalidInputError, match=advice):
+        model.fit_into(tmp_path / "model", X, y, groups=groups)
+    fitted = model.fit(X[9:], y[9:])
+    for rows in ({"add": (X[:9], y[:9], groups[:9])}, {"remove": (X[9:12], y[9:12], groups[9:12])}):
+        with pytest.raises(InvalidInputError, match=advice):
+            fitted.update(**rows)
+    with pytest.raises(InvalidInputError, match=advice):
+        fitted.update(add=(X[:9], y[:9]), data=(X[9:], y[9:], groups[9:]))
+
+
+def test_streamed_groups_that_no_partitioner_reads_are_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": range(60), "b": 1.5, "kind": [0, 1] * 30, "user": [1, 2, 3] * 20})
+    frame.to_parquet(file := tmp_path / "rows.parquet")
+    source = FrameRows(file, FrameRows.types_of(file), label="kind", groups="user")
+    model = DPAClassifier(GaussianNB(), 3, classes=[0, 1])
+    with pytest.raises(InvalidInputError, match="Set partitioner='group'"):
+        fit_stream(model, tmp_path / "model", source)
 
 
 def test_group_partitions_need_groups() -> None:

@@ -45,6 +45,7 @@ def read_labelled(model: TrainedModel, path: Path, columns: LabelledColumns) -> 
     from sklearn.utils import get_tags
 
     classifier = model.classifier
+    _check_groups(model, columns.groups)
     allow_missing = bool(get_tags(classifier).input_tags.allow_nan)
     if model.table is not None:
         rows = read_table(
@@ -79,6 +80,26 @@ def read_labelled(model: TrainedModel, path: Path, columns: LabelledColumns) -> 
     return _training_rows(model, _trained_on(model, rows))
 
 
+def _check_groups(model: TrainedModel, groups: str | None) -> None:
+    """Refuse contributors that the model does not read, or reads from another column."""
+    if groups is None:
+        return
+    if not _by_group(model):
+        raise InvalidInputError(
+            f"--groups {groups}: this model certifies rows and does not read contributors. Leave "
+            "it out, or train with --groups."
+        )
+    if model.table is not None and groups != model.table.groups:
+        raise InvalidInputError(
+            f"--groups is {groups!r}, but the model's schema declares {model.table.groups!r}."
+        )
+
+
+def _by_group(model: TrainedModel) -> bool:
+    partitioner = getattr(model.classifier, "partitioner_", None)
+    return partitioner is not None and partitioner.unit == "group"
+
+
 def _trained_on(model: TrainedModel, rows: CheckedRows) -> CheckedRows:
     if model.table is None:
         return rows
@@ -93,8 +114,7 @@ def _trained_on(model: TrainedModel, rows: CheckedRows) -> CheckedRows:
 
 
 def _training_rows(model: TrainedModel, rows: CheckedRows) -> tuple[Any, ...]:
-    partitioner = getattr(model.classifier, "partitioner_", None)
-    by_group = partitioner is not None and partitioner.name == "group"
+    by_group = _by_group(model)
     if by_group and rows.groups is None:
         raise InvalidInputError(
             "The model is partitioned by contributor: name it, --groups COLUMN."

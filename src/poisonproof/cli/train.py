@@ -199,7 +199,7 @@ def train(
     member = _member(kind, source, image_shape, epochs=epochs, device=device)
     if source.weights is not None:
         check_weights(kind)
-    rule = _partitioner(partitioner, method, source.groups, chosen=groups is not None)
+    rule = _partitioner(partitioner, method, source.groups)
     classifier = _classifier(method, member, n_members, rule, source.classes)
     classifier.set_params(
         n_jobs=jobs, random_state=seed, invalid_rows=source.invalid_rows, verbose=verbosity()
@@ -241,8 +241,8 @@ def _classifier(method: str, member: Any, k: int, partitioner: str, names: tuple
     return kind(member, n_partitions=k, partitioner=partitioner, classes=np.array(names))
 
 
-def _partitioner(asked: str | None, method: str, groups: str | None, *, chosen: bool) -> str:
-    """Return the rule; `chosen` says that the groups were asked for here, not in the schema."""
+def _partitioner(asked: str | None, method: str, groups: str | None) -> str:
+    """Return the rule: rows are put together by contributor wherever one is named."""
     if asked is None:
         return "group" if groups is not None else PARTITIONERS[method][0]
     choose(f"--partitioner of {method}", asked, PARTITIONERS[method])
@@ -250,9 +250,10 @@ def _partitioner(asked: str | None, method: str, groups: str | None, *, chosen: 
         raise InvalidInputError(
             "--partitioner group needs --groups COLUMN, the contributor of every row."
         )
-    if asked != "group" and chosen:
+    if asked != "group" and groups is not None:
         raise InvalidInputError(
-            f"--groups has no meaning with --partitioner {asked}; use --partitioner group."
+            f"Contributors are named ({shown(groups)}), but --partitioner {asked} does not read "
+            "them and would certify rows; use --partitioner group, or a schema without groups."
         )
     return asked
 
@@ -277,10 +278,9 @@ def _fit(
     kept: dict[str, Any],
     self_check: bool,
 ) -> None:
-    by_group = classifier.partitioner == "group"
     samples, labels = rows.X[train], np.array(names)[rows.labels][train]
     others = {
-        "groups": rows.groups[train] if by_group and rows.groups is not None else None,
+        "groups": None if rows.groups is None else rows.groups[train],
         "sample_weight": None if rows.weights is None else rows.weights[train],
         "self_check": self_check,
     }

@@ -62,6 +62,13 @@ def check_training_rows(
         raise InvalidInputError(
             f"invalid_rows must be 'raise' or 'drop', got {classifier.invalid_rows!r}."
         )
+    partitioner = _partitioner(classifier)
+    if groups is not None and partitioner is not None and partitioner.unit != "group":
+        raise InvalidInputError(
+            f"groups were given, but partitioner={partitioner.name!r} does not read them, so "
+            "certificates would count rows and not contributors. Set partitioner='group', or leave "
+            "groups out."
+        )
     drop = classifier.invalid_rows == "drop"
     X = check_samples(classifier, X, reset=classes is None, any_cells=drop)
     declared = classes is not None or classifier.classes is not None
@@ -77,7 +84,6 @@ def check_training_rows(
     limit = training_limit(classifier)
     fitting = _fitting(classifier, X, limit) if drop else usable_rows(classifier, X, limit=limit)
     good = (codes >= 0) & fitting & weighty
-    partitioner = _partitioner(classifier)
     if partitioner is not None and drop:
         # Otherwise the partitioner itself says what is wrong.
         good[fitting] &= partitioner.placeable(*_taken(fitting, X, groups))

@@ -200,10 +200,9 @@ def _place(
 ) -> tuple[NDArray[Any], int]:
     """Check and write the rows of a chunk; return the label set, and how many were dropped."""
     partitioner = classifier.partitioner_
-    groups = chunk.groups if partitioner.name == "group" else None
     try:
         rows = check_training_rows(
-            classifier, chunk.X, chunk.y, groups, chunk.sample_weight, classes=known
+            classifier, chunk.X, chunk.y, chunk.groups, chunk.sample_weight, classes=known
         )
         if len(rows.y):
             digests = sample_digests(rows.X)
