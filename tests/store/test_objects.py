@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
+import warnings
 import zipfile
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestClassifier
+import scipy.sparse as sp
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.manifold import Isomap
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    OneHotEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
+from sklearn.svm import SVC, LinearSVC, NuSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof.exceptions import StoreError
 from poisonproof.store import decode_object, encode_object
-from poisonproof.store.trees import check_trees
+from poisonproof.store.checks import check_parts
 
 RNG = np.random.default_rng(0)
 X, y = RNG.normal(size=(80, 4)), RNG.integers(0, 3, 80)
@@ -90,22 +114,22 @@ def damaged_tree(**columns: int) -> DecisionTreeClassifier:
 )
 def test_a_tree_that_points_outside_itself_is_refused(columns: dict[str, int]) -> None:
     """Walking it would read memory that is not the tree's, or never end."""
-    with pytest.raises(StoreError, match="outside the tree"):
-        check_trees({"0": damaged_tree(**columns)}, "members.skops")
+    with pytest.raises(StoreError, match="outside themselves"):
+        check_parts({"0": damaged_tree(**columns)}, "members.skops")
 
 
 def test_a_damaged_tree_deep_inside_a_forest_is_found() -> None:
     forest = RandomForestClassifier(3).fit(X, y)
     forest.estimators_[1] = damaged_tree(feature=99)
-    with pytest.raises(StoreError, match="outside the tree"):
+    with pytest.raises(StoreError, match="outside themselves"):
         decode_object(encode_object([{"forest": forest}]), "members.skops")
 
 
 def test_a_tree_for_more_features_than_its_owner_takes_is_refused() -> None:
     fitted = DecisionTreeClassifier().fit(X, y)
     fitted.n_features_in_ = 2
-    with pytest.raises(StoreError, match="features"):
-        check_trees(fitted, "members.skops")
+    with pytest.raises(StoreError, match="do not fit together"):
+        check_parts(fitted, "members.skops")
 
 
 @pytest.mark.parametrize(
@@ -121,12 +145,177 @@ def test_a_neighbour_tree_that_points_outside_itself_is_refused(
     nodes[field][-1] = value
     state[2] = nodes
     fitted._tree.__setstate__(tuple(state))
-    with pytest.raises(StoreError, match="outside the tree"):
-        check_trees({"0": fitted}, "members.skops")
+    with pytest.raises(StoreError, match="outside themselves"):
+        check_parts({"0": fitted}, "members.skops")
 
 
 def test_sound_trees_and_neighbours_pass() -> None:
-    check_trees([DecisionTreeClassifier().fit(X, y), RandomForestClassifier(2).fit(X, y)], "x")
+    check_parts([DecisionTreeClassifier().fit(X, y), RandomForestClassifier(2).fit(X, y)], "x")
     neighbours = KNeighborsClassifier(1, algorithm="kd_tree").fit(X, y)
     loaded = decode_object(encode_object(neighbours), "x")
     assert np.array_equal(loaded.predict(X), y)
+
+
+def changed(estimator: Any, **state: Any) -> Any:
+    """Return a fitted estimator some of whose attributes are others."""
+    vars(estimator).update(state)
+    return estimator
+
+
+def svc(kernel: str = "rbf", sparse: bool = False, **state: Any) -> SVC:
+    rows = sp.csr_matrix(X) if sparse else X
+    return changed(SVC(kernel=kernel).fit(rows, y), **state)
+
+
+SOUND = svc()
+BOOSTED = GradientBoostingClassifier(n_estimators=2).fit(X, y)
+BINARY = GradientBoostingClassifier(n_estimators=2).fit(X, y == 0)
+NEAR = KNeighborsClassifier(1, algorithm="brute").fit(X, y)
+HISTOGRAMS = HistGradientBoostingClassifier(max_iter=2, min_samples_leaf=5).fit(X, y)
+
+
+def boosted_by_nodes(field: str, value: int) -> HistGradientBoostingClassifier:
+    fitted = deepcopy(HISTOGRAMS)
+    fitted._predictors[0][0].nodes[field][0] = value
+    return fitted
+
+
+def counted_beyond() -> DecisionTreeClassifier:
+    fitted = DecisionTreeClassifier().fit(X, y)
+    fitted.tree_.__setstate__({**fitted.tree_.__getstate__(), "node_count": 10**6})
+    return fitted
+
+
+def drawn_ahead() -> DummyClassifier:
+    stream = np.random.RandomState(0)
+    state = stream.get_state(legacy=False)
+    state["state"]["pos"] = 10**6
+    stream.set_state(state)
+    return DummyClassifier(strategy="stratified", random_state=stream).fit(X, y)
+
+
+def pointing_outside() -> sp.csr_matrix:
+    matrix = sp.csr_matrix(np.eye(4))
+    matrix.indices[0] = 10**6
+    return matrix
+
+
+HOSTILE = {
+    "dual coefficients": lambda: svc(_dual_coef_=SOUND._dual_coef_[:, :1].copy()),
+    "support vectors": lambda: svc(support_vectors_=SOUND.support_vectors_[:, :1].copy()),
+    "counts": lambda: svc(_n_support=SOUND._n_support * 1000),
+    "intercept": lambda: svc(_intercept_=np.zeros(1)),
+    "probabilities": lambda: svc(_probA=np.zeros(1), _probB=np.zeros(1)),
+    "another kind of machine": lambda: svc(_impl="one_class"),
+    "features of a machine": lambda: svc(n_features_in_=400),
+    "sparse vectors": lambda: svc(sparse=True, support_vectors_=pointing_outside()),
+    "node count": counted_beyond,
+    "forest": lambda: changed(RandomForestClassifier(2).fit(X, y), n_features_in_=1),
+    "boosting, columns": lambda: changed(deepcopy(BOOSTED), n_trees_per_iteration_=1),
+    "boosting, start": lambda: changed(deepcopy(BOOSTED), init_=BINARY.init_),
+    "boosting, trees": lambda: changed(
+        deepcopy(BOOSTED), estimators_=np.array([[DecisionTreeClassifier().fit(X, y)] * 3])
+    ),
+    "histograms, child": lambda: boosted_by_nodes("left", 10**6),
+    "histograms, feature": lambda: boosted_by_nodes("feature_idx", 10**6),
+    "histograms, category": lambda: boosted_by_nodes("is_categorical", 1),
+    "neighbours, labels": lambda: changed(deepcopy(NEAR), _y=NEAR._y + 10**6),
+    "neighbours, fewer labels": lambda: changed(deepcopy(NEAR), _y=NEAR._y[:3]),
+    "neighbours, columns": lambda: changed(deepcopy(NEAR), _fit_X=X[:, :1].copy()),
+    "neighbours, rows": lambda: changed(deepcopy(NEAR), _fit_X=X[:1], _y=NEAR._y[:1]),
+    "vocabulary": lambda: changed(CountVectorizer().fit(["a text"]), vocabulary_={"text": 10**6}),
+    "hashes": lambda: HashingVectorizer(n_features=0),
+    "categories": lambda: changed(OneHotEncoder().fit(X.round()), _n_features_outs=[1] * 4),
+    "order of categories": lambda: changed(
+        OneHotEncoder().fit(X.round()), categories_=[np.array([5.0, 1.0, 3.0])] * 4
+    ),
+    "powers": lambda: changed(PolynomialFeatures().fit(X), _n_out_full=10**6),
+    "centres": lambda: changed(KMeans(2).fit(X), cluster_centers_=np.zeros((2, 1))),
+    "random numbers": drawn_ahead,
+    "sparse matrix": lambda: changed(LogisticRegression().fit(X, y), coef_=pointing_outside()),
+}
+
+
+@pytest.mark.parametrize("made", HOSTILE.values(), ids=HOSTILE.keys())
+def test_arrays_that_would_lead_native_code_astray_are_refused(made: Callable[[], Any]) -> None:
+    with pytest.raises(StoreError, match=r"do not fit together|damaged"):
+        check_parts({"member": [made()]}, "members.skops")
+
+
+def test_the_short_array_of_a_stored_machine_never_reaches_libsvm() -> None:
+    with pytest.raises(StoreError, match="SVC whose arrays do not fit together"):
+        decode_object(encode_object(HOSTILE["dual coefficients"]()), "member 0")
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *(SVC(), NuSVC(nu=0.1), SVC(kernel="linear"), LinearSVC(), GaussianNB()),
+        *(KNeighborsClassifier(), KNeighborsClassifier(algorithm="brute")),
+        *(RandomForestClassifier(3), GradientBoostingClassifier(n_estimators=3)),
+        *(HistGradientBoostingClassifier(max_iter=3), MLPClassifier((3,), max_iter=3)),
+        make_pipeline(PolynomialFeatures(), KBinsDiscretizer(3), LogisticRegression()),
+        make_pipeline(StandardScaler(), PCA(2), KMeans(3), SVC()),
+        make_pipeline(OneHotEncoder(handle_unknown="ignore", drop="first"), SVC()),
+    ],
+    ids=str,
+)
+def test_sound_members_are_loaded_without_being_named(estimator: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = estimator.fit(X, y)
+        loaded = decode_object(encode_object(fitted), "member 0")
+        assert np.array_equal(loaded.predict(X), fitted.predict(X))
+
+
+def test_words_are_loaded_without_being_named() -> None:
+    texts = ["good film", "bad film", "good", "bad", "film"] * 4
+    for vectorizer in (CountVectorizer(), TfidfVectorizer(), HashingVectorizer(n_features=64)):
+        fitted = make_pipeline(vectorizer, LogisticRegression()).fit(texts, [1, 0, 1, 0, 1] * 4)
+        loaded = decode_object(encode_object(fitted), "member 0")
+        assert np.array_equal(loaded.predict(texts), fitted.predict(texts))
+
+
+def test_a_kind_that_nobody_has_looked_at_is_refused_unless_it_is_named() -> None:
+    data = encode_object(Isomap(n_neighbors=3).fit(X))
+    with pytest.raises(StoreError, match="Isomap") as refused:
+        decode_object(data, "member 0")
+    named = ["sklearn.manifold._isomap.Isomap", "sklearn.decomposition._kernel_pca.KernelPCA"]
+    assert named[0] in str(refused.value)
+    assert decode_object(data, "member 0", named).n_features_in_ == 4
+
+
+def rebuilt(value: Any, change: Callable[[bytes], bytes], again: int = 0) -> bytes:
+    """Return an archive whose description is another, or stands there several times."""
+    data = io.BytesIO(encode_object(value))
+    with zipfile.ZipFile(data) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as archive:
+        warnings.simplefilter("ignore", UserWarning)
+        for name, content in contents.items():
+            archive.writestr(name, change(content) if name == "schema.json" else content)
+        for _ in range(again):
+            archive.writestr("schema.json", contents["schema.json"])
+    return file.getvalue()
+
+
+def test_a_description_with_two_meanings_is_refused() -> None:
+    member = GaussianNB().fit(X, y)
+    doubled = rebuilt(member, lambda schema: b'{"__class__": "system",' + schema.strip()[1:])
+    with pytest.raises(StoreError, match="stands twice"):
+        decode_object(doubled, "member 0")
+    with pytest.raises(StoreError, match="same name"):
+        decode_object(rebuilt(member, lambda schema: schema, again=1), "member 0")
+
+
+def test_a_few_parts_that_share_others_do_not_fill_the_memory() -> None:
+    def grown(schema: bytes) -> bytes:
+        head = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode"}
+        node: dict[str, Any] = {**head, "content": [], "__id__": 1}
+        for number in range(2, 80):
+            node = {**head, "content": [node, {"__id__": number - 1}], "__id__": number}
+        return json.dumps({**node, "protocol": json.loads(schema)["protocol"]}).encode()
+
+    with pytest.raises(StoreError, match="parts"):
+        decode_object(rebuilt([1], grown), "member 0")

@@ -16,13 +16,23 @@ from poisonproof import features
 from poisonproof.exceptions import StoreError
 from poisonproof.learners import closed_form
 from poisonproof.learners.digest import forget_folders, idle_attributes
+from poisonproof.store.checks import LOADED, check_parts
 from poisonproof.store.skops_import import skops_io
-from poisonproof.store.trees import check_trees
 from poisonproof.strict import Buffer, check_zip, strict_json
 
 __all__ = ["decode_object", "encode_object", "types_of"]
 
 TRUSTED = (
+    "numpy.dtype",
+    "scipy.sparse._csc.csc_array",
+    "scipy.sparse._csc.csc_matrix",
+    "scipy.sparse._csr.csr_array",
+    "scipy.sparse._csr.csr_matrix",
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.tree._tree.Tree",
     "sklearn.neighbors._kd_tree.KDTree",
     "sklearn.neighbors._ball_tree.BallTree",
@@ -49,7 +59,11 @@ TRUSTED = (
     "poisonproof.pretraining.specification.PretrainSpec",
     "poisonproof.pretraining.tail_learner.TailLearner",
 )
-"""Types that skops does not trust and that are checked here after loading (see `check_trees`)."""
+"""Types that skops does not trust and that are checked here after loading (see `check_parts`)."""
+
+_INTERNAL = ("sklearn._loss.", "sklearn.ensemble._hist_gradient_boosting.binning.")
+_MOST_PARTS = 2**24
+"""Parts of an object, counted as often as they occur: a few that share others make billions."""
 
 _SCHEMA = "schema.json"
 _NONE = {
@@ -73,6 +87,8 @@ def _known(trusted: tuple[str, ...]) -> tuple[str, ...]:
         getattr(module, name) for module in (closed_form, features) for name in module.__all__
     ]
     own = {f"{kind.__module__}.{kind.__qualname__}" for kind in public if isinstance(kind, type)}
+    # This one opens a folder of weights and settings with another library.
+    own.discard("poisonproof.features.sentences.SentenceEmbedding")
     return tuple(sorted({*TRUSTED, *own, *trusted}))
 
 
@@ -185,38 +201,74 @@ def types_of(value: Any) -> list[str]:
 
 
 def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
-    """Decode what `encode_object` wrote; types outside scikit-learn and `trusted` are refused."""
+    """Decode what `encode_object` wrote; types outside `LOADED` and `trusted` are refused."""
     skops = skops_io()
     from skops.io.exceptions import UntrustedTypesFoundException
 
-    known = _known(tuple(trusted))
+    trusted = frozenset(trusted)
+    known = _known(tuple(sorted(trusted)))
     content = bytes(data)
-    _check_archive(content, name)
     try:
-        value = skops.loads(content, trusted=list(known))
-    except UntrustedTypesFoundException as error:
-        strange = sorted(set(skops.get_untrusted_types(data=content)) - set(known))
+        strange = sorted(_strange(content, name) - set(known))
+        try:
+            value = None if strange else skops.loads(content, trusted=list(known))
+        except UntrustedTypesFoundException:
+            strange = sorted(set(skops.get_untrusted_types(data=content)) - set(known))
+    except Exception as error:
+        raise _undecodable(name, error) from error
+    if strange:
         raise StoreError(
             f"{name} holds types that poisonproof does not load by itself: {strange}. If you "
             f"trust where the model comes from, name them: load(path, trusted={strange})."
-        ) from error
-    except Exception as error:
-        raise _undecodable(name, error) from error
-    check_trees(value, name)
+        )
+    check_parts(value, name, trusted)
     forget_folders(value)
     return value
 
 
-def _check_archive(content: bytes, name: str) -> None:
-    """Refuse an archive that would unpack to more than it is."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            check_zip(archive, stored=True)
-    except Exception as error:
-        raise _undecodable(name, error) from error
+def _strange(content: bytes, name: str) -> set[str]:
+    """Return the estimators of an archive that nobody has looked at, before anything is built."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for part in check_zip(archive, stored=True):
+            if part.endswith(".npz"):  # a sparse matrix
+                with archive.open(part) as file, zipfile.ZipFile(file) as inner:
+                    size_of = sum(entry.file_size for entry in check_zip(inner).values())
+                if size_of > 100 * len(content):
+                    raise ValueError(f"{part} unpacks to {size_of:,} bytes")
+        schema = strict_json(archive.read(_SCHEMA), name)
+    sizes: dict[Any, int] = {}
+    found: set[str] = set()
+
+    def size(value: Any) -> int:
+        if isinstance(value, list):
+            return sum(map(size, value)) + 1
+        if not isinstance(value, dict):
+            return 1
+        kind = f"{value.get('__module__')}.{value.get('__class__')}"
+        if kind.startswith("scipy.sparse.") and value.get("__loader__") != "SparseMatrixNode":
+            raise ValueError("a sparse matrix in it would be converted before it is checked")
+        found.add(kind)
+        number = value.get("__id__")
+        total = sum(map(size, value.values())) + 1
+        # A part with the number of an earlier one stands for that one, as often as it occurs.
+        if not number or isinstance(number, (dict, list)):
+            return total
+        return sizes.setdefault(number, total)
+
+    if size(schema) > _MOST_PARTS:
+        raise ValueError(f"it has more than {_MOST_PARTS:,} parts")
+    return {
+        kind
+        for kind in found
+        if kind.startswith("sklearn.")
+        and kind.rpartition(".")[2] not in LOADED
+        and not kind.startswith(_INTERNAL)
+    }
 
 
 def _undecodable(name: str, error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
     if isinstance(error, ModuleNotFoundError):
         return StoreError(
             f"{name} needs the module {error.name!r}, whose code no model carries: it cannot be "
