@@ -779,7 +779,7 @@ def bases(names: list[str] | None = None) -> dict[str, Any]:
         "naive Bayes": GaussianNB(),
         "tree": DecisionTreeClassifier(max_depth=3),
         "forest": RandomForestClassifier(2, max_depth=3),
-        "boosting": GradientBoostingClassifier(n_estimators=2, max_depth=2),
+        "boosting": GradientBoostingClassifier(n_estimators=2, max_depth=2, random_state=0),
         "histograms": HistGradientBoostingClassifier(max_iter=2, min_samples_leaf=2),
         "support vectors": SVC(),
         "neighbours": KNeighborsClassifier(1, algorithm="brute"),
@@ -787,7 +787,7 @@ def bases(names: list[str] | None = None) -> dict[str, Any]:
         "bins": make_pipeline(
             PolynomialFeatures(), KBinsDiscretizer(3), LogisticRegression(max_iter=20)
         ),
-        "perceptron": MLPClassifier((4,), max_iter=5),
+        "perceptron": MLPClassifier((4,), max_iter=5, random_state=0),
         "ridge": RidgeClassifier(),
         "words": make_pipeline(CountVectorizer(), MultinomialNB()),
     }

@@ -9,6 +9,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC, LinearSVC, NuSVC
 from sklearn.tree import DecisionTreeClassifier
 
+from poisonproof import DPAClassifier, load
 from poisonproof.exceptions import StoreError
 from poisonproof.store import decode_object, encode_object
 from poisonproof.store.checks import check_parts
@@ -319,3 +321,18 @@ def test_a_few_parts_that_share_others_do_not_fill_the_memory() -> None:
 
     with pytest.raises(StoreError, match="parts"):
         decode_object(rebuilt([1], grown), "member 0")
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [GradientBoostingClassifier(n_estimators=2), MLPClassifier((3,), max_iter=3)],
+    ids=["boosting", "perceptron"],
+)
+def test_a_member_that_keeps_its_random_stream_has_its_digest_after_loading(
+    estimator: Any, tmp_path: Path
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DPAClassifier(estimator, 3, classes=range(3)).fit(X, y)
+        model.save(tmp_path / "model")
+        assert np.array_equal(load(tmp_path / "model").votes(X), model.votes(X))

@@ -191,6 +191,9 @@ class _Walk:
             return _hash("code", [value.co_code, *parts])
         if isinstance(value, (KDTree, BallTree)):
             return self.digest_neighbour_tree(value)
+        if isinstance(value, np.random.RandomState):
+            # Its generator also remembers what it was seeded from, which a stored one does not.
+            return _hash("stream", [self.digest(value.get_state(legacy=False))])
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             return self.digest_tensor(value)
