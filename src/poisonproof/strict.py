@@ -108,7 +108,7 @@ def read_regular_file(path: str | os.PathLike[str], largest: int) -> bytes:
             raise ValueError("it is not a plain file")
         if status.st_size > largest:
             raise ValueError(f"it has {status.st_size:,} bytes; at most {largest:,} are read")
-        return file.read(largest)
+        return file.read(status.st_size)
 
 
 def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zipfile.ZipInfo]:
