@@ -181,11 +181,6 @@ def test_classes_may_come_from_a_file(cli: Cli, train_csv: Path, tmp_path: Path)
     assert poisonproof.load(tmp_path / "m").classes_.tolist() == ["eggs", "ham", "spam"]
 
 
-def test_a_model_takes_the_place_of_an_earlier_one(cli: Cli, model: Path, train_csv: Path) -> None:
-    assert cli("train", train_csv, *DECLARED, "-k", 7, "--out", model).code == 0
-    assert poisonproof.load(model).n_partitions == 7
-
-
 def test_networks_take_an_image_shape_and_epochs_and_other_models_refuse_them(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -195,7 +190,7 @@ def test_networks_take_an_image_shape_and_epochs_and_other_models_refuse_them(
     common += ["--classes", ",".join(map(str, range(10)))]
     for name in IMAGE_NETWORKS:
         network = ["--model", name, "--image-shape", "1x8x8", "--epochs", 1]
-        result = cli(*common, *network)
+        result = cli(*common, *network, "--overwrite")
         assert result.code == 0, result.err
         assert f"3 members ({name})" in result.out
     refused = cli(*common, "--model", "tree", "--epochs", 1)
@@ -204,3 +199,31 @@ def test_networks_take_an_image_shape_and_epochs_and_other_models_refuse_them(
     refused = cli(*common, "--model", "nin", "--image-shape", "28x28")
     assert refused.code == 2
     assert "CHANNELSxHEIGHTxWIDTH" in refused.err
+
+
+def test_another_model_is_replaced_only_if_told_so(cli: Cli, model: Path, train_csv: Path) -> None:
+    same = ("train", train_csv, *DECLARED, "-k", 20, "--model", "naive-bayes", "--out", model)
+    assert cli(*same).code == 0
+    before = poisonproof.load(model).ensemble_.digests()
+    for other in (["--seed", 1], ["--features", "links"], ["--model", "logistic"], ["--stream",
+                  "--seed", 2]):  # fmt: skip
+        result = cli(*same, *other)
+        assert result.code == 2
+        assert "holds another model" in " ".join(result.err.split())
+        assert "--overwrite" in result.err
+        assert poisonproof.load(model).ensemble_.digests() == before
+    assert cli(*same, "--seed", 1, "--overwrite").code == 0
+    assert poisonproof.load(model).random_state == 1
+
+
+def test_a_model_of_other_columns_is_replaced_only_if_told_so(
+    cli: Cli, train_csv: Path, tmp_path: Path
+) -> None:
+    def train(column: str, *more: object) -> int:
+        columns = ("--features", column, "-k", 5, "--out", tmp_path / "m")
+        return cli("train", train_csv, *DECLARED, *columns, *more).code
+
+    assert [train("links"), train("links"), train("length"), train("length", "--overwrite")] == [
+        0, 0, 2, 0
+    ]  # fmt: skip
+    assert list(poisonproof.load(tmp_path / "m").feature_names_in_) == ["length"]

@@ -11,11 +11,12 @@ import pytest
 import scipy.sparse as sp
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 
 from poisonproof import DPAClassifier, load
 from poisonproof.estimators import FiniteAggregationClassifier
-from poisonproof.exceptions import GuaranteeError
+from poisonproof.exceptions import GuaranteeError, StoreError
 from poisonproof.streaming import FrameRows, fit_stream
 
 rng = np.random.default_rng(0)
@@ -101,6 +102,52 @@ def test_members_that_choose_columns_by_name_are_trained_again_under_other_names
     )
     renamed = KINDS["frame"](X).rename(columns={"c3": "c30", "c30": "c3"})
     for frame in (KINDS["frame"](X), renamed):
-        again = DPAClassifier(member, 8, classes=[0, 1]).fit_into(tmp_path / "store", frame, y)
+        again = DPAClassifier(member, 8, classes=[0, 1])
+        again.fit_into(tmp_path / "store", frame, y, overwrite=True)
         scratch = DPAClassifier(member, 8, classes=[0, 1]).fit(frame, y)
         assert again.ensemble_.digests() == scratch.ensemble_.digests()
+
+
+class ImageBayes(GaussianNB):
+    """Naive Bayes on flat rows, and on the means of the rows of images."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        return super().fit(X if X.ndim == 2 else X.mean(axis=2), y, sample_weight)
+
+    def predict(self, X: Any) -> Any:
+        return super().predict(X if X.ndim == 2 else X.mean(axis=2))
+
+
+TRUSTED = [f"{ImageBayes.__module__}.{ImageBayes.__qualname__}"]
+
+
+def of_images() -> DPAClassifier:
+    return DPAClassifier(ImageBayes(), 8, classes=[0, 1])
+
+
+def test_members_of_rows_of_another_shape_are_not_kept(tmp_path: Path) -> None:
+    """Equal values, so equal partitions; but what a member is handed has another shape."""
+    images = X.reshape(600, 20, 2)
+    flat = of_images().fit_into(tmp_path / "store", X, y, keep_data=True)
+    shaped = of_images().fit_into(tmp_path / "store", images, y, keep_data=True, overwrite=True)
+    scratch = of_images().fit(images, y)
+    assert flat.partition_digests_ == shaped.partition_digests_
+    assert shaped.ensemble_.digests() == scratch.ensemble_.digests()
+    loaded = load(tmp_path / "store", trusted=TRUSTED)
+    assert np.array_equal(loaded.votes(images), scratch.votes(images))
+    with pytest.raises(GuaranteeError, match="kind of container"):
+        loaded.update(add=(images[:5, ..., None] + 1, y[:5]), data=(images[..., None], y))
+    loaded.update(remove=(images[:5], y[:5]))  # the rows that are kept have their shape
+    again = of_images().fit(images[5:], y[5:])
+    assert loaded.ensemble_.digests() == again.ensemble_.digests()
+
+
+def test_a_model_of_flat_rows_is_not_replaced_by_one_of_images(tmp_path: Path) -> None:
+    of_images().fit_into(tmp_path / "store", X, y)
+    with pytest.raises(StoreError, match="n_features_in differ"):
+        of_images().fit_into(tmp_path / "store", X.reshape(600, 20, 2), y)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
@@ -24,6 +24,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier, load
+from poisonproof.estimators import NeighborVoteClassifier
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.learners.averaging import SeedAverage
 from poisonproof.learners.closed_form import (
@@ -218,3 +219,46 @@ def test_members_that_are_not_the_ones_that_were_saved_are_refused(tmp_path: Pat
     edit_manifest(tmp_path / "model", ["members", "blocks"], blocks, careful=True)
     with pytest.raises(StoreError, match="another item"):
         load(tmp_path / "model").votes(X_test)
+
+
+OTHERS = {
+    "learner": ensemble(DecisionTreeClassifier(max_depth=2)),
+    "parameters": ensemble(GaussianNB(), random_state=1),
+    "classes": DPAClassifier(GaussianNB(), 8, classes=range(11)),
+    "partitioner": ensemble(GaussianNB(), partitioner="pixel_sum"),
+    "classifier": NeighborVoteClassifier(classes=range(10)),
+}
+
+
+@pytest.mark.parametrize("name", ["model", "model.zip"])
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_model_is_not_replaced_without_a_word(name: str, what: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    ensemble(GaussianNB()).fit(X, y).save(path)
+    other = clone(OTHERS[what]).fit(X, y)
+    with pytest.raises(StoreError, match=rf"holds another model \(.*{what}.*overwrite=True"):
+        other.save(path)
+    if what != "classifier" and name == "model":
+        with pytest.raises(StoreError, match="holds another model"):
+            clone(OTHERS[what]).fit_into(path, X, y)
+    assert load(path).get_params()["n_partitions"] == 8
+    other.save(path, overwrite=True)
+    assert type(load(path)) is type(other)
+
+
+def test_a_model_that_cannot_be_read_is_not_replaced_without_a_word(tmp_path: Path) -> None:
+    model = ensemble(GaussianNB()).fit(X, y)
+    model.save(tmp_path / "model")
+    edit_manifest(tmp_path / "model", ["version"], 99, careful=False)
+    with pytest.raises(StoreError, match=r"version .99.*would be lost.*overwrite=True"):
+        model.save(tmp_path / "model")
+    model.save(tmp_path / "model", overwrite=True)
+    assert np.array_equal(load(tmp_path / "model").predict(X_test), model.predict(X_test))
+
+
+def test_a_later_state_of_a_model_takes_its_place(tmp_path: Path) -> None:
+    """Other rows, or a library that has been updated meanwhile, make no other model."""
+    ensemble(GaussianNB()).fit(X[:300], y[:300]).save(tmp_path / "model")
+    ensemble(GaussianNB()).fit_into(tmp_path / "model", X, y)
+    ensemble(GaussianNB(), n_jobs=2, verbose=0).fit(X[1:], y[1:]).save(tmp_path / "model")
+    assert load(tmp_path / "model").partition_sizes_.sum() == len(y) - 1
