@@ -77,10 +77,13 @@ def map_partitions(features: Any, data: PartitionedData, seed: int) -> Partition
     """
     parts: dict[int, Any] = {}
     for index in np.flatnonzero(data.sizes).tolist():
+        partition = None
         try:
-            parts[index] = _mapped(features, data, index, seed)
+            partition = data[index]
+            parts[index] = _mapped(features, partition, seed)
         except Exception as error:
-            if is_machine_error(error):
+            unread = isinstance(error, OSError) and partition is None
+            if unread or is_machine_error(error):
                 raise
             parts[index] = error
     if not parts:
@@ -104,15 +107,16 @@ def map_alone(transform: Callable[[Any], Any], X: Any) -> Any:
         )
 
 
-def _mapped(features: Any, data: PartitionedData, index: int, seed: int) -> Any:
+def _mapped(features: Any, partition: Partition, seed: int) -> Any:
     def transform(X: Any) -> Any:
-        return take_canonical(in_own_streams(seed, index, partial(features.transform, X)))
+        mapped = in_own_streams(seed, partition.index, partial(features.transform, X))
+        return take_canonical(mapped)
 
-    samples = transform(data[index].X)
-    if n_rows(samples) != data.sizes[index]:
-        raise InvalidRowsError(f"{n_rows(samples)} samples were made of {data.sizes[index]}")
+    samples = transform(partition.X)
+    if n_rows(samples) != len(partition):
+        raise InvalidRowsError(f"{n_rows(samples)} samples were made of {len(partition)}")
     if not isinstance(features, FrozenTransformer):  # those are tried where they predict
-        refuse_mixing(features, transform, data[index].X, samples)
+        refuse_mixing(features, transform, partition.X, samples)
     return samples
 
 

@@ -160,6 +160,10 @@ def _size(shape: tuple[int, ...] | None) -> str:
     return "no" if shape is None else " x ".join(map(str, shape))
 
 
+class _NoNumberError(InvalidRowsError, TypeError):
+    """A cell that is nothing known; scikit-learn's contract wants a `TypeError` in its words."""
+
+
 def _refuse_cells(X: NDArray[Any]) -> None:
     """Name the first row with a cell that is no number, for members that take numbers alone."""
     for row, cells in enumerate(X.reshape(len(X), -1) if X.size else ()):
@@ -169,8 +173,9 @@ def _refuse_cells(X: NDArray[Any]) -> None:
             try:
                 number = canonical_cell(cell)
             except NoCanonicalFormError as error:
-                raise InvalidRowsError(
-                    f"Row {row} of X: {error}, where numbers are taken."
+                raise _NoNumberError(
+                    f"Row {row} of X: {error}. Every cell of this argument must be no string or "
+                    "other object, but a number."
                 ) from None
             if not isinstance(number, (int, float, Fraction)):
                 kind = "the text " if isinstance(number, str) else ""
