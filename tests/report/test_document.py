@@ -88,6 +88,17 @@ def test_a_summary_shows_hostile_names_as_they_are() -> None:
     assert text.splitlines()[0] == "# a \\# b \\<script\\>"
 
 
+def test_no_name_of_anybody_reaches_a_report_as_it_is() -> None:
+    evil = "a\x1b[2J\x9b\u202eb\u200b\x00\u2066"
+    certificates = certify_votes(VOTES, 2).with_classes([evil, "b"])
+    report = Report([Evidence(evil, certificates)], title=evil, data_name=evil)
+    for text, shown in ((report.html(), "a\\x1b[2J"), (report.markdown(), "a\\\\x1b\\[2J")):
+        assert text.replace("\n", "").isprintable()
+        assert shown in text
+    start = report.html().index('"models":')
+    assert "\\u202e" not in report.html()[start:].replace("\\\\u202e", "")
+
+
 def test_pictures_come_as_png_and_svg(digits: list[Evidence]) -> None:
     figures = Report(digits, title="costs $5 or $6").figures()
     stems = {name.rpartition(".")[0] for name in figures}

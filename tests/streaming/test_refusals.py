@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,66 @@ def test_folder_that_is_not_data(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("not Parquet")
     with pytest.raises(InvalidInputError, match="not a readable Parquet file"):
         fit_stream(classifier(), tmp_path / "model", DeclaredRows(tmp_path, SCHEMA))
+
+
+def strange_entries(folder: Path) -> dict[str, str]:
+    """Put entries beside the data that are no data, and return why each is left out."""
+    (folder / "linked.parquet").symlink_to(folder / "a.parquet")
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    (folder / "nowhere.parquet").symlink_to(folder / "gone.parquet")
+    os.mkfifo(folder / "pipe.parquet")
+    (folder / "notes\x1b[2J.txt").write_text("read me")
+    (folder / "_SUCCESS").write_text("")
+    (folder / ".hidden.parquet").write_text("")
+    link = "is a symbolic link; links are not followed"
+    return {
+        "linked.parquet": link,
+        "loop": link,
+        "nowhere.parquet": link,
+        "notes\\x1b[2J.txt": "does not end in .parquet",
+        "pipe.parquet": "is a named pipe, not a file",
+    }
+
+
+@pytest.mark.parametrize("n_parts", [1, 2])
+def test_every_entry_of_a_folder_is_read_or_counted_with_its_reason(
+    tmp_path: Path, n_parts: int
+) -> None:
+    write(tmp_path / "data" / "a.parquet")
+    write(tmp_path / "data" / "b.parquet", seed=1)
+    expected = strange_entries(tmp_path / "data")
+    types = {"u": "double", "v": "double", "kind": "string"}
+    source = FrameRows(tmp_path / "data", types, "kind")
+    parts = source.split(n_parts)
+    chunks = [
+        chunk
+        for part in parts
+        for chunk in part.chunks(2**20, allow_missing=True, invalid_rows="drop")
+    ]
+    assert {p.place: p.reason for c in chunks for p in c.problems} == expected
+    assert sum(len(chunk.y) for chunk in chunks) == 200
+    model = classifier(invalid_rows="drop")
+    fit_stream(model, tmp_path / "model", DeclaredRows(tmp_path / "data", SCHEMA))
+    assert (model.partition_sizes_.sum(), model.rejected_.count) == (200, len(expected))
+    with pytest.raises(InvalidInputError, match=r"linked\.parquet: is a symbolic link"):
+        fit_stream(classifier(), tmp_path / "m", DeclaredRows(tmp_path / "data", SCHEMA))
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "data" / "a.parquet")
+    (tmp_path / "data" / "closed").mkdir()
+    scandir = os.scandir
+
+    def refusing(path: Any = ".") -> Any:
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(InvalidInputError, match="closed cannot be read: Permission denied"):
+        list(DeclaredRows(tmp_path / "data", SCHEMA).files)
 
 
 def test_scratch_folder_with_foreign_files_is_not_touched(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def table() -> pa.Table:
 
 @pytest.fixture(autouse=True)
 def many_small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make chunks of 256 rows, runs of a few hundred, and train a few members at a time."""
-    monkeypatch.setattr(partitioning, "CHUNK_SHARE", 2**28)
+    """Make chunks and runs of a few hundred rows, and train a few members at a time."""
+    monkeypatch.setattr(partitioning, "CHUNK_SHARE", 2**16)
     monkeypatch.setattr(partitioning, "RUN_SHARE", 2**16)
     monkeypatch.setattr(training, "TRAINING_SHARE", 2**15)
 

@@ -23,7 +23,6 @@ from poisonproof.schema import Limits
 __all__ = [
     "column_numbers",
     "open_parquet",
-    "parquet_header",
     "parquet_parts",
     "parquet_tables",
     "parquet_texts",
@@ -46,7 +45,7 @@ def parquet_parts(
 ) -> Iterator[tuple[RawRows, int]]:
     """Read the same rows some at a time, with their number; the first part holds none."""
     with open_parquet(path) as file:
-        header = parquet_header(file, path)
+        header = [str(name) for name in file.schema_arrow.names]
         found = schema.locate(header, path)
         empty = file.schema_arrow.empty_table()
     yield _rows(empty, header, found, path, schema, 0), 0  # complains of columns of other kinds
@@ -141,20 +140,14 @@ def open_parquet(path: Path, metadata: Any = None, encoded: Sequence[str] = ()) 
             pre_buffer=False,
         ) as file:
             yield file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise InvalidInputError(f"{path} is not a readable Parquet file: {first}") from error
-
-
-def parquet_header(file: Any, path: Path) -> list[str]:
-    """Return the names of the columns."""
-    try:
-        return [str(name) for name in file.schema_arrow.names]
     except UnicodeDecodeError as error:
         raise InvalidInputError(
             f"{path} has a column whose name is not UTF-8 ({error.object!r}). Write the file with "
             "another name."
         ) from error
+    except (pa.ArrowException, OSError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InvalidInputError(f"{path} is not a readable Parquet file: {first}") from error
 
 
 def parquet_tables(
@@ -186,7 +179,7 @@ def parquet_texts(path: Path, most: int, limits: Limits) -> dict[str, list[str |
     Nested columns, and values without a text or beyond the limit, come as if they were empty.
     """
     with open_parquet(path) as file:
-        names = parquet_header(file, path)
+        names = [str(name) for name in file.schema_arrow.names]
         plain = [name for name in names if has_texts(file.schema_arrow.field(name).type)]
     for name, count in Counter(names).items():
         if count > 1:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from poisonproof.datasets.csv_lines import is_blank, split_line
 from poisonproof.datasets.csv_rows import BYTE_ORDER_MARK
 from poisonproof.datasets.npz_rows import load_array, load_arrays
-from poisonproof.datasets.parquet_rows import open_parquet, parquet_header
+from poisonproof.datasets.parquet_rows import open_parquet
 from poisonproof.datasets.reading import check_file
 from poisonproof.exceptions import InvalidInputError, InvalidVotesError
 
@@ -149,7 +149,6 @@ def _read_parquet(path: Path, _: str) -> NDArray[Any]:
     import pyarrow as pa
 
     with open_parquet(path) as file:
-        parquet_header(file, path)
         table = file.read()
     for name, column in zip(table.column_names, table.columns, strict=True):
         if not pa.types.is_integer(column.type) or column.null_count:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from poisonproof.datasets import Schema
 from poisonproof.datasets.csv_rows import csv_parts, read_header
-from poisonproof.datasets.parquet_rows import open_parquet, parquet_header, parquet_parts
+from poisonproof.datasets.parquet_rows import open_parquet, parquet_parts
 from poisonproof.datasets.rows import RawRows
 from poisonproof.datasets.schema import listed
 from poisonproof.datasets.tables import plain_schema
@@ -119,7 +119,7 @@ def _feature_names(file: Path, plain: Schema) -> tuple[str, ...]:
     """Return the features of a file, in the order in which they are read."""
     if file.suffix.lower() == ".parquet":
         with open_parquet(file) as parquet:
-            header = parquet_header(parquet, file)
+            header = [str(name) for name in parquet.schema_arrow.names]
     else:
         with file.open("rb") as lines:
             delimiter = "\t" if file.suffix.lower() == ".tsv" else ","

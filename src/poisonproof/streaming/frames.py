@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.datasets import RowProblem
-from poisonproof.datasets.parquet_rows import open_parquet, parquet_header, parquet_tables
+from poisonproof.datasets.parquet_rows import open_parquet, parquet_tables
 from poisonproof.datasets.rows import too_long
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import Limits
@@ -70,7 +70,6 @@ class FrameRows(RowSource):
     def types_of(file: str | os.PathLike[str]) -> dict[str, Any]:
         """Return the columns of a Parquet file that one trusts, to declare them for others."""
         with open_parquet(Path(file)) as parquet:
-            parquet_header(parquet, Path(file))
             return {field.name: _plain(field.type) for field in parquet.schema_arrow}
 
     @cached_property
@@ -125,7 +124,6 @@ class FrameRows(RowSource):
         yield from rejection(self.path, self._found[1], invalid_rows)
         for file in self.files:
             with open_parquet(file) as parquet:
-                parquet_header(parquet, file)
                 _check_types(file, parquet.schema_arrow, self._schema)
             first = 0
             for table in parquet_tables(file, self._schema.names, chunk_bytes):
