@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
+from sklearn.base import clone
 
+from poisonproof import load
+from poisonproof.report import model_fingerprint
 from tests.cli.conftest import Cli, write_csv
 
 
@@ -25,9 +29,36 @@ def test_a_page_a_summary_and_pictures(
     assert f"poisonproof certify {model} {test_csv} --label kind" in page
     assert (tmp_path / "r.md").read_text().startswith("# Spam\n")
     assert (tmp_path / "figures" / "certified-accuracy.svg").is_file()
-    digest = result.out.partition("Model ")[2].split()[0]
-    assert len(digest) == 64
-    assert digest in page
+    fingerprint = result.out.partition("Fingerprint ")[2].split()[0]
+    assert fingerprint in page
+    assert f"| Fingerprint | `{fingerprint}` |" in (tmp_path / "r.md").read_text()
+    audited = cli("audit", model, "--fingerprint", fingerprint)
+    assert (audited.code, audited.err) == (0, ""), audited.out
+
+
+@pytest.mark.parametrize(
+    ("member", "out"), [("naive-bayes", "model"), ("ridge", "model.zip"), ("ridge", "model")]
+)
+def test_one_fingerprint_is_shown_everywhere(
+    cli: Cli, train_csv: Path, test_csv: Path, tmp_path: Path, member: str, out: str
+) -> None:
+    named = ("--label", "kind", "--classes", "ham,spam", "-k", 5, "--model", member)
+    trained = cli("train", train_csv, *named, "--out", tmp_path / out, "--no-self-check")
+    fingerprint = trained.out.partition("Fingerprint ")[2].split()[0]
+    assert len(fingerprint) == 64
+    reported = cli(
+        *("report", tmp_path / out, test_csv, "--label", "kind"), "--out", tmp_path / "r.html"
+    )
+    shown = reported.out.partition("Fingerprint ")[2].split()[0]
+    assert shown == fingerprint
+    assert fingerprint in (tmp_path / "r.html").read_text()
+    loaded = load(tmp_path / out)
+    assert model_fingerprint(loaded) == fingerprint
+    rows = pd.read_csv(train_csv)
+    again = clone(loaded).fit(rows[["length", "links"]].to_numpy(), rows["kind"])
+    again.feature_names_in_ = np.array(["length", "links"], dtype=object)
+    assert model_fingerprint(again) == fingerprint
+    assert cli("audit", tmp_path / out, "--fingerprint", fingerprint).code == 0
 
 
 def test_columns_are_shown_by_their_names(

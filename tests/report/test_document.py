@@ -74,7 +74,7 @@ def test_the_summary_says_what_the_page_says(digits: list[Evidence]) -> None:
     text = Report(digits, title="Two | models").markdown()
     for model in digits:
         assert model.identity is not None
-        assert model.identity.digest in text
+        assert model.identity.fingerprint in text
         assert certificates_digest(model.certificates) in text
         assert f"{model.tally.kept.median()}" in text
     assert "# Two \\| models" in text

@@ -23,7 +23,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress
 from poisonproof.schema import TableSchema, parse_schema
 
-__all__ = ["AskedRows", "TrainedModel", "open_model"]
+__all__ = ["AskedRows", "TrainedModel", "open_model", "stored_fingerprint"]
 
 TRUTH_VALUES = (
     *(("0", "False"), ("false", "False"), ("FALSE", "False")),
@@ -139,6 +139,13 @@ def _class_texts(classes: NDArray[Any]) -> tuple[str, ...]:
     if classes.dtype == np.bool_:
         return tuple(str(value) for value in classes)
     return tuple(str(label_text(value)) for value in classes)
+
+
+def stored_fingerprint(path: Path) -> str:
+    """Return the fingerprint of a model that was just written."""
+    from poisonproof.store import ModelReader
+
+    return ModelReader.open(path).manifest.fingerprint
 
 
 def open_model(path: Path, *, jobs: int | None, verbose: int) -> TrainedModel:

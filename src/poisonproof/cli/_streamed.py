@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from poisonproof.cli._data import stored_fingerprint
 from poisonproof.cli._options import choose
 from poisonproof.cli._output import check_columns
 from poisonproof.cli._source import TrainingSource
@@ -162,7 +163,8 @@ def train_streamed(
             f"{first.place}: {shown(first.reason, 200)}."
         )
     say(self_check_sentence(classifier))
-    say(f"Model written to {out}.", f"Next: poisonproof certify {out} TEST --label NAME")
+    say(f"Model written to {out}.", f"Fingerprint {stored_fingerprint(out)}")
+    say(f"Next: poisonproof certify {out} TEST --label NAME")
 
 
 def _rows(source: TrainingSource, data: Path) -> Any:

@@ -133,6 +133,7 @@ def attack(
     With --trained the model that you use is attacked, member by member as it is.
     """
     from poisonproof.attacks import ATTACK_KINDS, attack_study
+    from poisonproof.estimators.saving import model_fingerprint
 
     check_out(out, suffixes=(".json",), inputs=(data, test))
     check_out(figure, suffixes=(".png", ".svg"), inputs=(data, test))
@@ -162,7 +163,7 @@ def attack(
         )  # fmt: skip
     facts = {"data": attacked.name, "method": method or "dpa", "model": called, "seed": seed}
     if trained is not None:
-        facts["fingerprint"] = classifier.ensemble_.reader.manifest.fingerprint
+        facts["fingerprint"] = model_fingerprint(classifier)
     _write(study, out, figure, facts)
     _show(study)
     say(f"{time.perf_counter() - started:.0f} s.")

@@ -119,7 +119,7 @@ def report(
         title=title,
         data_name=data.name,
         n_shown=shown,
-        steps=_steps(paths[0], asked, threat),
+        steps=_steps(paths[0], asked, threat, models[0]),
         study=study,
     )
     files = {out: document.html().encode()}
@@ -181,9 +181,12 @@ def _evidence(
         )
 
 
-def _steps(model: Path, asked: AskedRows, threat: str | None) -> list[Step]:
+def _steps(model: Path, asked: AskedRows, threat: str | None, evidence: Evidence) -> list[Step]:
     from poisonproof.report import Step
 
+    identity = evidence.identity
+    audit = ["poisonproof", "audit", str(model)]
+    audit += ["--fingerprint", identity.fingerprint] if identity is not None else []
     command = ["poisonproof", "certify", str(model), str(asked.path)]
     command += ["--label", asked.label] if asked.label is not None else []
     command += ["--held-out"] if asked.held_out else []
@@ -198,8 +201,14 @@ def _steps(model: Path, asked: AskedRows, threat: str | None) -> list[Step]:
         ),
         Step(
             "Make this page again.",
-            "It has the same numbers, and the terminal prints the same fingerprints.",
+            "It has the same numbers, and the terminal prints the same fingerprint and digest.",
             shlex.join(["poisonproof", "report", *command[2:], "--out", "again.html"]),
+        ),
+        Step(
+            "Audit the model.",
+            "The model has the fingerprint above, and members that are trained again come out the "
+            "same.",
+            shlex.join(audit),
         ),
         Step(
             "Train again.",
@@ -222,6 +231,6 @@ def _tell(models: list[Evidence], paths: list[Path]) -> None:
         prefix = f"{model.name}: " if len(models) > 1 else ""
         say(f"{prefix}{headline(model)}")
         if model.identity is not None:
-            say(f"Model         {model.identity.digest}")
+            say(f"Fingerprint   {model.identity.fingerprint}")
         say(f"Certificates  {certificates_digest(model.certificates)}")
     say(f"Written to {', '.join(str(path) for path in paths)}.")

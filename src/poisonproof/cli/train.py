@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import poisonproof
 from poisonproof.cli._choice import Settings, check_partitions, choose_settings
+from poisonproof.cli._data import stored_fingerprint
 from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, check_weights, make_member
 from poisonproof.cli._options import (
     ClassesFileOption,
@@ -313,6 +314,7 @@ def _report(classifier: Any, rows: CheckedRows, model: str, out: Path) -> None:
         if kinds := rows.describe_kinds():
             say(shown(kinds, 600))
     say(self_check_sentence(classifier), f"Model written to {out}.")
+    say(f"Fingerprint {stored_fingerprint(out)}")
 
 
 def _certify_held_out(

@@ -24,8 +24,9 @@ from poisonproof.store import (
     open_writer,
     shared_of,
 )
+from poisonproof.store.blocks import BlockEntry, content_name, encode_block
 
-__all__ = ["commit", "draft", "save"]
+__all__ = ["commit", "draft", "model_fingerprint", "save"]
 
 
 def save(
@@ -92,6 +93,34 @@ def draft(classifier: Any) -> tuple[Manifest, Item | None]:
         failures=ensemble.failures(),
     )
     return replace(manifest, shared_arrays=arrays_entry), item
+
+
+def model_fingerprint(classifier: Any) -> str:
+    """Return the fingerprint of a fitted classifier: the one in its manifest, once it is saved.
+
+    It is the SHA-256 of everything that decides a vote or a certificate: specification, label set,
+    partitions, members, software and processor. Training output, reports, receipts and audits show
+    it, and ``poisonproof audit --fingerprint`` takes it.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from poisonproof import DPAClassifier
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 5, [0, 0, 1, 1] * 5
+    >>> first = DPAClassifier(GaussianNB(), n_partitions=2, classes=[0, 1]).fit(X, y)
+    >>> again = DPAClassifier(GaussianNB(), n_partitions=2, classes=[0, 1]).fit(X[::-1], y[::-1])
+    >>> model_fingerprint(first) == model_fingerprint(again)
+    True
+    """
+    ensemble = classifier.ensemble_
+    if isinstance(ensemble, StoredEnsemble) and not ensemble.is_changed:
+        return ensemble.reader.manifest.fingerprint
+    manifest, shared = draft(classifier)
+    if shared is not None:
+        data = encode_block([shared])
+        entry = BlockEntry(content_name(data), len(data), (shared.index,))
+        manifest = replace(manifest, shared_arrays=entry)
+    return manifest.fingerprint
 
 
 def _member_items(ensemble: Ensemble, digests: list[str]) -> Callable[[int], Item]:

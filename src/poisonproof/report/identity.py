@@ -11,9 +11,10 @@ import numpy as np
 
 from poisonproof.certificates import Certificates
 from poisonproof.certificates.classes import class_indices
+from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.store import fingerprint
 
-__all__ = ["Identity", "certificates_digest", "identify", "model_digest"]
+__all__ = ["Identity", "certificates_digest", "identify"]
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,15 @@ class Identity:
 
     Attributes
     ----------
-    digest : str
-        SHA-256 over the specification, the partitions and the members.
+    fingerprint : str
+        The model's fingerprint, as in its manifest.
     facts : tuple of (str, str)
         What was trained and on how many rows, in words.
     environment : tuple of (str, str)
         Software and processor that computed the certificates.
     """
 
-    digest: str
+    fingerprint: str
     facts: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
 
@@ -55,33 +56,7 @@ def identify(classifier: Any) -> Identity:
         "Members that failed": f"{len(classifier.failures_):,}",
         "Members trained twice (self-check)": f"{getattr(classifier, 'n_self_checked_', 0):,}",
     }
-    return Identity(model_digest(classifier), tuple(facts.items()), _environment())
-
-
-def model_digest(classifier: Any) -> str:
-    """Return the SHA-256 of a fitted classifier: specification, partitions and members.
-
-    Two classifiers with the same digest have the same members on the same partitions.
-
-    Examples
-    --------
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> from poisonproof import DPAClassifier
-    >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 5, [0, 0, 1, 1] * 5
-    >>> first = DPAClassifier(GaussianNB(), n_partitions=2, classes=[0, 1]).fit(X, y)
-    >>> again = DPAClassifier(GaussianNB(), n_partitions=2, classes=[0, 1]).fit(X[::-1], y[::-1])
-    >>> model_digest(first) == model_digest(again)
-    True
-    """
-    parts = {
-        "classifier": type(classifier).__name__,
-        "partitioner": classifier.partitioner_.specification(),
-        "classes": [str(label) for label in classifier.classes_],
-        "random_state": int(classifier.random_state),
-        "partitions": list(classifier.partition_digests_),
-        "members": list(classifier.ensemble_.digests()),
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return Identity(model_fingerprint(classifier), tuple(facts.items()), _environment())
 
 
 def certificates_digest(certificates: Certificates) -> str:

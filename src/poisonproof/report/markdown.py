@@ -45,7 +45,7 @@ def render_markdown(models: Sequence[Evidence], *, title: str, data_name: str | 
         lines.append("- That a label is right: a wrong prediction is certified like any other.")
     lines += [f"- {text}" for text in not_protected(threat, with_truth=with_truth)]
     for model in models:
-        lines += ["", f"## {_heading('Fingerprint', model, models)}", "", *_fingerprint(model)]
+        lines += ["", f"## {_heading('Which model this is', model, models)}", "", *_identity(model)]
     return "\n".join(lines) + "\n"
 
 
@@ -95,11 +95,11 @@ def _classes(model: Evidence) -> list[str]:
     return lines
 
 
-def _fingerprint(model: Evidence) -> list[str]:
+def _identity(model: Evidence) -> list[str]:
     lines = ["| | |", "| --- | --- |"]
     if model.identity is not None:
-        lines.append(f"| Model | `{model.identity.digest}` |")
-    lines.append(f"| Certificates | `{certificates_digest(model.certificates)}` |")
+        lines.append(f"| Fingerprint | `{model.identity.fingerprint}` |")
+    lines.append(f"| Digest of the certificates | `{certificates_digest(model.certificates)}` |")
     if model.identity is not None:
         lines += [
             f"| {name} | {escape(value)} |"

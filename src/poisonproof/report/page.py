@@ -55,8 +55,9 @@ STEPS = (
     ),
     Step(
         "Train again.",
-        "On the same rows, in any order, with the same versions, the model has the digest above.",
-        "poisonproof.report.model_digest(classifier.fit(X_train, y_train))",
+        "On the same rows, in any order, with the same versions, the model has the fingerprint "
+        "above.",
+        "poisonproof.report.model_fingerprint(classifier.fit(X_train, y_train))",
     ),
 )
 """How to verify a report that was made in Python."""
