@@ -45,7 +45,7 @@ _DTYPES = {
 }
 _ENTRY = {"dtype", "shape", "data_offsets"}
 _LONGEST_HEADER = 2**27
-_LOCAL_HEAD = 30
+_LOCAL_HEAD, _END = 30, 22
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -115,7 +115,8 @@ def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zi
     """Return the entries of an archive by name, or raise `ValueError` if two readers may differ.
 
     No two entries have one name or share bytes, and each has the name in front of its bytes that
-    the directory at the end gives it. With `stored` nothing is compressed or encrypted.
+    the directory at the end gives it. With `stored` nothing is compressed or encrypted, and no
+    byte lies before, between or behind them.
     """
     file: Any = archive.fp
     entries = archive.infolist()
@@ -132,16 +133,20 @@ def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zi
             raise ValueError(f"{name[:80]!r} is compressed or encrypted")
         file.seek(entry.header_offset)
         head = file.read(_LOCAL_HEAD)
-        if entry.header_offset < end or head[:4] != b"PK\x03\x04":
-            raise ValueError(f"{name[:80]!r} overlaps another file or is not where it should be")
+        apart = entry.header_offset != end if stored else entry.header_offset < end
+        if apart or head[:4] != b"PK\x03\x04":
+            raise ValueError(f"{name[:80]!r} overlaps what is before it or is not where it should")
         length = int.from_bytes(head[26:28], "little")
         encoding = "utf-8" if entry.flag_bits & 0x800 else "cp437"
         if file.read(length) != name.encode(encoding, "replace"):
             raise ValueError(f"{name[:80]!r} has two names")
         end = entry.header_offset + _LOCAL_HEAD + length + size
         end += int.from_bytes(head[28:30], "little")
-    if end > archive.start_dir:
-        raise ValueError("a file in it reaches beyond its end")
+    if end > archive.start_dir or (stored and end != archive.start_dir):
+        raise ValueError("its last file does not end where its directory begins")
+    file.seek(-_END, os.SEEK_END)
+    if stored and file.read(4) != b"PK\x05\x06":
+        raise ValueError("it goes on behind its end")
     return found
 
 

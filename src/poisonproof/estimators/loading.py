@@ -17,7 +17,7 @@ from poisonproof.estimators.row_loading import restored_rows
 from poisonproof.estimators.row_saving import ROWS
 from poisonproof.estimators.ssdpa import SSDPAClassifier
 from poisonproof.estimators.training_sets import KeptRows
-from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.exceptions import InvalidInputError, PoisonproofError, StoreError
 from poisonproof.learners.digest import state_digest
 from poisonproof.learners.parameters import check_random_state
 from poisonproof.partition import partitioner_from_specification
@@ -90,8 +90,8 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
     templates = decode_object(reader.templates(), called, trusted)
     try:
         return _classifier(reader, templates, trusted)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, StoreError):
+    except Exception as error:  # values that are none make code raise nearly anything
+        if isinstance(error, (PoisonproofError, MemoryError)):
             raise
         raise StoreError(
             f"{reader.place.path} is damaged: {type(error).__name__}: {str(error)[:200]}."

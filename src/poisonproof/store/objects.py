@@ -217,6 +217,7 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
     except Exception as error:
         raise _undecodable(name, error) from error
     if strange:
+        strange = [kind[:100] for kind in strange[:10]]
         raise StoreError(
             f"{name} holds types that poisonproof does not load by itself: {strange}. If you "
             f"trust where the model comes from, name them: load(path, trusted={strange})."

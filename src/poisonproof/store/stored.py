@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
-from poisonproof.exceptions import StoreError
+from poisonproof.exceptions import PoisonproofError, StoreError
 from poisonproof.learners.base import Ensemble
 from poisonproof.progress import Progress
 from poisonproof.store.blocks import Item
@@ -146,8 +146,8 @@ class StoredEnsemble(Ensemble):
                 self._trusted,
             )
             self._check(ensemble)
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            if isinstance(error, StoreError):
+        except Exception as error:  # values that are none make code raise nearly anything
+            if isinstance(error, (PoisonproofError, MemoryError)):
                 raise
             raise StoreError(
                 f"{self.reader.place.path} is damaged: {type(error).__name__}: {str(error)[:200]}."
