@@ -99,6 +99,13 @@ def test_no_name_of_anybody_reaches_a_report_as_it_is() -> None:
     assert "\\u202e" not in report.html()[start:].replace("\\\\u202e", "")
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["$\\frac{$", "a\x1b[2J\u202eb\nc"])
+@pytest.mark.parametrize("y_true", [None, [0, 1]])
+def test_pictures_are_drawn_whatever_a_model_is_called(name: str, y_true: list[int] | None) -> None:
+    assert Report([Evidence(name, certify_votes(VOTES, 2), y_true)], title=name).figures()
+
+
 def test_pictures_come_as_png_and_svg(digits: list[Evidence]) -> None:
     figures = Report(digits, title="costs $5 or $6").figures()
     stems = {name.rpartition(".")[0] for name in figures}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.schema import (
     Column,
     ImageColumn,
+    Limits,
     TableSchema,
     TextColumn,
     freeze_schema,
@@ -218,6 +220,9 @@ def _print(known: TableSchema, proposal: Proposal | None) -> None:
         f"{', '.join(_quoted(name) for name in known.classes[:20])}"
         f"{', ...' if len(known.classes) > 20 else ''}."
     )
+    if known.limits != Limits():
+        limits = ", ".join(f"{key} {value:,}" for key, value in asdict(known.limits).items())
+        say(f"Declared limits: {limits}.")
     unit = "rows" if known.groups is None else f"contributors ({shown(known.groups)})"
     say(f"Held out of training: {100 * known.test_share:g} % of the {unit}, by their hash.")
 

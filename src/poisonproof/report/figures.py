@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from poisonproof.datasets.value_text import escaped
 from poisonproof.evaluation import CertifiedAccuracyDisplay
 from poisonproof.extras import needing
 from poisonproof.report.evidence import Evidence
@@ -26,12 +27,15 @@ _MOST_BINS = 40
 
 def render_figures(models: Sequence[Evidence], title: str) -> Iterator[tuple[str, bytes]]:
     """Yield file names and contents: the curve of all models, radii and partitions of each."""
-    pictures = [("certified-accuracy", _curves(models, title))]
-    for number, model in enumerate(models):
-        suffix = "" if len(models) == 1 else f"-{number + 1}"
-        pictures.append((f"radii{suffix}", _radii(model)))
-        if model.partition_sizes is not None:
-            pictures.append((f"partitions{suffix}", _partitions(model)))
+    with needing("matplotlib", "report"):
+        from matplotlib import rc_context
+    with rc_context({"text.parse_math": False}):  # a name with a dollar sign is no formula
+        pictures = [("certified-accuracy", _curves(models, title))]
+        for number, model in enumerate(models):
+            suffix = "" if len(models) == 1 else f"-{number + 1}"
+            pictures.append((f"radii{suffix}", _radii(model)))
+            if model.partition_sizes is not None:
+                pictures.append((f"partitions{suffix}", _partitions(model)))
     for name, figure in pictures:
         for form in FORMATS:
             yield f"{name}.{form}", encoded(figure, form)
@@ -43,14 +47,15 @@ def _curves(models: Sequence[Evidence], title: str) -> Figure:
     for model in models:
         if model.y_true is not None:
             CertifiedAccuracyDisplay.from_certificates(
-                model.certificates, model.y_true, name=model.name, ax=ax, **line
+                model.certificates, model.y_true, name=escaped(model.name), ax=ax, **line
             )
             continue
         sizes = np.arange(model.largest + 2)
         shares = [
             100 * model.tally.fixed.at(size) / model.tally.fixed.n_rows for size in sizes.tolist()
         ]
-        ax.plot(sizes, shares, drawstyle="steps-post", linewidth=2.0, label=model.name, **line)
+        name = escaped(model.name)
+        ax.plot(sizes, shares, drawstyle="steps-post", linewidth=2.0, label=name, **line)
         ax.set_xlabel(f"Attack size ({model.certificates.threat.plural})")
         ax.set_ylabel("Predictions that cannot change (%)")
         ax.set_ylim(0, 102)
@@ -102,12 +107,11 @@ def _edges(low: int, high: int) -> Any:
 
 
 def _axes(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
-    with needing("matplotlib", "report"):
-        from matplotlib.figure import Figure
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=size, layout="constrained")
     ax = figure.subplots()
-    # A name with a dollar sign is no formula.
-    ax.set_title(title, loc="left", fontsize=11, parse_math=False)
+    ax.set_title(escaped(title), loc="left", fontsize=11)
     ax.spines[["top", "right"]].set_visible(False)
     return figure, ax
 
