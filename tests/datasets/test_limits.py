@@ -236,16 +236,12 @@ def test_an_array_that_claims_more_than_the_file_holds_is_refused(tmp_path: Path
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         file.write(bytes(64))
-    with pytest.raises(
-        InvalidInputError, match=r"takes 17,592,186,044,416 bytes, but there are 64"
-    ):
+    with pytest.raises(InvalidInputError, match=r"takes 17,592,186,044,416 bytes"):
         read_rows(path, Schema())
     archive = tmp_path / "rows.npz"
     with zipfile.ZipFile(archive, "w") as packed:
         packed.write(path, "X.npy")
-    with pytest.raises(
-        InvalidInputError, match=r"takes 17,592,186,044,416 bytes, but there are 64"
-    ):
+    with pytest.raises(InvalidInputError, match=r"takes 17,592,186,044,416 bytes"):
         read_rows(archive, Schema())
 
 
