@@ -37,7 +37,7 @@ def test_the_certified_accuracy_is_printed_in_words_and_written(
     )
     truth = [kind for *_, kind in mails(100, 1)]
     expected = summarize(poisonproof.Certificates.load(out), truth)
-    assert json.loads(summary_out.read_text()) == expected.to_dict()
+    assert json.loads(summary_out.read_text()) == expected.to_dict() | {"n_trained_on": None}
     text = " ".join(result.out.split())
     for sentence in expected.sentences():
         assert sentence in text
@@ -173,10 +173,75 @@ def test_labels_of_a_boolean_model_are_read_however_truth_is_written(
     )
     assert found.code == 0, found.err
     expected = summarize(model.certify(X), y)
-    assert json.loads(summary.read_text()) == json.loads(json.dumps(expected.to_dict()))
+    known = json.loads(json.dumps(expected.to_dict())) | {"n_trained_on": None}
+    assert json.loads(summary.read_text()) == known
     said = cli("predict", tmp_path / "model", data, "--label", "hot", "--out", labels)
     assert said.code == 0, said.err
     predicted = [line.split(",")[0] for line in labels.read_text().splitlines()[1:]]
     certified = (tmp_path / "certified.csv").read_text().splitlines()[1:]
     assert predicted == [line.split(",")[1] for line in certified]
     assert set(predicted) == {"False", "True"}
+
+
+SEEN = "The model was trained on 40 of the 140 rows. They are no test rows"
+
+
+@pytest.fixture
+def with_seen_rows(train_csv: Path, test_csv: Path, tmp_path: Path) -> Path:
+    """40 rows that were trained on, one label of them changed, before 100 that were not."""
+    trained = train_csv.read_text().splitlines()[:41]
+    trained[1] = trained[1].rpartition(",")[0] + ",ham"
+    rows = [",".join(line.split(",")[::-1]) for line in test_csv.read_text().splitlines()[1:]]
+    path = tmp_path / "both.csv"
+    path.write_text("\n".join([*trained, *rows]) + "\n")
+    return path
+
+
+def trained(cli: Cli, train_csv: Path, out: Path, *options: object) -> Path:
+    named = ("--label", "kind", "--classes", "ham,spam", "-k", 5, "--model", "naive-bayes")
+    assert cli("train", train_csv, *named, "--out", out, "--no-self-check", *options).code == 0
+    return out
+
+
+def test_rows_that_were_trained_on_are_no_test_rows(
+    cli: Cli, train_csv: Path, test_csv: Path, with_seen_rows: Path, tmp_path: Path
+) -> None:
+    model = trained(cli, train_csv, tmp_path / "model", "--keep-data")
+    alone = cli("certify", model, test_csv, "--label", "kind")
+    files = {name: tmp_path / name for name in ("certificates.csv", "summary.json", "r.md")}
+    both = cli(
+        *("certify", model, with_seen_rows, "--label", "kind"),
+        *("--out", files["certificates.csv"], "--summary-out", files["summary.json"]),
+    )
+    assert SEEN in " ".join(both.out.split())
+    assert both.out.splitlines()[: len(alone.out.splitlines())] == alone.out.splitlines()
+    assert len(poisonproof.Certificates.load(files["certificates.csv"])) == 140
+    summary = json.loads(files["summary.json"].read_text())
+    assert (summary["n_rows"], summary["n_trained_on"]) == (100, 40)
+    page = ("--out", tmp_path / "r.html", "--markdown", files["r.md"])
+    report = cli("report", model, with_seen_rows, "--label", "kind", *page)
+    assert SEEN in " ".join(report.out.split())
+    for file in (tmp_path / "r.html", files["r.md"]):
+        assert SEEN in file.read_text()
+        assert "100 test rows" in file.read_text()
+    every = cli("certify", model, train_csv, "--label", "kind")
+    assert "was trained on all 400 rows" in " ".join(every.out.split())
+
+
+def test_a_model_that_keeps_no_rows_says_that_it_cannot_tell(
+    cli: Cli, model: Path, test_csv: Path, tmp_path: Path
+) -> None:
+    words = "trained on some of these rows cannot be checked: it does not keep its training rows."
+    for command in (("certify",), ("report", "--out", tmp_path / "r.html")):
+        found = cli(*command, model, test_csv, "--label", "kind")
+        assert (found.code, found.err) == (0, "")
+        assert words in " ".join(found.out.split())
+
+
+def test_an_attack_leaves_out_rows_that_are_trained_on(
+    cli: Cli, train_csv: Path, with_seen_rows: Path, tmp_path: Path
+) -> None:
+    named = ("--label", "kind", "--classes", "ham,spam", "-k", 5, "--model", "naive-bayes")
+    few = ("--targets", 1, "--kinds", "random-flips", "--limit", 4)
+    found = cli("attack", train_csv, with_seen_rows, *named, *few)
+    assert SEEN in " ".join(found.out.split())

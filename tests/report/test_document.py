@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
+from sklearn.naive_bayes import GaussianNB
 
-from poisonproof import certify_votes
+from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_votes
 from poisonproof.attacks import AttackStudy
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError
 from poisonproof.report import Evidence, Report, certificates_digest
@@ -195,3 +197,21 @@ def test_counts_on_the_axes_of_pictures_are_whole(digits: list[Evidence]) -> Non
     for draw in (_partitions, _radii):
         figure = draw(digits[0])
         assert all(float(tick).is_integer() for tick in figure.axes[0].get_yticks())
+
+
+def test_rows_that_were_trained_on_are_left_out_of_a_report() -> None:
+    X, y = load_digits(return_X_y=True)
+    model = DPAClassifier(GaussianNB(), 10, classes=range(10)).fit(X[:500], y[:500])
+    alone = Evidence.of(model, X[500:600], y[500:600])
+    both = Evidence.of(model, X[450:600].astype(np.float32), y[450:600])
+    assert both.certificates.equals(alone.certificates)
+    assert both.places is not None
+    assert both.places.tolist() == list(range(50, 150))
+    assert both.samples is not None
+    assert alone.samples is not None
+    assert both.samples.show(3) == alone.samples.show(3)
+    assert "trained on 50 of the 150 rows" in Report([both]).markdown()
+    assert "trained on none of the 100 rows" in Report([alone]).html()
+    assert "trained on all 50 rows" in Evidence.of(model, X[:50], y[:50]).seen
+    votes = NeighborVoteClassifier(classes=range(10)).fit(X[:500], y[:500])
+    assert "trained on 50 of the 150 rows" in Evidence.of(votes, X[450:600], y[450:600]).seen

@@ -23,7 +23,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress
 from poisonproof.schema import TableSchema, parse_schema
 
-__all__ = ["AskedRows", "TrainedModel", "open_model", "stored_fingerprint"]
+__all__ = ["AskedRows", "TrainedModel", "open_model", "stored_fingerprint", "unseen"]
 
 TRUTH_VALUES = (
     *(("0", "False"), ("false", "False"), ("FALSE", "False")),
@@ -128,6 +128,14 @@ class TrainedModel:
             )
         return rows.only(held_out)
 
+    def seen(self, rows: CheckedRows, asked: AskedRows) -> NDArray[np.bool_] | None:
+        """Return which rows the model was trained on, None if that cannot be checked."""
+        from poisonproof.estimators.training_sets import seen_rows
+
+        if asked.held_out and self.table is not None and self.table.groups is None:
+            return np.zeros(len(rows), dtype=np.bool_)  # equal samples are held out together
+        return seen_rows(self.classifier, rows.X)
+
     def class_value(self, text: str, option: str) -> Any:
         """Return the class that `text` names."""
         if text not in self.classes:
@@ -139,6 +147,11 @@ def _class_texts(classes: NDArray[Any]) -> tuple[str, ...]:
     if classes.dtype == np.bool_:
         return tuple(str(value) for value in classes)
     return tuple(str(label_text(value)) for value in classes)
+
+
+def unseen(seen: NDArray[np.bool_] | None, n_rows: int) -> NDArray[np.bool_]:
+    """Return which rows are test rows: those not trained on, or all where there are no such."""
+    return np.ones(n_rows, dtype=np.bool_) if seen is None or seen.all() else ~seen
 
 
 def stored_fingerprint(path: Path) -> str:

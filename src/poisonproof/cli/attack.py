@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.table import Column, Table
 
 import poisonproof
@@ -21,6 +23,7 @@ from poisonproof.cli._attacked import (
     with_model,
     with_schema,
 )
+from poisonproof.cli._data import unseen
 from poisonproof.cli._labelled import GroupsOption
 from poisonproof.cli._members import MEMBER_KINDS, make_member
 from poisonproof.cli._options import (
@@ -152,11 +155,12 @@ def attack(
         classifier, attacked = with_model(trained, data, test, columns)
         method = "ss-dpa" if isinstance(classifier, poisonproof.SSDPAClassifier) else "dpa"
         called = member_name(classifier)
+    test_rows, sentence = _test_rows(attacked)
     classifier.set_params(n_jobs=jobs)
     started = time.perf_counter()
     with spoken_warnings():
         study = attack_study(
-            classifier, attacked.material.rows, attacked.y, attacked.test,
+            classifier, attacked.material.rows, attacked.y, test_rows,
             groups=attacked.groups, material=attacked.material, kinds=chosen or None,
             n_targets=targets, limit=limit, seed=seed,
             progress=make_progress(verbosity()),
@@ -166,6 +170,7 @@ def attack(
         facts["fingerprint"] = model_fingerprint(classifier)
     _write(study, out, figure, facts)
     _show(study)
+    say(sentence)
     say(f"{time.perf_counter() - started:.0f} s.")
     for path in (out, figure):
         if path is not None:
@@ -187,6 +192,18 @@ def _attacked(
     return with_schema(
         load_schema(schema), data, test, allow_missing=bool(get_tags(member).input_tags.allow_nan)
     )
+
+
+def _test_rows(attacked: AttackedData) -> tuple[NDArray[Any], str]:
+    """Return the rows to attack, without those that are trained on, and a sentence about these."""
+    from poisonproof.evaluation import seen_sentence
+    from poisonproof.partition import sample_digests
+
+    known = {digest.tobytes() for digest in sample_digests(attacked.material.rows)}
+    digests = sample_digests(attacked.test)
+    seen = np.array([digest.tobytes() in known for digest in digests])
+    chosen: NDArray[Any] = attacked.test[unseen(seen, len(seen))]
+    return chosen, seen_sentence(int(seen.sum()), len(seen))
 
 
 def _refuse(options: Mapping[str, Any], who: str) -> None:

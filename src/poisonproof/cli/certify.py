@@ -8,10 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 import poisonproof
-from poisonproof.cli._data import AskedRows, open_model
+from poisonproof.cli._data import AskedRows, open_model, unseen
 from poisonproof.cli._options import (
     ClassesOption,
     IgnoreOption,
@@ -32,7 +34,7 @@ from poisonproof.cli._text import (
     verbosity,
 )
 from poisonproof.datasets import CheckedRows, read_votes
-from poisonproof.evaluation.sentences import SAME_SOURCE
+from poisonproof.evaluation.sentences import SAME_SOURCE, seen_sentence
 from poisonproof.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -159,7 +161,9 @@ def certify(
         )
     trained = open_model(model, jobs=jobs, verbose=verbosity())
     goal = None if target is None else trained.class_value(target, "--target")
-    rows = trained.read(AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out))
+    asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out)
+    rows = trained.read(asked)
+    seen = trained.seen(rows, asked)
     with spoken_warnings():
         certificates = trained.classifier.certify(
             rows.X, threat=threat, target=goal, require_declared=True
@@ -168,9 +172,11 @@ def certify(
     if truth is not None and goal is None:
         note_one_label(certificates.labels, truth)
     by_row = {} if rows_out is None else _row_file(rows_out, rows, certificates, truth)
-    _finish(certificates, truth, out, summary_out, by_row)
+    _finish(certificates, truth, out, summary_out, by_row, seen)
+    if seen is None or seen.any():
+        say(seen_sentence(None if seen is None else int(seen.sum()), len(rows)))
     if trained.table is not None:
-        print_closing(certificates, trained.classifier)
+        print_closing(certificates[unseen(seen, len(rows))], trained.classifier)
     if held_out:
         say(SAME_SOURCE)
 
@@ -237,18 +243,22 @@ def _finish(
     out: Path | None,
     summary_out: Path | None,
     others: Mapping[Path, bytes],
+    seen: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Write all files or none, then print."""
+    """Write all rows, all files or none, then print what those not `seen` in training say."""
     from poisonproof.evaluation import default_sizes, summarize
 
-    summary = None if truth is None else summarize(certificates, truth)
+    counted = unseen(seen, len(certificates))
+    tested = certificates[counted]
+    summary = None if truth is None else summarize(tested, truth[counted])
     files = {} if out is None else {out: _certificate_bytes(certificates, out)}
     if summary_out is not None and summary is not None:
-        files[summary_out] = json.dumps(summary.to_dict(), indent=1).encode() + b"\n"
+        trained_on = {"n_trained_on": None if seen is None else int(seen.sum())}
+        files[summary_out] = json.dumps(summary.to_dict() | trained_on, indent=1).encode() + b"\n"
     files |= others
     write_together(files)
     if summary is None:
-        print_protected(certificates, default_sizes(certificates).tolist())
+        print_protected(tested, default_sizes(tested).tolist())
     else:
         print_summary(summary)
     say(*(f"Written to {path}." for path in files))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import numpy as np
 import typer
 
-from poisonproof.cli._data import AskedRows, open_model
+from poisonproof.cli._data import AskedRows, TrainedModel, open_model, unseen
 from poisonproof.cli._options import (
     IgnoreOption,
     JobsOption,
@@ -20,6 +22,7 @@ from poisonproof.cli._options import (
 from poisonproof.cli._output import check_folder, check_out, write_bytes
 from poisonproof.cli._shown import shown_samples
 from poisonproof.cli._text import say, spoken_warnings, verbosity
+from poisonproof.datasets import CheckedRows
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.strict import parse_json
 
@@ -110,10 +113,13 @@ def report(
     names = _names(paths, name)
     asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out)
     shape = parse_shape(image_shape)
+    trained = [open_model(path, jobs=jobs, verbose=verbosity()) for path in paths]
+    tested = _test_rows(trained, asked)
     models = [
-        _evidence(path, words, asked, threat, shape, jobs)
-        for path, words in zip(paths, names, strict=True)
+        _evidence(one, words, rows, threat, shape)
+        for one, words, rows in zip(trained, names, tested.rows, strict=True)
     ]
+    models = [replace(model, seen=tested.sentence) for model in models]
     document = Report(
         models,
         title=title,
@@ -155,18 +161,40 @@ def _read_study(path: Path) -> AttackStudy:
     return AttackStudy.from_dict(values)
 
 
+class _TestRows(NamedTuple):
+    """The rows that each model is asked about, and what is known about where they come from."""
+
+    rows: list[CheckedRows]
+    sentence: str
+
+
+def _test_rows(models: list[TrainedModel], asked: AskedRows) -> _TestRows:
+    """Read the rows for every model, without those that one of them was trained on."""
+    from poisonproof.evaluation import seen_sentence
+
+    read = [model.read(asked) for model in models]
+    found = [model.seen(rows, asked) for model, rows in zip(models, read, strict=True)]
+    places = {
+        place
+        for rows, seen in zip(read, found, strict=True)
+        if seen is not None
+        for place in rows.places[seen].tolist()
+    }
+    masks = [np.array([place in places for place in rows.places.tolist()]) for rows in read]
+    known = None if not places and any(seen is None for seen in found) else int(masks[0].sum())
+    kept = [rows.only(unseen(mask, len(rows))) for rows, mask in zip(read, masks, strict=True)]
+    return _TestRows(kept, seen_sentence(known, len(read[0])))
+
+
 def _evidence(
-    path: Path,
+    trained: TrainedModel,
     name: str,
-    asked: AskedRows,
+    rows: CheckedRows,
     threat: str | None,
     shape: tuple[int, int, int] | None,
-    jobs: int | None,
 ) -> Evidence:
     from poisonproof.report import Evidence
 
-    trained = open_model(path, jobs=jobs, verbose=verbosity())
-    rows = trained.read(asked)
     with spoken_warnings():
         return Evidence.of(
             trained.classifier,
@@ -230,6 +258,8 @@ def _tell(models: list[Evidence], paths: list[Path]) -> None:
     for model in models:
         prefix = f"{model.name}: " if len(models) > 1 else ""
         say(f"{prefix}{headline(model)}")
+        if model is models[0]:
+            say(model.seen)
         if model.identity is not None:
             say(f"Fingerprint   {model.identity.fingerprint}")
         say(f"Certificates  {certificates_digest(model.certificates)}")

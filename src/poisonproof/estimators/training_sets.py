@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidRowsError
-from poisonproof.partition import PartitionedData
+from poisonproof.partition import ContentHash, PartitionedData, sample_digests
 from poisonproof.partition.shards import Shard, gathered, shard_of
 from poisonproof.store import Item, ModelReader, decode_rows, encode_rows
 
-__all__ = ["ChangedRows", "HeldRows", "KeptRows", "TrainingSet", "shards_for_others"]
+__all__ = ["ChangedRows", "HeldRows", "KeptRows", "TrainingSet", "seen_rows", "shards_for_others"]
 
 
 class TrainingSet(ABC):
@@ -171,3 +171,35 @@ def shards_for_others(
         return rows.raw_shard
     data: PartitionedData = classifier._member_data(rows.whole(), which)
     return lambda index: shard_of(data, index)
+
+
+def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
+    """Return which samples `classifier` was trained on, whatever their labels; None if unknown.
+
+    It is known where the training rows are held or kept. A list of their digests would do, too, but
+    would tell everybody who has the model who is in it, so none is stored.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from poisonproof import DPAClassifier
+    >>> fitted = DPAClassifier(GaussianNB(), n_partitions=2).fit([[0.0], [1.0], [2.0]], [0, 1, 1])
+    >>> seen_rows(fitted, [[1], [5]])
+    array([ True, False])
+    """
+    rows, digests = getattr(classifier, "rows_", None), sample_digests(X)
+    wanted = [digest.tobytes() for digest in digests]
+    if hasattr(classifier, "digests_"):  # votes of neighbours
+        known = {digest.tobytes() for digest in classifier.digests_}
+    elif isinstance(rows, TrainingSet):
+        partitioner, which = classifier.partitioner_, range(len(rows.sizes))
+        places = (
+            np.unique(partitioner.assign_digests(digests)).tolist()
+            if isinstance(partitioner, ContentHash)
+            else which
+        )
+        shards = (rows.raw_shard(index) for index in places if rows.sizes[index])
+        known = {digest.tobytes() for shard in shards for digest in shard.digests}
+    else:
+        return None
+    return np.fromiter((digest in known for digest in wanted), np.bool_, len(wanted))

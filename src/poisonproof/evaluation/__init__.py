@@ -12,7 +12,12 @@ from poisonproof.evaluation.accuracy import (
 )
 from poisonproof.evaluation.collective import CollectiveCertificate, collective_certificate
 from poisonproof.evaluation.display import CertifiedAccuracyDisplay
-from poisonproof.evaluation.sentences import SAME_SOURCE, closing_sentences, half_radius
+from poisonproof.evaluation.sentences import (
+    SAME_SOURCE,
+    closing_sentences,
+    half_radius,
+    seen_sentence,
+)
 from poisonproof.evaluation.summary import Summary, default_sizes, summarize
 from poisonproof.evaluation.tables import ClassRow, ClassTable, per_class_table
 
@@ -34,5 +39,6 @@ __all__ = [
     "per_class_table",
     "protected_share",
     "published_median",
+    "seen_sentence",
     "summarize",
 ]

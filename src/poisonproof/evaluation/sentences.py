@@ -6,7 +6,7 @@ import numpy as np
 
 from poisonproof.certificates import Certificates
 
-__all__ = ["SAME_SOURCE", "closing_sentences", "half_radius"]
+__all__ = ["SAME_SOURCE", "closing_sentences", "half_radius", "seen_sentence"]
 
 SAME_SOURCE = (
     "The test rows come from the same source as the training rows: the attack sizes are proved all "
@@ -56,6 +56,33 @@ def closing_sentences(
     return (
         "Half of your test rows keep their label, right or wrong, even if an attacker "
         f"{_deed(certificates, size, n_rows, n_groups)}.",
+    )
+
+
+def seen_sentence(n_seen: int | None, n_rows: int) -> str:
+    """Say how many of `n_rows` rows a model was trained on; None stands for unknown.
+
+    Examples
+    --------
+    >>> print(seen_sentence(3, 100))
+    The model was trained on 3 of the 100 rows. They are no test rows; the numbers are of the
+    other 97.
+    """
+    if n_seen is None:
+        return (
+            "Whether the model was trained on some of these rows cannot be checked: it does not "
+            "keep its training rows."
+        )
+    if n_seen == 0:
+        return f"The model was trained on none of the {n_rows:,} rows."
+    if n_seen == n_rows:
+        return (
+            f"The model was trained on all {n_rows:,} rows. They are no test rows: what is right "
+            "about them says nothing about others."
+        )
+    return (
+        f"The model was trained on {n_seen:,} of the {n_rows:,} rows. They are no test rows; the "
+        f"numbers are of the other {n_rows - n_seen:,}."
     )
 
 

@@ -9,12 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import _safe_indexing
 
 from poisonproof.certificates import Certificates, Threat
-from poisonproof.evaluation import Summary, summarize
+from poisonproof.estimators.training_sets import seen_rows
+from poisonproof.evaluation import Summary, seen_sentence, summarize
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.report.identity import Identity, identify
-from poisonproof.report.samples import Samples, make_samples
+from poisonproof.report.samples import Samples, SomeSamples, make_samples
 from poisonproof.report.tally import Tally
 
 __all__ = ["Evidence"]
@@ -45,6 +47,8 @@ class Evidence:
         What the places count: rows, lines or files.
     n_groups : int, optional
         Contributors to the training rows, where certificates count them.
+    seen : str, default=""
+        What is known about rows that the model was trained on, which are no test rows, in words.
 
     Examples
     --------
@@ -63,6 +67,7 @@ class Evidence:
     places: NDArray[Any] | None = None
     place_unit: str = "row"
     n_groups: int | None = None
+    seen: str = ""
 
     def __post_init__(self) -> None:
         if self.certificates.target is not None:
@@ -96,6 +101,8 @@ class Evidence:
     ) -> Self:
         """Certify the rows of `X` with a fitted classifier and gather the rest.
 
+        Rows that it was trained on are left out, where it has its training rows.
+
         Parameters
         ----------
         classifier : DPAClassifier or SSDPAClassifier
@@ -113,18 +120,26 @@ class Evidence:
         feature_names, image_shape
             How to show the rows of `X`; see `make_samples`.
         """
+        seen = seen_rows(classifier, X)
+        if samples is None:
+            samples = make_samples(X, names=feature_names, image_shape=image_shape)
+        truth, n_given = None if y is None else np.asarray(y), len(samples)
+        if seen is not None and seen.any() and not seen.all():
+            kept = np.flatnonzero(~seen)
+            places = kept if places is None else np.asarray(places)[kept]
+            X, samples = _safe_indexing(X, kept), SomeSamples(samples, kept)
+            truth = None if truth is None else truth[kept]
         return cls(
             name=name,
             certificates=classifier.certify(X, threat=threat, require_declared=require_declared),
-            y_true=None if y is None else np.asarray(y),
-            samples=make_samples(X, names=feature_names, image_shape=image_shape)
-            if samples is None
-            else samples,
+            y_true=truth,
+            samples=samples,
             partition_sizes=getattr(classifier, "partition_sizes_", None),
             identity=identify(classifier) if hasattr(classifier, "ensemble_") else None,
             places=places,
             place_unit=place_unit,
             n_groups=(getattr(classifier, "provenance_", None) or {}).get("n_groups"),
+            seen=seen_sentence(None if seen is None else int(seen.sum()), n_given),
         )
 
     @cached_property

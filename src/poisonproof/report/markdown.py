@@ -28,6 +28,7 @@ def render_markdown(models: Sequence[Evidence], *, title: str, data_name: str | 
         lines += [f"{name}{headline(model)}", ""]
     lines += [
         f"{first.tally.kept.n_rows:,} test rows{where}. Proved, not estimated.",
+        *([first.seen] if first.seen else []),
         "",
         f"## {'Certified accuracy' if with_truth else 'Predictions that cannot change'}",
         "",

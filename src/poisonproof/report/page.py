@@ -162,6 +162,7 @@ def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, A
         "name": model.name,
         "colour": index % _COLOURS,
         "headline": headline(model),
+        "seen": model.seen,
         "kept": tally.kept,
         "fixed": tally.fixed,
         "classes": list(zip(tally.labels, tally.by_class, strict=True)),

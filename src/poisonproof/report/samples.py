@@ -63,6 +63,20 @@ class Samples(Protocol):
         """Return one row."""
 
 
+class SomeSamples:
+    """Some rows of a test set, by their numbers in it."""
+
+    def __init__(self, samples: Samples, rows: NDArray[np.intp]) -> None:
+        self._samples, self._rows = samples, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def show(self, row: int) -> Sample:
+        """Return one row."""
+        return self._samples.show(int(self._rows[row]))
+
+
 class TextSamples:
     r"""Texts, cut after 400 characters; characters without a shape are made visible.
 
