@@ -1,14 +1,14 @@
 """Every classifier of scikit-learn, XGBoost, LightGBM, CatBoost and skorch as a member.
 
     python benchmarks/members.py --out benchmarks/results/members.json [--names SVC LinearSVC]
-    python benchmarks/members.py --table benchmarks/results/members.json
+    python benchmarks/members.py --table benchmarks/results/members.json --page docs/scikit-learn.md
 
 Each class is trained as the member of a `DPAClassifier` in two fresh processes that differ in the
 seed of string hashes, the number of threads and `n_jobs`; where the class has an `n_jobs` of its
 own, it is 2. Members and votes must be equal, an inserted row must leave all other members as they
 are, and the model that one process saves is loaded and audited by the other. Then hostile rows are
 put among 1,000: the time until there is a member, which is ended from outside after 60 s.
-`--table` prints the table of docs/scikit-learn.md.
+`--table` puts the result into a page of the documentation, in the place of the table there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +41,20 @@ SETTINGS = {"first": ("1", "1", 1), "second": ("2", "2", 2)}
 BINARY = ("FixedThresholdClassifier", "TunedThresholdClassifierCV")
 
 
-def make_members() -> dict[str, Callable[[], Any]]:
-    """Return functions that make one member each, by the name of its class."""
+def all_names() -> list[str]:
+    """Return the names of all members: paths of classes, and those that `OTHERS` makes."""
     from sklearn.utils import all_estimators
 
-    found: dict[str, Callable[[], Any]] = {}
-    for name, kind in all_estimators(type_filter="classifier"):
-        found[name] = lambda name=name, kind=kind: _scikit_member(name, kind)
-    return found | {
-        "SVC, linear kernel": lambda: _svc("SVC"),
-        "NuSVC, linear kernel": lambda: _svc("NuSVC"),
-        "StandardScaler, SVC": _scaled_svc,
-        "xgboost.XGBClassifier": _xgboost,
-        "lightgbm.LGBMClassifier": _lightgbm,
-        "catboost.CatBoostClassifier": _catboost,
-        "skorch.NeuralNetClassifier": _skorch,
-    }
+    found = all_estimators(type_filter="classifier")
+    return [f"{kind.__module__}.{name}" for name, kind in found] + list(OTHERS)
+
+
+def make_member(name: str) -> Any:
+    """Return an unfitted member; only its own module is imported."""
+    if name in OTHERS:
+        return OTHERS[name]()
+    module, _, kind = name.rpartition(".")
+    return _scikit_member(kind, getattr(import_module(module), kind))
 
 
 def _scikit_member(name: str, kind: Any) -> Any:
@@ -127,6 +126,17 @@ def _skorch() -> Any:
     return make_pipeline(FunctionTransformer(np.asarray, kw_args={"dtype": "float32"}), network)
 
 
+OTHERS: dict[str, Callable[[], Any]] = {
+    "SVC, linear kernel": lambda: _svc("SVC"),
+    "NuSVC, linear kernel": lambda: _svc("NuSVC"),
+    "StandardScaler, SVC": _scaled_svc,
+    "xgboost.XGBClassifier": _xgboost,
+    "lightgbm.LGBMClassifier": _lightgbm,
+    "catboost.CatBoostClassifier": _catboost,
+    "skorch.NeuralNetClassifier": _skorch,
+}
+
+
 def rows(name: str) -> tuple[Any, Any, Any]:
     """Return training rows, labels and rows to predict: counts, so that naive Bayes takes them."""
     import numpy as np
@@ -136,7 +146,7 @@ def rows(name: str) -> tuple[Any, Any, Any]:
         TRAIN + 200,
         COLUMNS,
         n_informative=8,
-        n_classes=2 if name in BINARY else 3,
+        n_classes=2 if name.rpartition(".")[2] in BINARY else 3,
         n_clusters_per_class=1,
         random_state=0,
     )
@@ -187,14 +197,12 @@ def train(name: str, setting: str, folder: Path) -> None:
     """Train in this process; the first one saves the model, the second loads and audits it."""
     import numpy as np
 
-    import poisonproof
     from poisonproof import DPAClassifier
-    from poisonproof.estimators.auditing import audit_model
     from poisonproof.exceptions import PoisonproofError
     from poisonproof.store import types_of
 
     X, y, asked = rows(name)
-    member = make_members()[name]()
+    member = make_member(name)
     answer: dict[str, Any] = {}
     try:
         classifier = DPAClassifier(
@@ -213,20 +221,31 @@ def train(name: str, setting: str, folder: Path) -> None:
     except PoisonproofError as error:
         answer["refused"] = str(error)
     if "digests" in answer:
-        trusted = types_of(member)
         try:
             if setting == "first":
                 classifier.save(folder / "model")
             else:
-                path = folder / "model"
-                loaded = poisonproof.load(path, trusted=trusted).votes(asked).tolist()
-                audit = audit_model(path, (X, y), sample=2, trusted=trusted)
-                failed = [f.words for f in audit.findings if f.passed is False]
-                same = loaded == answer["votes"]
-                answer["stored"] = failed[0] if failed else None if same else "votes differ"
+                fitted = [getattr(one, "estimator", None) for one in classifier.ensemble_.members]
+                trusted = sorted({kind for one in fitted for kind in types_of(one)})
+                answer["stored"] = _stored(folder / "model", (X, y), asked, answer, trusted)
         except PoisonproofError as error:
             answer["stored"] = str(error)
     (folder / setting).write_text(json.dumps(answer))
+
+
+def _stored(path: Path, data: Any, asked: Any, answer: dict[str, Any], trusted: list[str]) -> str:
+    """Load and audit what another process has saved."""
+    import poisonproof
+    from poisonproof.estimators.auditing import audit_model
+
+    votes = poisonproof.load(path, trusted=trusted).votes(asked).tolist()
+    audit = audit_model(path, data, sample=2, trusted=trusted)
+    if failed := [finding.words for finding in audit.findings if finding.passed is False]:
+        return failed[0]
+    if votes != answer["votes"]:
+        return "votes differ"
+    packages = sorted({name.split(".")[0] for name in trusted})
+    return f"yes, trusting types of {', '.join(packages)}" if packages else "yes"
 
 
 def attack(name: str, cases: list[str]) -> None:
@@ -236,7 +255,7 @@ def attack(name: str, cases: list[str]) -> None:
     from poisonproof import DPAClassifier
     from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
-    member = make_members()[name]()
+    member = make_member(name)
     print("ready", flush=True)
     for case in cases:
         X, y = _attacked(name, case)
@@ -291,12 +310,12 @@ def _judged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         f"{n:,} votes differ between processes" if n else "",
         "an inserted row reached other members" if first["leaked"] or second["leaked"] else "",
     ]
-    stored = second.get("stored") or first.get("stored")
+    stored = first.get("stored") or second.get("stored", "no")
     reason = "; ".join(filter(None, reasons))
     return {
         "result": "listed" if reason else "isolated",
         "reason": _short(reason),
-        "stored": "yes" if stored is None else _short(stored),
+        "stored": _short(stored),
     }
 
 
@@ -324,12 +343,16 @@ def _hostile_rows(name: str) -> dict[str, Any]:
     return {"hostile": found}
 
 
+def _shown(name: str) -> str:
+    return name.rpartition(".")[2] if name.startswith("sklearn.") else name
+
+
 def _last_line(text: str) -> str:
     return _short((text.strip().splitlines() or ["no reason given"])[-1])
 
 
 def _short(text: str) -> str:
-    line = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
+    line = " ".join(re.sub(r" at 0x[0-9a-f]+|/\S+/model: ", "", text).split())
     return line if len(line) <= 160 else f"{line[:157]}..."
 
 
@@ -362,12 +385,15 @@ def main() -> None:
     parser.add_argument("--names", nargs="*", help="only these; others keep their results")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--page", type=Path, default=Path("docs/scikit-learn.md"))
     parser.add_argument("--train", nargs=3)
     parser.add_argument("--attack", nargs=2)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     if asked.table:
-        print(table(json.loads(asked.table.read_text())))
+        made = f"{table(json.loads(asked.table.read_text()))}\n\n"
+        page = re.sub(r"\| member \|.*?\n\n", lambda _: made, asked.page.read_text(), flags=re.S)
+        asked.page.write_text(page)
     elif asked.train:
         train(asked.train[0], asked.train[1], Path(asked.train[2]))
     elif asked.attack:
@@ -387,12 +413,12 @@ def _measure_all(out: Path | None, names: list[str] | None, workers: int) -> Non
         "limit_seconds": LIMIT,
         "members": before,
     }
-    wanted = names or list(make_members())
+    wanted = [name for name in all_names() if not names or _shown(name) in names]
     with ThreadPoolExecutor(workers) as pool:
         for name, about in zip(wanted, pool.map(measure, wanted), strict=True):
-            result["members"][name] = about
+            result["members"][_shown(name)] = about
             worst = max(seconds for _, seconds in about["hostile"].values())
-            print(f"{name}: {about['result']} {about['reason']} {worst:.1f} s", flush=True)
+            print(f"{_shown(name)}: {about['result']} {about['reason']} {worst:.1f} s", flush=True)
             if out:
                 out.write_text(json.dumps(result, indent=1) + "\n")
 

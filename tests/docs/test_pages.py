@@ -18,6 +18,7 @@ PAGES = ("from-zero.md", "tutorials/spam.md", "tutorials/images.md", "tutorials/
 CODE_PAGES = ("networks.md", "scikit-learn.md")
 
 
+@pytest.mark.usefixtures("self_check")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_can_be_followed_literally_from_an_empty_folder(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
