@@ -130,7 +130,7 @@ def test_a_model_of_the_library_certifies_only_with_declared_classes(
     np.savez(tmp_path / "t.npz", X=X, y=y.astype(float))
     for declared, code in ((None, 2), ([0, 1], 0)):
         clf = poisonproof.DPAClassifier(DecisionTreeClassifier(), n_partitions=5, classes=declared)
-        clf.fit(X, y).save(tmp_path / "m")
+        clf.fit(X, y).save(tmp_path / "m", overwrite=True)
         result = cli("certify", tmp_path / "m", tmp_path / "t.npz", "--label", "y")
         assert result.code == code
         assert ("Declare it: classes=" in result.err) == (code == 2)
