@@ -169,7 +169,7 @@ def test_a_model_of_rows_and_an_ensemble_replace_each_other(tmp_path):
     neighbors = fitted("neighbors")
     ensemble = DPAClassifier(GaussianNB(), 5, classes=DIGITS).fit(X[TRAIN], Y[TRAIN])
     for classifier in (neighbors, ensemble, neighbors):
-        classifier.save(tmp_path / "model")
+        classifier.save(tmp_path / "model", overwrite=True)
         assert type(load(tmp_path / "model")) is type(classifier)
 
 

@@ -252,7 +252,7 @@ def test_members_of_a_function_that_was_changed_are_trained_again(tmp_path: Path
     dpa(features=FunctionTransformer(namespace["mapped"])).fit_into(tmp_path / "model", X, y)
     exec("def mapped(rows): return (rows > 8) * 1.0", namespace)
     clf = dpa(features=FunctionTransformer(namespace["mapped"]))
-    stored = clf.fit_into(tmp_path / "model", X, y).ensemble_.digests()
+    stored = clf.fit_into(tmp_path / "model", X, y, overwrite=True).ensemble_.digests()
     assert stored == clf.fit(X, y).ensemble_.digests()
 
 
