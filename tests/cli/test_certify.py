@@ -245,3 +245,19 @@ def test_an_attack_leaves_out_rows_that_are_trained_on(
     few = ("--targets", 1, "--kinds", "random-flips", "--limit", 4)
     found = cli("attack", train_csv, with_seen_rows, *named, *few)
     assert SEEN in " ".join(found.out.split())
+
+
+def test_a_held_out_row_that_another_contributor_gave_to_training_is_no_test_row(
+    cli: Cli, tmp_path: Path
+) -> None:
+    rows = [[a, b, f"user{i}", kind] for i, (a, b, _, _, kind) in enumerate(mails(300, 0))]
+    copies = [[a, b, f"copy of {user}", kind] for a, b, user, kind in rows[:150]]
+    data = write_csv(tmp_path / "mails.csv", ["a", "b", "user", "kind"], [*rows, *copies])
+    schema, model = tmp_path / "s.json", tmp_path / "model"
+    named = ("--label", "kind", "--groups", "user", "--out", schema)
+    assert cli("schema", data, *named).code == 0
+    assert cli("schema", schema, "--freeze").code == 0
+    fast = ("-k", 5, "--model", "naive-bayes", "--no-self-check")
+    assert cli("train", data, "--schema", schema, *fast, "--out", model).code == 0
+    found = " ".join(cli("certify", model, data, "--held-out").out.split())
+    assert "They are no test rows; the numbers are of the other" in found

@@ -185,7 +185,7 @@ def test_auto_is_chosen_on_trusted_rows_or_declared_numbers(
     cli: Cli, mails: Path, schema: Path, tmp_path: Path
 ) -> None:
     trusted = write_csv(tmp_path / "trusted.csv", mail_rows(300, seed=7))
-    train = ("train", mails, "--schema", schema, "--out", tmp_path / "m")
+    train = ("train", mails, "--schema", schema, "--out", tmp_path / "m", "--overwrite")
     same = cli(*train, "-k", "auto", "--trusted", mails)
     assert same.code == 2
     assert "is the data to train on" in same.err

@@ -171,7 +171,8 @@ def with_hostile_row() -> tuple[Any, Any, int]:
 
 
 @pytest.mark.filterwarnings("ignore::poisonproof.exceptions.ClusterWarning")
-@pytest.mark.parametrize("engine", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["dask", "ray"])
 def test_a_row_that_kills_its_worker_stops_the_fit_and_is_named(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -65,6 +65,21 @@ class TrainedModel:
 
     def read(self, asked: AskedRows) -> CheckedRows:
         """Read rows with the model's features, matched by name, whatever their order."""
+        return self._read(asked)[0]
+
+    def read_tested(self, asked: AskedRows) -> tuple[CheckedRows, NDArray[np.bool_] | None]:
+        """Read rows, and find which the model was trained on; None if that cannot be checked."""
+        from poisonproof.estimators.training_sets import seen_rows
+        from poisonproof.partition.canonical import are_among
+
+        rows, trained_on = self._read(asked)
+        seen = seen_rows(self.classifier, rows.X)
+        if seen is None and trained_on is not None:
+            seen = are_among(rows.X, trained_on)
+        return rows, seen
+
+    def _read(self, asked: AskedRows) -> tuple[CheckedRows, NDArray[Any] | None]:
+        """Return the rows, and the samples trained on if these are in the same file."""
         from sklearn.utils import get_tags
 
         allow_missing = bool(get_tags(self.classifier).input_tags.allow_nan)
@@ -89,7 +104,7 @@ class TrainedModel:
         )
         rows = read_rows(asked.path, schema)
         rows.refuse_problems()
-        return rows
+        return rows, None
 
     @property
     def also(self) -> tuple[tuple[str, str], ...]:
@@ -101,7 +116,9 @@ class TrainedModel:
         known = self.classifier.classes_ if self.table is None else np.array(self.table.classes)
         return None if rows.labels is None else known[rows.labels]
 
-    def _read_table(self, asked: AskedRows, table: TableSchema, allow_missing: bool) -> CheckedRows:
+    def _read_table(
+        self, asked: AskedRows, table: TableSchema, allow_missing: bool
+    ) -> tuple[CheckedRows, NDArray[Any] | None]:
         if asked.label not in (None, table.label):
             raise InvalidInputError(
                 f"--label is {asked.label!r}, but the model's schema declares {table.label!r}."
@@ -119,22 +136,14 @@ class TrainedModel:
         elif rows.problems:
             note_problems(rows)
         if not asked.held_out:
-            return rows
+            return rows, None
         held_out = split_rows(rows, table)
         if not held_out.any():
             raise InvalidInputError(
                 f"No row of {asked.path} is held out: the schema's test_share is "
                 f"{table.test_share:g}."
             )
-        return rows.only(held_out)
-
-    def seen(self, rows: CheckedRows, asked: AskedRows) -> NDArray[np.bool_] | None:
-        """Return which rows the model was trained on, None if that cannot be checked."""
-        from poisonproof.estimators.training_sets import seen_rows
-
-        if asked.held_out and self.table is not None and self.table.groups is None:
-            return np.zeros(len(rows), dtype=np.bool_)  # equal samples are held out together
-        return seen_rows(self.classifier, rows.X)
+        return rows.only(held_out), rows.X[~held_out]
 
     def class_value(self, text: str, option: str) -> Any:
         """Return the class that `text` names."""

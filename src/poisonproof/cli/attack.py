@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.table import Column, Table
@@ -197,11 +196,9 @@ def _attacked(
 def _test_rows(attacked: AttackedData) -> tuple[NDArray[Any], str]:
     """Return the rows to attack, without those that are trained on, and a sentence about these."""
     from poisonproof.evaluation import seen_sentence
-    from poisonproof.partition import sample_digests
+    from poisonproof.partition.canonical import are_among
 
-    known = {digest.tobytes() for digest in sample_digests(attacked.material.rows)}
-    digests = sample_digests(attacked.test)
-    seen = np.array([digest.tobytes() in known for digest in digests])
+    seen = are_among(attacked.test, attacked.material.rows)
     chosen: NDArray[Any] = attacked.test[unseen(seen, len(seen))]
     return chosen, seen_sentence(int(seen.sum()), len(seen))
 

@@ -162,8 +162,7 @@ def certify(
     trained = open_model(model, jobs=jobs, verbose=verbosity())
     goal = None if target is None else trained.class_value(target, "--target")
     asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out)
-    rows = trained.read(asked)
-    seen = trained.seen(rows, asked)
+    rows, seen = trained.read_tested(asked)
     with spoken_warnings():
         certificates = trained.classifier.certify(
             rows.X, threat=threat, target=goal, require_declared=True

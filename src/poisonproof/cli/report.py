@@ -172,8 +172,7 @@ def _test_rows(models: list[TrainedModel], asked: AskedRows) -> _TestRows:
     """Read the rows for every model, without those that one of them was trained on."""
     from poisonproof.evaluation import seen_sentence
 
-    read = [model.read(asked) for model in models]
-    found = [model.seen(rows, asked) for model, rows in zip(models, read, strict=True)]
+    read, found = zip(*(model.read_tested(asked) for model in models), strict=True)
     places = {
         place
         for rows, seen in zip(read, found, strict=True)

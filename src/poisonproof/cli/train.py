@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import poisonproof
 from poisonproof.cli._choice import Settings, check_partitions, choose_settings
-from poisonproof.cli._data import stored_fingerprint
+from poisonproof.cli._data import stored_fingerprint, unseen
 from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, check_weights, make_member
 from poisonproof.cli._options import (
     ClassesFileOption,
@@ -324,16 +324,21 @@ def _certify_held_out(
     held_out: NDArray[np.bool_],
     jobs: int | None,
 ) -> None:
-    from poisonproof.evaluation import SAME_SOURCE
+    from poisonproof.evaluation import SAME_SOURCE, seen_sentence
+    from poisonproof.partition.canonical import are_among
 
     classifier.set_params(n_jobs=jobs)
-    certificates = classifier.certify(rows.X[held_out], require_declared=True)
-    truth = names[rows.labels][held_out]
+    # Held out by contributor, a sample may have come from another one, too.
+    seen = are_among(rows.X[held_out], rows.X[~held_out])
+    tested = rows.only(held_out).only(unseen(seen, len(seen)))
+    certificates = classifier.certify(tested.X, require_declared=True)
+    truth = names[tested.labels]
     right = certificates.labels == truth
     note_one_label(certificates.labels, truth)
     say(
-        f"Held out: {counted(int(held_out.sum()), 'row')}, {100 * right.mean():.1f} % of them "
-        "labelled correctly."
+        f"Held out: {counted(len(tested), 'row')}, {100 * right.mean():.1f} % of them "
+        "labelled correctly.",
+        *([seen_sentence(int(seen.sum()), len(seen))] if seen.any() else []),
     )
     print_closing(certificates, classifier)
     say(*(f"Assumed: {sentence}." for sentence in certificates.threat.assumptions), SAME_SOURCE)

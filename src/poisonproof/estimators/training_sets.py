@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition import ContentHash, PartitionedData, sample_digests
+from poisonproof.partition.canonical import digests_among
 from poisonproof.partition.shards import Shard, gathered, shard_of
 from poisonproof.store import Item, ModelReader, decode_rows, encode_rows
 
@@ -188,18 +189,13 @@ def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
     array([ True, False])
     """
     rows, digests = getattr(classifier, "rows_", None), sample_digests(X)
-    wanted = [digest.tobytes() for digest in digests]
     if hasattr(classifier, "digests_"):  # votes of neighbours
-        known = {digest.tobytes() for digest in classifier.digests_}
-    elif isinstance(rows, TrainingSet):
-        partitioner, which = classifier.partitioner_, range(len(rows.sizes))
-        places = (
-            np.unique(partitioner.assign_digests(digests)).tolist()
-            if isinstance(partitioner, ContentHash)
-            else which
-        )
-        shards = (rows.raw_shard(index) for index in places if rows.sizes[index])
-        known = {digest.tobytes() for shard in shards for digest in shard.digests}
-    else:
+        return digests_among(digests, [classifier.digests_])
+    if not isinstance(rows, TrainingSet):
         return None
-    return np.fromiter((digest in known for digest in wanted), np.bool_, len(wanted))
+    partitioner = classifier.partitioner_
+    places: Sequence[int] = range(len(rows.sizes))
+    if isinstance(partitioner, ContentHash):
+        places = np.unique(partitioner.assign_digests(digests)).tolist()
+    shards = (rows.raw_shard(index) for index in places if rows.sizes[index])
+    return digests_among(digests, (shard.digests for shard in shards))

@@ -7,7 +7,7 @@ order of the rows inside every partition.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,14 @@ from poisonproof.partition.containers import as_container, n_rows
 from poisonproof.partition.encoding import Encoded, encode_dense, encode_sparse, image_prefix
 from poisonproof.partition.table_encoding import encode_cells
 
-__all__ = ["CANONICAL_FORM", "DIGEST_SIZE", "canonical_bytes", "sample_digests"]
+__all__ = [
+    "CANONICAL_FORM",
+    "DIGEST_SIZE",
+    "are_among",
+    "canonical_bytes",
+    "digests_among",
+    "sample_digests",
+]
 
 CANONICAL_FORM = 1
 """Version of the encoding; another version puts samples into other partitions."""
@@ -69,6 +76,23 @@ def sample_digests(X: Any) -> NDArray[np.uint8]:
             found.append(state.digest())
         digests[rows] = np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, DIGEST_SIZE)
     return digests
+
+
+def are_among(X: Any, others: Any) -> NDArray[np.bool_]:
+    """Return which samples of `X` are among others, whatever holds them, shape (n,).
+
+    >>> are_among([[1, 2], [3, 4]], np.array([[3.0, 4.0]]))
+    array([False,  True])
+    """
+    return digests_among(sample_digests(X), [sample_digests(others)])
+
+
+def digests_among(
+    digests: NDArray[np.uint8], others: Iterable[NDArray[np.uint8]]
+) -> NDArray[np.bool_]:
+    """Return which digests are among others, that come in several arrays."""
+    known = {digest.tobytes() for some in others for digest in some}
+    return np.fromiter((digest.tobytes() in known for digest in digests), np.bool_, len(digests))
 
 
 def canonical_bytes(X: Any) -> list[bytes]:
