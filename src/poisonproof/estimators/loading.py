@@ -91,7 +91,10 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
     try:
         return _classifier(reader, templates, trusted)
     except Exception as error:  # values that are none make code raise nearly anything
-        if isinstance(error, (PoisonproofError, MemoryError)):
+        passed_on = isinstance(error, (PoisonproofError, MemoryError))
+        if passed_on and not isinstance(
+            error, InvalidInputError
+        ):  # the file is wrong, not the call
             raise
         raise StoreError(
             f"{reader.place.path} is damaged: {type(error).__name__}: {str(error)[:200]}."
