@@ -113,15 +113,14 @@ def test_plain_columns_of_any_layout(
 ) -> None:
     numbers = table.drop_columns(["land"])
     schema = Schema(
-        classes=("spam", "ham"), label="kind", groups="who", weights=weights,
-        features=("price", "count", "flag"),
+        classes=("spam", "ham"), label="kind", groups="who" if partitioner == "group" else None,
+        weights=weights, features=("price", "count", "flag"),
     )  # fmt: skip
     paths = layouts(numbers, tmp_path)
     rows = read_rows(paths[0] / "a.parquet", schema)
     held = trees(partitioner)
     labels = np.array(schema.classes)[rows.labels]
-    groups = rows.groups if partitioner == "group" else None
-    held.fit_into(tmp_path / "held", rows.X, labels, groups, rows.weights)
+    held.fit_into(tmp_path / "held", rows.X, labels, rows.groups, rows.weights)
     for path in paths:
         streamed = trees(partitioner)
         fit_stream(streamed, tmp_path / f"{path.name}.model", DeclaredRows(path, schema))
