@@ -634,7 +634,10 @@ def attempt(case: Case, watch: Watch) -> tuple[str, str]:
             wrong = f"no clear error: {str(error)[:200]!r}"
     except BaseException as error:
         outcome = "failure"
-        wrong = f"{type(error).__name__}: {str(error)[:300]}"
+        if isinstance(error, ValueError) and " features as input" in str(error):
+            outcome = "ValueError"  # of scikit-learn: rows of another width than the model's
+        else:
+            wrong = f"{type(error).__name__}: {str(error)[:300]}"
     finally:
         watch.on = False
     if watch.seen and watch.by_imports(modules):

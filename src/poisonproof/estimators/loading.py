@@ -17,7 +17,12 @@ from poisonproof.estimators.row_loading import restored_rows
 from poisonproof.estimators.row_saving import ROWS
 from poisonproof.estimators.ssdpa import SSDPAClassifier
 from poisonproof.estimators.training_sets import KeptRows
-from poisonproof.exceptions import InvalidInputError, PoisonproofError, StoreError
+from poisonproof.exceptions import (
+    GuaranteeError,
+    InvalidInputError,
+    MissingExtraError,
+    StoreError,
+)
 from poisonproof.learners.digest import state_digest
 from poisonproof.learners.parameters import check_random_state
 from poisonproof.partition import partitioner_from_specification
@@ -89,12 +94,16 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
     called = reader.place.called(reader.manifest.templates.name)
     templates = decode_object(reader.templates(), called, trusted)
     try:
+        for name, needed in (("estimator", "fit"), ("features", "transform")):
+            for part in (templates.get(name), templates.get(f"{name}_")):
+                if part is not None and not callable(getattr(part, needed, None)):
+                    raise StoreError(f"{called} holds no {name} but a {type(part).__name__}.")
+        for name, value in reader.manifest.model["parameters"].items():
+            if isinstance(value, (list, dict)):
+                raise StoreError(f"{name[:80]!r} must be a number or a word, got {value!s:.80}.")
         return _classifier(reader, templates, trusted)
     except Exception as error:  # values that are none make code raise nearly anything
-        passed_on = isinstance(error, (PoisonproofError, MemoryError))
-        if passed_on and not isinstance(
-            error, InvalidInputError
-        ):  # the file is wrong, not the call
+        if isinstance(error, (StoreError, GuaranteeError, MissingExtraError, MemoryError)):
             raise
         raise StoreError(
             f"{reader.place.path} is damaged: {type(error).__name__}: {str(error)[:200]}."

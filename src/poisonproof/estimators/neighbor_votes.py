@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRow
 from poisonproof.features.base import learns_nothing
 from poisonproof.features.exact import ExactRows, Precision
 from poisonproof.features.pipeline import is_own_map
+from poisonproof.learners.members import mapped_by
 from poisonproof.learners.similarity import Metric, Neighborhood
 from poisonproof.partition import row_keys, sample_digests, take_canonical
 
@@ -210,6 +212,6 @@ class NeighborVoteClassifier(RowVoting):
     def _mapped(self, X: Any) -> np.ndarray[Any, Any]:
         if self.features_ is None:
             return flat_numbers(X)
-        transform = self.features_.transform
+        transform = partial(mapped_by, self.features_)
         together = is_own_map(self.features_)
         return flat_numbers(transform(X) if together else map_alone(transform, X))

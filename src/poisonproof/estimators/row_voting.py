@@ -6,6 +6,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from poisonproof.estimators.training_rows import TrainingRows, check_training_ro
 from poisonproof.estimators.usable_rows import unusable, usable_rows
 from poisonproof.estimators.validation import check_samples
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError
-from poisonproof.learners.members import guarded
+from poisonproof.learners.members import guarded, mapped_by
 from poisonproof.learners.streams import in_own_streams, seed_nested
 from poisonproof.partition import n_rows, sample_digests, take_canonical
 
@@ -117,8 +118,8 @@ class RowVoting(CertifyingClassifier):
         """Map samples to features; a map that draws random numbers draws the same every time."""
         if self.features_ is None:
             return flat_numbers(X)
-        transform = self.features_.transform
-        return flat_numbers(in_own_streams(self.random_state, 0, lambda: transform(guarded(X))))
+        ask = partial(mapped_by, self.features_)
+        return flat_numbers(in_own_streams(self.random_state, 0, lambda: ask(guarded(X))))
 
     def _mapped_asked(self, X: Any) -> NDArray[Any]:
         """Check and map samples to predict; what is asked together must not meet in the map."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from poisonproof.exceptions import InvalidRowsError
 from poisonproof.features.base import FrozenTransformer
 from poisonproof.features.pipeline import is_own_map
 from poisonproof.learners.base import Ensemble
-from poisonproof.learners.members import guarded
+from poisonproof.learners.members import guarded, mapped_by
 from poisonproof.learners.streams import in_own_streams
 from poisonproof.partition import Partitioner, take_canonical
 from poisonproof.progress import make_progress
@@ -87,8 +88,8 @@ class VotingMembers(CertifyingClassifier):
 
     def _mapped(self, X: Any) -> Any:
         """Map samples to features; a map that draws random numbers draws the same every time."""
-        transform = self.features_.transform
-        return in_own_streams(self.random_state, self.n_partitions, lambda: transform(guarded(X)))
+        ask = partial(mapped_by, self.features_)
+        return in_own_streams(self.random_state, self.n_partitions, lambda: ask(guarded(X)))
 
     def _counted(self, X: Any) -> Certificates:
         return certify_votes(self.votes(X), len(self.classes_))

@@ -13,7 +13,7 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
-from poisonproof.exceptions import MemberWarning
+from poisonproof.exceptions import InvalidRowsError, MemberWarning, PoisonproofError
 from poisonproof.learners.base import ABSTAIN, Ensemble, Member
 from poisonproof.learners.machine_errors import is_machine_error, reason_of
 from poisonproof.learners.streams import restored_streams
@@ -21,7 +21,7 @@ from poisonproof.partition.containers import is_sparse, n_rows, take_rows
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
-__all__ = ["AbstainingMember", "ConstantMember", "MemberList", "guarded"]
+__all__ = ["AbstainingMember", "ConstantMember", "MemberList", "guarded", "mapped_by"]
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,18 @@ def _fixed_settings() -> Iterator[None]:
     """Ask on one thread, for BLAS may round differently with another number of them."""
     with one_thread(), restored_streams():
         yield
+
+
+def mapped_by(features: Any, rows: Any) -> Any:
+    """Map rows; what the map raises is said about the rows, unless it is the machine's error."""
+    try:
+        return features.transform(rows)
+    except Exception as error:
+        if isinstance(error, PoisonproofError) or is_machine_error(error):
+            raise
+        raise InvalidRowsError(
+            f"{type(features).__name__} cannot map these rows: {type(error).__name__}: {error}"
+        ) from error
 
 
 def guarded(X: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
@@ -358,7 +358,13 @@ def _check_stream(stream: Any) -> bool:
     return ahead is None or 0 <= place <= ahead
 
 
+def _check_parameters(estimator: Any) -> bool:
+    """Every parameter is there; whatever looks at an estimator looks at them first."""
+    return isinstance(estimator.get_params(deep=False), dict)
+
+
 _CHECKS: tuple[tuple[Any, Callable[[Any], bool]], ...] = (
+    (BaseEstimator, _check_parameters),
     (Tree, _check_tree),
     (BaseDecisionTree, _check_decision_tree),
     (BaseForest, _check_forest),

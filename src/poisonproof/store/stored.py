@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
-from poisonproof.exceptions import PoisonproofError, StoreError
-from poisonproof.learners.base import Ensemble
+from poisonproof.exceptions import GuaranteeError, MissingExtraError, StoreError
+from poisonproof.learners.base import ABSTAIN, Ensemble
 from poisonproof.progress import Progress
 from poisonproof.store.blocks import Item
 from poisonproof.store.fingerprint import ELSEWHERE, fingerprint
@@ -77,7 +77,10 @@ class StoredEnsemble(Ensemble):
 
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
         """Ask every member about every row of `X`; shape (n, k)."""
-        return self.loaded.votes(X, n_jobs=n_jobs, progress=progress)
+        votes = self.loaded.votes(X, n_jobs=n_jobs, progress=progress)
+        if votes.max(initial=ABSTAIN) >= len(self._classes):
+            raise StoreError(f"{self.reader.place.path}: a member votes for no class of the model.")
+        return votes
 
     def digests(self) -> list[str]:
         """Return one digest per member, as the manifest lists them."""
@@ -147,7 +150,7 @@ class StoredEnsemble(Ensemble):
             )
             self._check(ensemble)
         except Exception as error:  # values that are none make code raise nearly anything
-            if isinstance(error, (PoisonproofError, MemoryError)):
+            if isinstance(error, (StoreError, GuaranteeError, MissingExtraError, MemoryError)):
                 raise
             raise StoreError(
                 f"{self.reader.place.path} is damaged: {type(error).__name__}: {str(error)[:200]}."
