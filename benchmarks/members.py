@@ -7,19 +7,21 @@ Each class is trained as the member of a `DPAClassifier` in two fresh processes 
 seed of string hashes, the number of threads and `n_jobs`; where the class has an `n_jobs` of its
 own, it is 2. Members and votes must be equal, an inserted row must leave all other members as they
 are, and the model that one process saves is loaded and audited by the other. Then hostile rows are
-put among 1,000: the time until there is a member, which is ended from outside after 60 s.
+put among 1,000: processor time until there is a member; the system ends the process after 60 s.
 `--table` puts the result into a page of the documentation, in the place of the table there.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import inspect
 import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT = 60.0
-"""Seconds that a hostile row may take; a limit of this benchmark, never of the library."""
+"""Seconds of processor time that a hostile row may take; a limit of this benchmark alone."""
 
 COLUMNS, TRAIN = 20, 1000
 SETTINGS = {"first": ("1", "1", 1), "second": ("2", "2", 2)}
@@ -199,7 +201,6 @@ def train(name: str, setting: str, folder: Path) -> None:
 
     from poisonproof import DPAClassifier
     from poisonproof.exceptions import PoisonproofError
-    from poisonproof.store import types_of
 
     X, y, asked = rows(name)
     member = make_member(name)
@@ -225,27 +226,35 @@ def train(name: str, setting: str, folder: Path) -> None:
             if setting == "first":
                 classifier.save(folder / "model")
             else:
-                fitted = [getattr(one, "estimator", None) for one in classifier.ensemble_.members]
-                trusted = sorted({kind for one in fitted for kind in types_of(one)})
-                answer["stored"] = _stored(folder / "model", (X, y), asked, answer, trusted)
+                answer["stored"] = _stored(folder / "model", (X, y), asked, answer)
         except PoisonproofError as error:
             answer["stored"] = str(error)
     (folder / setting).write_text(json.dumps(answer))
 
 
-def _stored(path: Path, data: Any, asked: Any, answer: dict[str, Any], trusted: list[str]) -> str:
-    """Load and audit what another process has saved."""
+def _stored(path: Path, data: Any, asked: Any, answer: dict[str, Any]) -> str:
+    """Load and audit what another process has saved; trust the types that errors name."""
     import poisonproof
     from poisonproof.estimators.auditing import audit_model
+    from poisonproof.exceptions import StoreError
 
-    votes = poisonproof.load(path, trusted=trusted).votes(asked).tolist()
+    trusted: set[str] = set()
+    while True:
+        try:
+            votes = poisonproof.load(path, trusted=trusted).votes(asked).tolist()
+            break
+        except StoreError as error:
+            named = re.search(r"trusted=(\[.*?\])", str(error))
+            if named is None or trusted >= (more := set(ast.literal_eval(named[1]))):
+                raise
+            trusted |= more
     audit = audit_model(path, data, sample=2, trusted=trusted)
     if failed := [finding.words for finding in audit.findings if finding.passed is False]:
         return failed[0]
     if votes != answer["votes"]:
         return "votes differ"
-    packages = sorted({name.split(".")[0] for name in trusted})
-    return f"yes, trusting types of {', '.join(packages)}" if packages else "yes"
+    packages = ", ".join(sorted({name.split(".")[0] for name in trusted}))
+    return f"yes, with `trusted` types of {packages}" if trusted else "yes"
 
 
 def attack(name: str, cases: list[str]) -> None:
@@ -256,10 +265,10 @@ def attack(name: str, cases: list[str]) -> None:
     from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
     member = make_member(name)
-    print("ready", flush=True)
     for case in cases:
         X, y = _attacked(name, case)
-        start = time.perf_counter()
+        signal.setitimer(signal.ITIMER_PROF, LIMIT)  # SIGPROF ends the process, wherever it is
+        start = time.process_time()
         end = "trained"
         try:
             DPAClassifier(member, 1, classes=np.unique(y)).fit(X, y)
@@ -267,7 +276,7 @@ def attack(name: str, cases: list[str]) -> None:
             end = "row refused"
         except InvalidInputError:
             end = "member abstains"
-        print(json.dumps([end, round(time.perf_counter() - start, 2)]), flush=True)
+        print(json.dumps([end, round(time.process_time() - start, 2)]), flush=True)
 
 
 @contextlib.contextmanager
@@ -325,21 +334,14 @@ def _hostile_rows(name: str) -> dict[str, Any]:
     while waiting:
         with _child("first", "--attack", name, json.dumps(waiting)) as process:
             assert process.stdout is not None
-            with ThreadPoolExecutor(1) as reader:
-                reader.submit(process.stdout.readline).result()  # libraries are imported
-                for case in list(waiting):
-                    waiting.remove(case)
-                    line = reader.submit(process.stdout.readline)
-                    try:
-                        end, seconds = json.loads(line.result(timeout=LIMIT))
-                    except TimeoutError:
-                        process.kill()
-                        found[case] = ["does not end", LIMIT]
-                        break
-                    except json.JSONDecodeError:
-                        found[case] = [f"ends the process: {process.wait()}", LIMIT]
-                        break
-                    found[case] = [end, seconds]
+            for line in process.stdout:
+                if not line.startswith("["):
+                    continue  # a library that prints
+                found[waiting.pop(0)] = json.loads(line)
+            if waiting:
+                late = process.wait() == -signal.SIGPROF
+                end = "does not end" if late else f"ends the process: {process.returncode}"
+                found[waiting.pop(0)] = [end, LIMIT]
     return {"hostile": found}
 
 
@@ -352,7 +354,7 @@ def _last_line(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    line = " ".join(re.sub(r" at 0x[0-9a-f]+|/\S+/model: ", "", text).split())
+    line = " ".join(re.sub(r" at 0x[0-9a-f]+|/\S+/model\S* ?", "", text).split())
     return line if len(line) <= 160 else f"{line[:157]}..."
 
 
