@@ -259,7 +259,7 @@ def changed_skops(data: bytes, rng: Rng) -> bytes:
             else:
                 try:
                     contents[place] = (name, changed_npy(content, rng))
-                except (ValueError, OverflowError):
+                except Exception:  # it was changed before, and is none any more
                     contents[place] = (name, changed_bytes(content, rng))
         return zipped(contents)
     if kind < 0.9:
@@ -370,12 +370,16 @@ def members(files: Files, rng: Rng) -> Files:
     items[index] = replace(
         item, tensors={**item.tensors, name: changed_array(item.tensors[name], rng)}
     )
-    digests = _digests(files, described, items)
-    for number, digest in digests.items():
+    return readdressed(files, described, entry["name"], items)
+
+
+def readdressed(files: Files, described: Any, old: str, items: dict[int, Item]) -> Files:
+    """Replace a block of members that are arrays, and correct every digest."""
+    for number, digest in _digests(files, described, items).items():
         described["members"]["digests"][number] = digest
         items[number] = replace(items[number], digest=digest)
     changed = files | {"manifest.json": reprinted(described)}
-    return renamed(changed, entry["name"], encode_block([items[i] for i in sorted(items)]))
+    return renamed(changed, old, encode_block([items[i] for i in sorted(items)]))
 
 
 def _digests(files: Files, described: Any, items: dict[int, Item]) -> dict[int, str]:
@@ -813,12 +817,12 @@ def bases(names: list[str] | None = None) -> dict[str, Any]:
                 given = words if name == "words" else X
                 model = DPAClassifier(estimator, 4, classes=range(10), random_state=1)
                 model.fit(given, y).save(Path(folder) / name, keep_data=True)
-                found[name] = {"files": _files(Path(folder) / name), "rows": given[:15]}
+                found[name] = {"files": read_files(Path(folder) / name), "rows": given[:15]}
         if names is None or "rows" in names:
             images = digits[:60].reshape(-1, 8, 8)
             voters = NeighborVoteClassifier(OrientationHistogram(), 0.9, classes=range(10))
             voters.fit(images, labels[:60]).save(Path(folder) / "rows")
-            found["rows"] = {"files": _files(Path(folder) / "rows"), "rows": images[:5]}
+            found["rows"] = {"files": read_files(Path(folder) / "rows"), "rows": images[:5]}
     if names is None or "network" in names:
         pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
         for number in range(3):  # as many cases as three kinds of models
@@ -826,7 +830,7 @@ def bases(names: list[str] | None = None) -> dict[str, Any]:
     return found
 
 
-def _files(folder: Path) -> Files:
+def read_files(folder: Path) -> Files:
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))

@@ -9,6 +9,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,12 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, load
 from poisonproof.exceptions import StoreError
+from poisonproof.learners.closed_form import RidgeClassifier
 from poisonproof.store import decode_object, encode_object
+from poisonproof.store.blocks import decode_block
 from poisonproof.store.checks import check_parts
+
+from ..durability import hostile
 
 RNG = np.random.default_rng(0)
 X, y = RNG.normal(size=(80, 4)), RNG.integers(0, 3, 80)
@@ -336,3 +341,18 @@ def test_a_member_that_keeps_its_random_stream_has_its_digest_after_loading(
         model = DPAClassifier(estimator, 3, classes=range(3)).fit(X, y)
         model.save(tmp_path / "model")
         assert np.array_equal(load(tmp_path / "model").votes(X), model.votes(X))
+
+
+@pytest.mark.parametrize("label", [-9, 99])
+def test_a_stored_vote_for_no_class_is_refused(label: int, tmp_path: Path) -> None:
+    """Whoever changes the arrays of a member can correct every digest, too."""
+    DPAClassifier(RidgeClassifier(), 3, classes=range(3)).fit(X, y).save(tmp_path / "good")
+    files = hostile.read_files(tmp_path / "good")
+    described = json.loads(files["manifest.json"])
+    (entry,) = described["members"]["blocks"]
+    items = decode_block(files[f"objects/{entry['name']}"], "block")
+    labels = np.full_like(items[0].tensors["classes"], label)
+    items[0] = replace(items[0], tensors={**items[0].tensors, "classes": labels})
+    hostile.placed(hostile.readdressed(files, described, entry["name"], items), tmp_path / "bad")
+    with pytest.raises(StoreError, match="votes for no class"):
+        load(tmp_path / "bad").votes(X)

@@ -9,8 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
-from poisonproof.exceptions import GuaranteeError, MissingExtraError, StoreError
+from poisonproof.exceptions import (
+    GuaranteeError,
+    MissingExtraError,
+    PoisonproofError,
+    StoreError,
+)
 from poisonproof.learners.base import ABSTAIN, Ensemble
+from poisonproof.learners.machine_errors import is_machine_error
 from poisonproof.progress import Progress
 from poisonproof.store.blocks import Item
 from poisonproof.store.fingerprint import ELSEWHERE, fingerprint
@@ -77,10 +83,21 @@ class StoredEnsemble(Ensemble):
 
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
         """Ask every member about every row of `X`; shape (n, k)."""
-        votes = self.loaded.votes(X, n_jobs=n_jobs, progress=progress)
-        if votes.max(initial=ABSTAIN) >= len(self._classes):
+        ensemble = self.loaded
+        try:
+            votes = ensemble.votes(X, n_jobs=n_jobs, progress=progress)
+        except Exception as error:  # arrays that are those of the file, but of no member
+            if isinstance(error, PoisonproofError) or is_machine_error(error):
+                raise
+            raise self._damaged(error) from error
+        lowest, highest = votes.min(initial=ABSTAIN), votes.max(initial=ABSTAIN)
+        if lowest < ABSTAIN or highest >= len(self._classes):
             raise StoreError(f"{self.reader.place.path}: a member votes for no class of the model.")
         return votes
+
+    def _damaged(self, error: Exception) -> StoreError:
+        said = f"{type(error).__name__}: {str(error)[:200]}"
+        return StoreError(f"{self.reader.place.path} is damaged: {said}.")
 
     def digests(self) -> list[str]:
         """Return one digest per member, as the manifest lists them."""
@@ -152,9 +169,7 @@ class StoredEnsemble(Ensemble):
         except Exception as error:  # values that are none make code raise nearly anything
             if isinstance(error, (StoreError, GuaranteeError, MissingExtraError, MemoryError)):
                 raise
-            raise StoreError(
-                f"{self.reader.place.path} is damaged: {type(error).__name__}: {str(error)[:200]}."
-            ) from error
+            raise self._damaged(error) from error
         return ensemble
 
     def _check(self, ensemble: Ensemble) -> None:
