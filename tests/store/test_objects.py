@@ -46,6 +46,7 @@ from poisonproof.learners.closed_form import RidgeClassifier
 from poisonproof.store import decode_object, encode_object
 from poisonproof.store.blocks import decode_block
 from poisonproof.store.checks import check_parts
+from poisonproof.store.objects import types_of
 
 from ..durability import hostile
 
@@ -281,6 +282,16 @@ def test_words_are_loaded_without_being_named() -> None:
         fitted = make_pipeline(vectorizer, LogisticRegression()).fit(texts, [1, 0, 1, 0, 1] * 4)
         loaded = decode_object(encode_object(fitted), "member 0")
         assert np.array_equal(loaded.predict(texts), fitted.predict(texts))
+
+
+def test_a_network_of_skorch_that_is_named_is_stored_and_loaded() -> None:
+    skorch, torch = pytest.importorskip("skorch"), pytest.importorskip("torch")
+    fitted = skorch.NeuralNetClassifier(
+        torch.nn.Linear, module__in_features=4, module__out_features=3, max_epochs=1, verbose=0
+    ).fit(X.astype(np.float32), y)
+    loaded = decode_object(encode_object(fitted), "member 0", types_of(fitted))
+    rows = X.astype(np.float32)
+    assert np.array_equal(loaded.predict_proba(rows), fitted.predict_proba(rows))
 
 
 def test_a_kind_that_nobody_has_looked_at_is_refused_unless_it_is_named() -> None:

@@ -94,9 +94,10 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
     called = reader.place.called(reader.manifest.templates.name)
     templates = decode_object(reader.templates(), called, trusted)
     try:
-        for name, needed in (("estimator", "fit"), ("features", "transform")):
+        needed = {"estimator": ("fit", "fit_members"), "features": ("transform",)}
+        for name, methods in needed.items():
             for part in (templates.get(name), templates.get(f"{name}_")):
-                if part is not None and not callable(getattr(part, needed, None)):
+                if part is not None and not any(hasattr(part, method) for method in methods):
                     raise StoreError(f"{called} holds no {name} but a {type(part).__name__}.")
         for name, value in reader.manifest.model["parameters"].items():
             if isinstance(value, (list, dict)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import sys
@@ -173,7 +174,7 @@ def _forget_idle(value: Any) -> None:
     kind = getattr(sys.modules.get(value["__module__"]), value["__class__"], object)
     names = list(state["content"])
     for name in sorted(idle_attributes(kind) & set(names)) if isinstance(kind, type) else ():
-        if name in getattr(kind, "_get_param_names", list)():
+        if name in inspect.signature(kind).parameters:
             state["content"][name] = _NONE | {"__id__": state["content"][name]["__id__"]}
         else:
             del state["content"][name]
