@@ -26,6 +26,7 @@ from poisonproof.partition.containers import is_sparse
 __all__ = [
     "FOLDERS",
     "NO_VOTE",
+    "class_name",
     "deciding_state",
     "forget_folders",
     "idle_attributes",
@@ -35,8 +36,8 @@ __all__ = [
 FOLDERS: Mapping[str, frozenset[str]] = {
     "sklearn.pipeline.Pipeline": frozenset({"memory"}),
     "sklearn.cluster._agglomerative.AgglomerativeClustering": frozenset({"memory"}),
-    "poisonproof.engines.torch.learner.TorchLearner": frozenset({"checkpoint"}),
-    "poisonproof.features.networks.NetworkFeatures": frozenset({"cache"}),
+    "poisonproof.TorchLearner": frozenset({"checkpoint"}),
+    "poisonproof.NetworkFeatures": frozenset({"cache"}),
 }
 """Parameters that name a folder to work in, by class. They decide no vote, and no model says where
 whoever loads it writes, or from where he reads: a file has None in their place.
@@ -66,6 +67,21 @@ _CATBOOST_NOTES = frozenset({"model_guid", "output_options", "train_finish_time"
 
 _SKORCH_FILE = "__cuda_dependent_attributes__"
 """Where skorch puts the bytes of a file that torch writes of networks, optimiser and all."""
+
+
+def class_name(kind: type) -> str:
+    """Return the name of a class by which digests know it: this package's move between modules.
+
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from poisonproof import DPAClassifier
+    >>> class_name(GaussianNB), class_name(DPAClassifier)
+    ('sklearn.naive_bayes.GaussianNB', 'poisonproof.DPAClassifier')
+    """
+    return _full_name(kind.__module__, kind.__qualname__)
+
+
+def _full_name(module: str, name: str) -> str:
+    return f"{'poisonproof' if module.startswith('poisonproof.') else module}.{name}"
 
 
 def deciding_state(value: Any, state: Any) -> Any:
@@ -106,7 +122,7 @@ def idle_attributes(kind: type) -> frozenset[str]:
 
 def _named(table: Mapping[str, frozenset[str]], kind: type) -> frozenset[str]:
     """Return what a table lists for a class and its bases."""
-    names = (f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__)
+    names = map(class_name, kind.__mro__)
     return frozenset[str]().union(*(table.get(name, frozenset()) for name in names))
 
 
@@ -209,7 +225,7 @@ class _Walk:
         return _hash(f"array {array.dtype.str} {array.shape}", [array.tobytes()])
 
     def digest_function(self, function: types.FunctionType) -> bytes:
-        name = f"{function.__module__}.{function.__qualname__}".encode()
+        name = _full_name(function.__module__, function.__qualname__).encode()
         if "<" not in function.__qualname__ and _is_installed(function.__module__):
             return _hash("global", [name])
         # A name says nothing about a lambda, an inner function or one of the user's own program,
@@ -221,7 +237,7 @@ class _Walk:
 
     def digest_class(self, cls: type) -> bytes:
         """Hash a class of the user's own program by what it does, and with which constants."""
-        name = f"{cls.__module__}.{cls.__qualname__}".encode()
+        name = class_name(cls).encode()
         own = {
             key: part
             for key, part in vars(cls).items()
@@ -244,9 +260,8 @@ class _Walk:
 
     def digest_object(self, value: Any) -> bytes:
         reduced = _without_notes(value).__reduce_ex__(4)
-        name = f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(reduced, str):
-            return _hash("global", [f"{type(value).__module__}.{reduced}".encode()])
+            return _hash("global", [_full_name(type(value).__module__, reduced).encode()])
         arguments, state = (*reduced[1:3], None)[:2]
         if isinstance(state, dict) and _SKORCH_FILE in state:
             state = vars(value)
@@ -254,7 +269,7 @@ class _Walk:
         parts += [self.digest(None if part is None else list(part)) for part in reduced[3:5]]
         if not _is_installed(type(value).__module__):
             parts.append(self.digest(type(value)))
-        return _hash(f"object {name}", parts)
+        return _hash(f"object {class_name(type(value))}", parts)
 
 
 def _without_notes(value: Any) -> Any:
@@ -357,5 +372,7 @@ def _scalar_bytes(value: Any) -> tuple[str, bytes] | None:
         return None
     if isinstance(value, (type, types.BuiltinFunctionType, np.ufunc)):
         module = getattr(value, "__module__", "numpy")
-        return "global", f"{module}.{getattr(value, '__qualname__', value.__name__)}".encode()
+        return "global", _full_name(
+            module, getattr(value, "__qualname__", value.__name__)
+        ).encode()
     return None

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, clone
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.learners.base import ABSTAIN, Learner, Member
-from poisonproof.learners.digest import forget_folders, state_digest
+from poisonproof.learners.digest import class_name, forget_folders, state_digest
 from poisonproof.learners.parameters import limit_steps
 from poisonproof.learners.providers import provider_versions
 from poisonproof.learners.streams import (
@@ -102,7 +102,7 @@ class ScikitLearner(Learner):
         return {
             **({"packages": versions} if versions else {}),
             "learner": "scikit-learn",
-            "estimator": f"{kind.__module__}.{kind.__qualname__}",
+            "estimator": class_name(kind),
             "parameters": _shown(self._pristine),
             "digest": state_digest(self._pristine),
         }
