@@ -75,6 +75,7 @@ def test_dropping_or_permuting_rows_of_60000_moves_no_bit_of_the_others(name) ->
     assert_rows_are_independent(transformer, rows, 60_000)
 
 
+@pytest.mark.slow
 def test_dropping_a_colour_image_moves_no_bit_of_others_at_1600_patches() -> None:
     def photos(n: int) -> np.ndarray:
         return np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)

@@ -195,7 +195,7 @@ def test_patches_are_the_same_in_another_process_with_other_threads() -> None:
     code = (
         "import numpy as np; from poisonproof.features import PatchResponses;"
         "image = np.arange(3072).reshape(1, 32, 32, 3) % 251;"
-        "print(PatchResponses(1600).transform(image).tobytes().hex())"
+        "print(PatchResponses(400).transform(image).tobytes().hex())"
     )
     found = {
         subprocess.run(
@@ -203,7 +203,7 @@ def test_patches_are_the_same_in_another_process_with_other_threads() -> None:
             env=os.environ | {"OPENBLAS_NUM_THREADS": threads},
             capture_output=True, text=True, check=True,
         ).stdout
-        for threads in ("1", "2", "3")
+        for threads in ("1", "3")
     }  # fmt: skip
     assert len(found) == 1
 

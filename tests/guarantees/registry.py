@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from lightgbm import LGBMClassifier
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -160,5 +161,10 @@ CASES = [
     Case("ss-one-label", SSDPAClassifier(_ONE_LABEL, ClusterIndex(12), 300)),
     Case("ss-tree", SSDPAClassifier(DecisionTreeClassifier(), None, 20)),
 ]
+
+TIMED_CASES = [
+    pytest.param(case, marks=pytest.mark.slow) if case.name == "ss-tail" else case for case in CASES
+]
+"""The same, with those marked that take minutes where a test trains them many times."""
 
 INSERT_DELETE_CASES = [case for case in CASES if "insert_delete" in case.classifier.threats]

@@ -126,6 +126,30 @@ def test_a_tree_that_points_outside_itself_is_refused(columns: dict[str, int]) -
         check_parts({"0": damaged_tree(**columns)}, "members.skops")
 
 
+@pytest.mark.parametrize("change", [(0, np.void), (1, np.float64), (2, np.int64)])
+def test_arrays_without_dimensions_never_reach_the_code_of_a_tree(change: Any) -> None:
+    """scikit-learn reads the length of such an array from wherever it would lie."""
+    tree = DecisionTreeClassifier(max_depth=2).fit(X, y)
+    data, files = encode_object(tree), dict[str, bytes]()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            files[name] = archive.read(name)
+    arrays = {name: np.load(io.BytesIO(part)) for name, part in files.items() if "npy" in name}
+    wanted = {0: lambda a: a.dtype.names, 1: lambda a: a.ndim == 3, 2: lambda a: a.ndim == 1}
+    place, kind = change
+    name = next(n for n, a in arrays.items() if wanted[place](a) and (place != 2 or a.size == 1))
+    empty = arrays[name].reshape(-1)[0] if place == 0 else kind(3)
+    file = io.BytesIO()
+    np.save(file, np.asarray(empty))
+    files[name] = file.getvalue()
+    rebuilt_file = io.BytesIO()
+    with zipfile.ZipFile(rebuilt_file, "w") as archive:
+        for part, content in files.items():
+            archive.writestr(part, content)
+    with pytest.raises(StoreError, match="shapes that no tree has"):
+        decode_object(rebuilt_file.getvalue(), "member 0")
+
+
 def test_a_damaged_tree_deep_inside_a_forest_is_found() -> None:
     forest = RandomForestClassifier(3).fit(X, y)
     forest.estimators_[1] = damaged_tree(feature=99)

@@ -372,7 +372,5 @@ def _scalar_bytes(value: Any) -> tuple[str, bytes] | None:
         return None
     if isinstance(value, (type, types.BuiltinFunctionType, np.ufunc)):
         module = getattr(value, "__module__", "numpy")
-        return "global", _full_name(
-            module, getattr(value, "__qualname__", value.__name__)
-        ).encode()
+        return "global", _full_name(module, getattr(value, "__qualname__", value.__name__)).encode()
     return None

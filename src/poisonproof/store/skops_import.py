@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,11 +23,41 @@ _WRAPPERS = tuple(f"sklearn.externals.array_api_compat.{name}" for name in ("tor
 
 
 def skops_io() -> Any:
-    """Return the module ``skops.io``."""
+    """Return the module ``skops.io``, which checks trees before it makes them."""
     if "skops.io" not in sys.modules:
         with _passed_over(_WRAPPERS):
             import_module("skops.io")
-    return import_module("skops.io")  # waits, if another thread is importing it
+    skops = import_module("skops.io")  # waits, if another thread is importing it
+    _check_trees_first()
+    return skops
+
+
+@cache
+def _check_trees_first() -> None:
+    """Let skops look at the parts of a tree: scikit-learn's C code takes their shapes for granted.
+
+    A tree reads the length of its nodes, and the classes of so many outputs, from wherever they
+    would lie; a file whose arrays have another number of dimensions ends the process.
+    """
+    from skops.io._audit import NODE_TYPE_MAPPING
+    from skops.io._sklearn import TreeNode
+
+    class CheckedTreeNode(TreeNode):  # type: ignore[misc]
+        def _construct(self) -> Any:
+            _, n_classes, n_outputs = self.args.construct()
+            state = self.attrs.construct()
+            nodes, values = (np.asarray(state[name]) for name in ("nodes", "values"))
+            if (
+                not isinstance(n_outputs, int)
+                or np.shape(n_classes) != (n_outputs,)
+                or (nodes.ndim, values.ndim) != (1, 3)
+            ):
+                raise ValueError("the arrays of a tree have shapes that no tree has")
+            return super()._construct()
+
+    for key, kind in NODE_TYPE_MAPPING.items():
+        if kind is TreeNode:
+            NODE_TYPE_MAPPING[key] = CheckedTreeNode
 
 
 @contextmanager
