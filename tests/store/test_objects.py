@@ -43,6 +43,7 @@ from sklearn.tree import DecisionTreeClassifier
 from poisonproof import DPAClassifier, load
 from poisonproof.exceptions import StoreError
 from poisonproof.learners.closed_form import RidgeClassifier
+from poisonproof.learners.digest import state_digest
 from poisonproof.store import decode_object, encode_object
 from poisonproof.store.blocks import decode_block
 from poisonproof.store.checks import check_parts
@@ -316,6 +317,7 @@ def test_a_network_of_skorch_that_is_named_is_stored_and_loaded() -> None:
     loaded = decode_object(encode_object(fitted), "member 0", types_of(fitted))
     rows = X.astype(np.float32)
     assert np.array_equal(loaded.predict_proba(rows), fitted.predict_proba(rows))
+    assert state_digest(loaded) == state_digest(fitted)
 
 
 def test_a_kind_that_nobody_has_looked_at_is_refused_unless_it_is_named() -> None:

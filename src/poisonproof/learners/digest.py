@@ -48,8 +48,8 @@ NO_VOTE: Mapping[str, frozenset[str]] = {
     "sklearn.feature_extraction.text._VectorizerMixin": frozenset({"_stop_words_id"}),
     # Seconds, and the scores of candidates that were not chosen.
     "sklearn.model_selection._search.BaseSearchCV": frozenset({"cv_results_", "refit_time_"}),
-    # Seconds, and what only training needs.
-    "skorch.net.NeuralNet": frozenset({"callbacks_", "history_", "optimizer_"}),
+    # Seconds, and what only training and `set_params` need.
+    "skorch.net.NeuralNet": frozenset({"callbacks_", "history_", "optimizer_", "virtual_params_"}),
     # A predictor sets it, so it tells whether the network was asked.
     "torch.nn.modules.module.Module": frozenset({"training"}),
     "catboost.core.CatBoost": frozenset(
