@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from poisonproof import ClusterVoteClassifier, WeightedVoteClassifier
+from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier, WeightedVoteClassifier
 from poisonproof.estimators.runoff import certify_runoff
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.learners.clusters import SpectralClusters
@@ -127,3 +127,11 @@ def test_a_device_that_would_not_be_used_is_refused() -> None:
     clf = ClusterVoteClassifier(clusterer=Signs(), classes=[0, 1], device="cpu")
     with pytest.raises(InvalidInputError, match="device='cpu'"):
         clf.fit(rows(0, 1), [0, 1])
+
+
+@pytest.mark.parametrize("device", ["no-such-device", 10**300], ids=["name", "number"])
+def test_a_device_that_is_none_is_refused_in_words(device: Any) -> None:
+    pytest.importorskip("torch")
+    clf = NeighborVoteClassifier(classes=[0, 1], device=device).fit(rows(0, 1), [0, 1])
+    with pytest.raises(InvalidInputError, match="torch cannot compute"):
+        clf.predict(rows(0, 1))

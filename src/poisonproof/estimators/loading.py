@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import get_tags
 
 from poisonproof.estimators.description import plain_parameters, templates_of
 from poisonproof.estimators.dpa import DPAClassifier
@@ -102,7 +103,9 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
         for name, value in reader.manifest.model["parameters"].items():
             if isinstance(value, (list, dict)):
                 raise StoreError(f"{name[:80]!r} must be a number or a word, got {value!s:.80}.")
-        return _classifier(reader, templates, trusted)
+        classifier = _classifier(reader, templates, trusted)
+        get_tags(classifier)  # reads the templates, as the first prediction would
+        return classifier
     except Exception as error:  # values that are none make code raise nearly anything
         if isinstance(error, (StoreError, GuaranteeError, MissingExtraError, MemoryError)):
             raise

@@ -16,7 +16,7 @@ def torch_on(device: str | None, dtype: str = "float32") -> Any:
         import torch
     try:
         torch.zeros(1, dtype=getattr(torch, dtype), device=device).cpu()
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InvalidInputError(
             f"torch cannot compute with {dtype} on device={device!r}: {reason}. Use device=None, "
