@@ -42,7 +42,7 @@ def _check_trees_first() -> None:
     from skops.io._audit import NODE_TYPE_MAPPING
     from skops.io._sklearn import TreeNode
 
-    class CheckedTreeNode(TreeNode):  # type: ignore[misc]
+    class CheckedTreeNode(TreeNode):
         def _construct(self) -> Any:
             _, n_classes, n_outputs = self.args.construct()
             state = self.attrs.construct()
