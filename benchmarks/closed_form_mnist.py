@@ -5,7 +5,7 @@
 DIR holds the published files (idx, gz or npz). All 60,000 training rows, all 10,000 test images,
 PixelSum partitions. For every k: clean accuracy, the median radius, certified accuracy at some
 attack sizes, where the time goes, and the share of the machine's own matrix-product speed. The
-hyper-parameters were fixed on other data (see poisonproof.estimators.recipes).
+hyper-parameters were fixed on other data (see poisonproof_research.methods.digits).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 from closed_form_common import load, machine, matrix_product_peak, peak_gib, timed
+from poisonproof_research.methods.digits import digit_features, digit_member
 
 from poisonproof.certificates import certify_votes
-from poisonproof.estimators.recipes import digit_features, digit_member
 from poisonproof.evaluation import base_accuracy, certified_accuracy, clean_accuracy, median_radius
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent

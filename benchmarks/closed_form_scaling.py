@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 from closed_form_common import load, machine, ridge, timed
+from poisonproof_research.methods.digits import digit_features, digit_member
 
-from poisonproof.estimators.recipes import digit_features, digit_member
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent
 

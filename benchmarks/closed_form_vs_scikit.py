@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 from closed_form_common import load, machine, ridge
+from poisonproof_research.methods.digits import digit_features, digit_member
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 from threadpoolctl import threadpool_limits
 
 from poisonproof.certificates import certify_votes
-from poisonproof.estimators.recipes import digit_features, digit_member
 from poisonproof.evaluation import clean_accuracy
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent

@@ -29,7 +29,7 @@ from closed_form_common import machine
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.clusters import DaskCluster, RayCluster
+from poisonproof.distributed import DaskCluster, RayCluster
 
 WORKERS = 2
 CLASSES = list(range(10))

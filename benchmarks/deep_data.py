@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from poisonproof_research.reproduction.row_data import RowData, data_from_pack
 
-from poisonproof.engines.torch import TorchLearner
+from poisonproof.networks import TorchLearner
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.reproduction.packing import data_from_pack
-from poisonproof.reproduction.row_data import RowData
 
 __all__ = ["MODULUS", "SHAPES", "STACK", "Part", "join", "nin", "packed", "partitions", "resnet"]
 

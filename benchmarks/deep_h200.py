@@ -32,7 +32,7 @@ import torch
 from deep_data import SHAPES, Part, join, nin, packed, partitions, resnet
 from deep_loop import eager_rate, ordinary_loop
 
-from poisonproof.engines.torch import TorchEnsemble, TorchLearner
+from poisonproof.networks import TorchEnsemble, TorchLearner
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Silent
 

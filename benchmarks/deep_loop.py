@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from deep_data import Part, nin
 
-from poisonproof.learners.torch.networks import build
+from poisonproof.networks.modules import build
 
 __all__ = ["eager_rate", "ordinary_loop"]
 

@@ -25,8 +25,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from poisonproof.engines.torch import TorchLearner
 from poisonproof.estimators import DPAClassifier
+from poisonproof.networks import TorchLearner
 from poisonproof.partition import PixelSum
 
 K, EPOCHS, BATCH, RATE = 50, 20, 128, 0.1

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from closed_form_common import machine, timed
 
-from poisonproof.learners.closed_form import KernelRidgeClassifier, ScaledKernelClassifier
+from poisonproof.members.closed_form import KernelRidgeClassifier, ScaledKernelClassifier
 from poisonproof.partition import ContentHash, partition_data
 from poisonproof.progress import Silent
 

@@ -24,10 +24,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from poisonproof.pretraining import PretrainSpec, pretraining_recipe
-from poisonproof.pretraining.simclr import contrast
-from poisonproof.pretraining.tasks import make_task
-from poisonproof.pretraining.training import train_features
+from poisonproof.networks import PretrainSpec, pretraining_recipe
+from poisonproof.networks.pretraining.loop import train_features
+from poisonproof.networks.pretraining.tasks import contrast, make_task
 
 VIEWS = {"rotnet": 4, "simclr": 2}
 

@@ -24,8 +24,8 @@ from closed_form_common import load, machine
 
 from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
 from poisonproof.features.exact import exact_rows
-from poisonproof.learners.clusters import make_clusterer
-from poisonproof.learners.similarity import Neighborhood, nearest_rows
+from poisonproof.members.clusters import make_clusterer
+from poisonproof.members.similarity import Neighborhood, nearest_rows
 
 
 def compared(work: Callable[[str | None], Any], device: str, rounds: int) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from closed_form_common import load as load_dataset
 from closed_form_common import machine
+from poisonproof_research.methods.digits import digit_classifier
 from sklearn.tree import DecisionTreeClassifier
 
 import poisonproof
-from poisonproof.estimators.recipes import digit_classifier
 from poisonproof.estimators.storing import update_model
 
 REPEATS = 5

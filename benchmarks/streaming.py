@@ -55,8 +55,7 @@ def make_table(folder: Path, n_rows: int) -> None:
 def ours(table: Path, out: Path, k: int) -> dict[str, float]:
     """Partition with the content hash."""
     from poisonproof import DPAClassifier
-    from poisonproof.datasets import Schema
-    from poisonproof.streaming import DeclaredRows, partition_stream
+    from poisonproof.data import DeclaredRows, Schema, partition_stream
 
     classes = [str(label) for label in range(10)]
     classifier = DPAClassifier(n_partitions=k, classes=np.array(classes), n_jobs=os.cpu_count())

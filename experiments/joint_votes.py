@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from poisonproof_research.frontier import make_evidence, run_facts, write_method
+from poisonproof_research.reproduction import RowData
+
 from poisonproof.certificates import certify_scores, certify_votes
-from poisonproof.frontier import Method, make_evidence, run_facts, write_method
-from poisonproof.reproduction import RowData
+from poisonproof.evaluation.comparison import Method
 
 
 def write_votes(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from poisonproof.reproduction.packing import write_pack
-from poisonproof.reproduction.row_data import data_from_cache
+from poisonproof_research.reproduction.row_data import data_from_cache, write_pack
 
 
 def main() -> None:

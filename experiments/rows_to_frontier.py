@@ -15,11 +15,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-
-from poisonproof.certificates import Certificates, Spread, certify_scores, make_spread
-from poisonproof.exceptions import InvalidInputError
-from poisonproof.frontier import Method, make_evidence, write_method
-from poisonproof.reproduction import (
+from poisonproof_research.frontier import make_evidence, write_method
+from poisonproof_research.methods.shared_buckets import Spread, make_spread
+from poisonproof_research.reproduction import (
     Recipe,
     certify_result,
     evaluate,
@@ -28,7 +26,11 @@ from poisonproof.reproduction import (
     read_result,
     write_result,
 )
-from poisonproof.reproduction.scores import read_scores
+from poisonproof_research.reproduction.running import read_scores
+
+from poisonproof.certificates import Certificates, certify_scores
+from poisonproof.evaluation.comparison import Method
+from poisonproof.exceptions import InvalidInputError
 
 NETWORKS = {"nin": "networks of the paper", "resnet10": "ResNet-10"}
 TUNED = {"cifar10-strong-150", "gtsrb-tuned-150"}

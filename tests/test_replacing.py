@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from poisonproof.exceptions import StoreError
-from poisonproof.replacing import replacing, write_bytes, write_together
+from poisonproof.files import replacing, write_bytes, write_together
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from poisonproof.certificates.files import load_certificates
-from poisonproof.datasets.npz_rows import load_arrays
+from poisonproof.certificates.result import load_certificates
+from poisonproof.data import load_schema
+from poisonproof.data.npz_files import load_arrays
+from poisonproof.evaluation.planning import load_curves
 from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.planning.curve_files import load_curves
-from poisonproof.schema import load_schema
 from poisonproof.store import Item
 from poisonproof.store.blocks import decode_block, encode_block
 from poisonproof.strict import check_zip, decode_tensors, encode_tensors, parse_json, read_npz

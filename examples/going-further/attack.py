@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from poisonproof import DPAClassifier
-from poisonproof.learners.closed_form import NeighborsClassifier
+from poisonproof.members.closed_form import NeighborsClassifier
 from poisonproof.partition import ContentHash
 
 K = 30

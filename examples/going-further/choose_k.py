@@ -3,8 +3,8 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from poisonproof.learners.closed_form import NearestMeanClassifier, RidgeClassifier
-from poisonproof.planning import make_plan, measure_curves
+from poisonproof.evaluation import make_plan, measure_curves
+from poisonproof.members.closed_form import NearestMeanClassifier, RidgeClassifier
 
 X, y = load_digits(return_X_y=True)
 curves = measure_curves(

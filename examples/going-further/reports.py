@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from poisonproof import DPAClassifier
 from poisonproof.attacks import AttackStudy, attack_study
 from poisonproof.features import HashedNGrams
-from poisonproof.learners.closed_form import (
+from poisonproof.members.closed_form import (
     NearestMeanClassifier,
     NeighborsClassifier,
     RidgeClassifier,

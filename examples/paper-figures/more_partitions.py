@@ -4,7 +4,7 @@ from sklearn.datasets import load_digits
 
 from poisonproof import DPAClassifier
 from poisonproof.evaluation import summarize
-from poisonproof.learners.closed_form import NearestMeanClassifier
+from poisonproof.members.closed_form import NearestMeanClassifier
 
 X, y = load_digits(return_X_y=True)
 print("  k  rows each  correct  one member  median radius")

@@ -4,7 +4,7 @@ import numpy as np
 
 from poisonproof import DPAClassifier
 from poisonproof.evaluation import closing_sentences
-from poisonproof.learners.closed_form import NearestMeanClassifier
+from poisonproof.members.closed_form import NearestMeanClassifier
 
 rng = np.random.default_rng(0)
 y = rng.integers(0, 2, 3000)

@@ -6,9 +6,15 @@ from pathlib import Path
 import numpy as np
 
 from poisonproof import DPAClassifier
-from poisonproof.datasets import read_table, split_rows
+from poisonproof.data import (
+    CategoryColumn,
+    NumberColumn,
+    TableSchema,
+    freeze_schema,
+    read_table,
+    split_rows,
+)
 from poisonproof.evaluation import closing_sentences
-from poisonproof.schema import CategoryColumn, NumberColumn, TableSchema, freeze_schema
 
 schema = freeze_schema(
     TableSchema(

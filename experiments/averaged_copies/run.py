@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from poisonproof_research.reproduction import data_from_pack
+from poisonproof_research.reproduction.running import read_scores
 
-from poisonproof.learners.committee import equal_voices
-from poisonproof.reproduction import data_from_pack
-from poisonproof.reproduction.scores import read_scores
+from poisonproof.members.committee import equal_voices
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from joint_votes import write_votes

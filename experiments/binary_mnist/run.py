@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from poisonproof_research.methods.one_label import ClusterIndex, OneLabelClassifier
 
 from poisonproof import SSDPAClassifier
 from poisonproof.evaluation import certified_accuracy, clean_accuracy
-from poisonproof.features import ClusterIndex
-from poisonproof.learners.one_label import OneLabelClassifier
 
 PAPER = {"clean_percent": 95.5, "label_flips": 5952, "m": 13007}
 

@@ -24,7 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 from poisonproof import DPAClassifier
 from poisonproof.evaluation import clean_accuracy, median_radius
 from poisonproof.exceptions import MemberWarning
-from poisonproof.learners.closed_form import RidgeClassifier, ScaledKernelClassifier
+from poisonproof.members.closed_form import RidgeClassifier, ScaledKernelClassifier
 
 Table = tuple[Any, Any]
 COMMAND = (

@@ -18,8 +18,8 @@ import numpy as np
 from maps import MAPS, MOVED, PLAIN, SIX, copies_of, edges
 from numpy.typing import NDArray
 
-from poisonproof.learners.closed_form import ScaledKernelClassifier
-from poisonproof.learners.committee import equal_voices
+from poisonproof.members.closed_form import ScaledKernelClassifier
+from poisonproof.members.committee import equal_voices
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_tasks import Task, read_tasks

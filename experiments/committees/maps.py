@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from poisonproof_research.reproduction import data_from_pack
 
 from poisonproof.features import PatchResponses, Scattering, image_copies
-from poisonproof.reproduction import data_from_pack
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "signs"))
 from colours import colours

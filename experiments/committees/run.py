@@ -21,17 +21,17 @@ from typing import Any
 import numpy as np
 from maps import MAPS, MOVED, PLAIN, copies_of, edges
 from numpy.typing import NDArray
-
-from poisonproof.learners.closed_form import ScaledKernelClassifier
-from poisonproof.learners.committee import equal_voices
-from poisonproof.reproduction import (
+from poisonproof_research.reproduction import (
     RowData,
     data_from_pack,
     load_recipes,
     make_partitions,
     read_result,
 )
-from poisonproof.reproduction.scores import read_scores
+from poisonproof_research.reproduction.running import read_scores
+
+from poisonproof.members.closed_form import ScaledKernelClassifier
+from poisonproof.members.committee import equal_voices
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from joint_votes import write_votes

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from poisonproof.reproduction import RowResult, evaluate, load_recipes, read_result
+from poisonproof_research.reproduction import RowResult, evaluate, load_recipes, read_result
 
 
 def numbers(result: RowResult) -> dict[str, float | int | None]:

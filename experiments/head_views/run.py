@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from poisonproof_research.networks.heads import HeadLearner
+from poisonproof_research.reproduction import (
+    Recipe,
+    RowData,
+    data_from_pack,
+    load_recipes,
+    make_partitions,
+)
 
-from poisonproof.engines.torch import TorchLearner
+from poisonproof.networks import FrozenNetwork, TorchLearner, load_features
 from poisonproof.partition import PartitionedData
-from poisonproof.pretraining import FrozenNetwork, HeadLearner, load_features
-from poisonproof.reproduction import Recipe, RowData, data_from_pack, load_recipes, make_partitions
 
 VIEWS = (0, 1, 4, 16, 32, 128)
 """Views of every image; 0 stands for the image as it is."""

@@ -11,10 +11,10 @@ import json
 import sys
 from pathlib import Path
 
+from poisonproof_research.reproduction import data_from_pack, load_recipes, read_result
 from rows import Known
 
-from poisonproof.pretraining import load_features
-from poisonproof.reproduction import data_from_pack, load_recipes, read_result
+from poisonproof.networks import load_features
 
 sys.path.append(str(Path(__file__).parents[1] / "label_flips"))
 from run import Row, attack_all

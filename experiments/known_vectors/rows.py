@@ -14,9 +14,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from poisonproof_research.reproduction import (
+    Options,
+    RowData,
+    data_from_pack,
+    load_recipes,
+    run_row,
+)
 
-from poisonproof.pretraining import FrozenNetwork, load_features
-from poisonproof.reproduction import Options, RowData, data_from_pack, load_recipes, run_row
+from poisonproof.networks import FrozenNetwork, load_features
 
 
 class Known(FrozenNetwork):

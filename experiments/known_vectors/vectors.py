@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+from poisonproof_research.reproduction import data_from_pack
 
-from poisonproof.pretraining import load_features
-from poisonproof.reproduction import data_from_pack
+from poisonproof.networks import load_features
 
 PART = 12_500
 """Vectors in a file."""

@@ -19,10 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from poisonproof.certificates import Certificates
-from poisonproof.pretraining import FrozenNetwork
-from poisonproof.reproduction import (
+from poisonproof_research.reproduction import (
     Recipe,
     RowData,
     RowResult,
@@ -33,14 +30,17 @@ from poisonproof.reproduction import (
     read_result,
     select_rows,
 )
-from poisonproof.reproduction.law import (
+from poisonproof_research.reproduction.law import (
     features_of,
     law_of,
     make_learner,
     member_samples,
     resolve,
 )
-from poisonproof.reproduction.result import compact_votes, require_law
+from poisonproof_research.reproduction.result import compact_votes, require_law
+
+from poisonproof.certificates import Certificates
+from poisonproof.networks import FrozenNetwork
 
 WITNESSES = 20
 """Members of untouched partitions that are trained again in every attack."""

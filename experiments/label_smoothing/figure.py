@@ -16,10 +16,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from poisonproof_research.baselines import plot_poisoned_shares
+from poisonproof_research.reproduction import certify_result, read_result
 
-from poisonproof.baselines import plot_poisoned_shares
 from poisonproof.evaluation import CertifiedAccuracyDisplay
-from poisonproof.reproduction import certify_result, read_result
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from poisonproof.baselines import LabelSmoothingClassifier
+from poisonproof_research.baselines import LabelSmoothingClassifier
 
 
 def smoothed(q: float, ridge: float) -> LabelSmoothingClassifier:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from poisonproof.reproduction import certify_result, read_result
+from poisonproof_research.reproduction import certify_result, read_result
 
 ROWS = ("mnist-ssdpa-1200", "mnist-ssdpa-3000", "mnist-dpa-1200", "mnist-dpa-3000")
 

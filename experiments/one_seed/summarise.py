@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from poisonproof_research.reproduction import RowResult, evaluate, load_recipes, read_result
 from scipy import stats
 
 from poisonproof.certificates import certify_votes
 from poisonproof.evaluation import clean_accuracy
-from poisonproof.reproduction import RowResult, evaluate, load_recipes, read_result
 
 
 def variance_parts(accuracies: NDArray[np.float64]) -> tuple[float, float]:

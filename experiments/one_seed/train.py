@@ -16,7 +16,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from poisonproof.reproduction import Options, data_from_cache, data_from_pack, load_recipes, run_row
+from poisonproof_research.reproduction import (
+    Options,
+    data_from_cache,
+    data_from_pack,
+    load_recipes,
+    run_row,
+)
 
 
 def main() -> None:

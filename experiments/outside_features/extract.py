@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 from lite import CENTRE, SCALE, SIDES, from_tensors
+from poisonproof_research.reproduction import data_from_pack
 from safetensors.torch import load_file
 from torch.nn.functional import interpolate
-
-from poisonproof.reproduction import data_from_pack
 
 PIECE = 250
 _worker: dict[str, Any] = {}

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from poisonproof_research.frontier import make_evidence, run_facts, write_method
+from poisonproof_research.reproduction import RowData, data_from_pack
 from safetensors.numpy import load_file
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_scores, certify_votes
 from poisonproof.estimators import member_scores
+from poisonproof.evaluation.comparison import Method
 from poisonproof.features import OrientationHistogram
-from poisonproof.frontier import Method, make_evidence, run_facts, write_method
-from poisonproof.reproduction import RowData, data_from_pack
 
 COSINES = (0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.60)
 TITLES = {"cifar10": "CIFAR-10", "gtsrb": "GTSRB"}

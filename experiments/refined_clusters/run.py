@@ -25,21 +25,22 @@ from typing import Any
 import numpy as np
 import torch
 from graph import graph_votes, places, sweep_votes
+from poisonproof_research.methods.digits import digit_member
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
+from poisonproof_research.networks.refine_spec import refinement_recipe
+from poisonproof_research.networks.refine_stages import fit_head, spectral_start
 from sklearn.cluster import KMeans
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
 from study import DATASETS, FLIPS_COUNTED, SAMPLES_TRUSTED, Study, unit
 
-from poisonproof import LinearLabelClassifier, SSDPAClassifier
-from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
+from poisonproof import SSDPAClassifier
+from poisonproof.certificates.label_flips import certify_one_member, fewest_flips
 from poisonproof.certificates.row_votes import certify_row_votes
-from poisonproof.estimators.recipes import digit_member
-from poisonproof.frontier.candidates import in_rows
-from poisonproof.learners.closed_form import RidgeClassifier
-from poisonproof.learners.flat_weights import FlatWeights
-from poisonproof.learners.walk_weights import WalkWeights
-from poisonproof.pretraining import pretraining_recipe, refinement_recipe
-from poisonproof.pretraining.refinement.heads import fit_head, spectral_start
+from poisonproof.evaluation.comparison import in_rows
+from poisonproof.members.closed_form import RidgeClassifier
+from poisonproof.members.weights import FlatWeights, WalkWeights
+from poisonproof.networks import pretraining_recipe
 
 HERE = Path(__file__).parent
 SHARES = (0.0, 0.01, 0.03)

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from poisonproof_research.frontier import cluster_evidence, make_evidence, run_facts, write_method
+from poisonproof_research.networks.refine_stages import neighbour_table
 from vectors import read
 
 from poisonproof.certificates import TRUSTED_SAMPLES, make_threat
+from poisonproof.evaluation.comparison import Method
 from poisonproof.features.exact import exact_rows
-from poisonproof.frontier import Method, cluster_evidence, make_evidence, run_facts, write_method
-from poisonproof.learners.clusters import AssignmentRule, certify_clusters
-from poisonproof.learners.similarity import nearest_rows
-from poisonproof.pretraining.refinement.neighbours import neighbour_table
+from poisonproof.members.clusters import AssignmentRule, certify_clusters
+from poisonproof.members.similarity import nearest_rows
 
 SAMPLES_TRUSTED = make_threat("label_flip", "row", 2, (TRUSTED_SAMPLES,))
 FLIPS_COUNTED = make_threat("label_flip", "row", 1, (TRUSTED_SAMPLES,))

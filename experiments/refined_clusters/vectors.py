@@ -20,14 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from poisonproof_research.networks.refining import ClusterNetwork, load_clusters
+from poisonproof_research.reproduction import data_from_pack
 
-from poisonproof.pretraining import (
-    ClusterNetwork,
-    FrozenNetwork,
-    load_clusters,
-    load_features,
-)
-from poisonproof.reproduction import data_from_pack
+from poisonproof.networks import FrozenNetwork, load_features
 
 PART = 12_500
 """Rows of one file: below 16 MiB."""

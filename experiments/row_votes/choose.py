@@ -29,7 +29,7 @@ from poisonproof.certificates import certify_row_votes
 from poisonproof.evaluation import clean_accuracy, median_radius
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features import Deskew, OrientationHistogram
-from poisonproof.learners.clusters import SpectralClusters, best_assignment
+from poisonproof.members.clusters import SpectralClusters, best_assignment
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "closed_form"))
 from choose import enlarged_digits

@@ -19,7 +19,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
-from poisonproof.learners.clusters import KMeansClusters, MixtureClusters
+from poisonproof.members.clusters import KMeansClusters, MixtureClusters
 
 FLOORS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
 TABLES = ("iris", "wine", "breast_cancer", "digits")

@@ -22,17 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from poisonproof import ClusterVoteClassifier, LinearLabelClassifier, NeighborVoteClassifier
-from poisonproof.estimators.recipes import digit_classifier, digit_features, digit_member
+from poisonproof_research.frontier import cluster_evidence, make_evidence, run_facts, write_method
+from poisonproof_research.methods.digits import digit_classifier, digit_features, digit_member
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
+
+from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
+from poisonproof.evaluation.comparison import Method
 from poisonproof.features import Deskew, FrozenPipeline, OrientationHistogram, make_frozen_pipeline
-from poisonproof.frontier import (
-    Method,
-    cluster_evidence,
-    make_evidence,
-    run_facts,
-    write_method,
-)
-from poisonproof.learners.clusters import SpectralClusters, certify_clusters
+from poisonproof.members.clusters import SpectralClusters, certify_clusters
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from closed_form_common import load

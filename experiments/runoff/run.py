@@ -15,12 +15,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+from poisonproof_research.frontier import make_evidence, write_method
+from poisonproof_research.reproduction import read_result
+from poisonproof_research.reproduction.running import read_scores
 
 from poisonproof.certificates import certify_scores, certify_votes
 from poisonproof.evaluation import median_radius
-from poisonproof.frontier import Method, make_evidence, write_method
-from poisonproof.reproduction import read_result
-from poisonproof.reproduction.scores import read_scores
+from poisonproof.evaluation.comparison import Method
 
 TITLES = {"cifar10": "CIFAR-10", "gtsrb": "GTSRB", "mnist": "MNIST"}
 

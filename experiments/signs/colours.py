@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from poisonproof_research.frontier import make_evidence, write_method
+from poisonproof_research.reproduction import RowData, data_from_pack
 from run import TITLES, copies_of, histogram_of, mapped
 
 from poisonproof import DPAClassifier, certify_scores, certify_votes
 from poisonproof.estimators import member_scores
-from poisonproof.frontier import Method, make_evidence, write_method
+from poisonproof.evaluation.comparison import Method
 from poisonproof.partition import sample_digests
-from poisonproof.reproduction import RowData, data_from_pack
 
 CELLS = 4
 

@@ -15,13 +15,18 @@ from typing import Any
 
 import numpy as np
 from colours import colours
+from poisonproof_research.methods.committees import ranked
+from poisonproof_research.reproduction import (
+    RowData,
+    data_from_pack,
+    load_recipes,
+    make_partitions,
+)
+from poisonproof_research.reproduction.running import read_scores
 from run import mapped
 
-from poisonproof.estimators.committees import ranked
-from poisonproof.learners.closed_form import ScaledKernelClassifier
-from poisonproof.learners.committee import equal_voices
-from poisonproof.reproduction import RowData, data_from_pack, load_recipes, make_partitions
-from poisonproof.reproduction.scores import read_scores
+from poisonproof.members.closed_form import ScaledKernelClassifier
+from poisonproof.members.committee import equal_voices
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from joint_votes import write_votes

@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from poisonproof_research.reproduction import data_from_pack
 from run import CELLS, mapped
-
-from poisonproof.reproduction import data_from_pack
 
 sys.path.append(str(Path(__file__).parents[1] / "refined_clusters"))
 from vectors import write_parts

@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from poisonproof_research.frontier import make_evidence, run_facts, write_method
+from poisonproof_research.methods.digits import digit_member
+from poisonproof_research.reproduction import RowData, data_from_pack
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_votes
 from poisonproof.estimators import certify_runoff
-from poisonproof.estimators.recipes import digit_member
+from poisonproof.evaluation.comparison import Method
 from poisonproof.features import OrientationHistogram
-from poisonproof.frontier import Method, make_evidence, run_facts, write_method
 from poisonproof.partition import sample_digests
-from poisonproof.reproduction import RowData, data_from_pack
 
 PARTITIONS = {"gtsrb": (50, 80, 100, 150, 200, 300), "cifar10": (50, 120, 250)}
 SHIFTED = {"gtsrb": (100, 150, 200), "cifar10": (50, 120, 250)}

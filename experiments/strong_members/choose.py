@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from poisonproof_research.reproduction import load_recipes
+from poisonproof_research.reproduction.law import make_learner
 
 from poisonproof.partition import PartitionedData
-from poisonproof.reproduction import load_recipes
-from poisonproof.reproduction.law import make_learner
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_tasks import Task, read_tasks

@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from poisonproof_research.reproduction.law import make_learner
+from poisonproof_research.reproduction.recipe import Recipe, load_recipes
+from poisonproof_research.reproduction.row_data import RowData, data_from_pack, make_partitions
+
 from poisonproof.partition import PartitionedData
-from poisonproof.reproduction.law import make_learner
-from poisonproof.reproduction.packing import data_from_pack
-from poisonproof.reproduction.recipe import Recipe, load_recipes
-from poisonproof.reproduction.row_data import RowData, make_partitions
 
 HOME = Path(__file__).parent / "recipes"
 EPOCHS = range(50, 1001, 50)

@@ -19,11 +19,9 @@ _HOMES = {
     "Certificates": "poisonproof.certificates",
     "ClusterVoteClassifier": "poisonproof.estimators",
     "DPAClassifier": "poisonproof.estimators",
-    "FiniteAggregationClassifier": "poisonproof.estimators",
-    "LinearLabelClassifier": "poisonproof.estimators",
     "NeighborVoteClassifier": "poisonproof.estimators",
     "SSDPAClassifier": "poisonproof.estimators",
-    "TorchLearner": "poisonproof.engines.torch",
+    "TorchLearner": "poisonproof.networks",
     "WeightedVoteClassifier": "poisonproof.estimators",
     "certify_scores": "poisonproof.certificates",
     "certify_votes": "poisonproof.certificates",
@@ -35,8 +33,6 @@ __all__ = [
     "Certificates",
     "ClusterVoteClassifier",
     "DPAClassifier",
-    "FiniteAggregationClassifier",
-    "LinearLabelClassifier",
     "NeighborVoteClassifier",
     "SSDPAClassifier",
     "WeightedVoteClassifier",
@@ -47,17 +43,15 @@ __all__ = [
 
 if TYPE_CHECKING:
     from poisonproof.certificates import Certificates, certify_scores, certify_votes
-    from poisonproof.engines.torch import TorchLearner as TorchLearner
     from poisonproof.estimators import (
         ClusterVoteClassifier,
         DPAClassifier,
-        FiniteAggregationClassifier,
-        LinearLabelClassifier,
         NeighborVoteClassifier,
         SSDPAClassifier,
         WeightedVoteClassifier,
         load,
     )
+    from poisonproof.networks import TorchLearner as TorchLearner
 
 
 def __getattr__(name: str) -> Any:

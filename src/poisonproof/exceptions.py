@@ -19,20 +19,8 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ClusterError",
-    "ClusterWarning",
-    "GuaranteeError",
-    "InvalidInputError",
-    "InvalidRowsError",
-    "InvalidVotesError",
-    "MemberWarning",
-    "MissingExtraError",
-    "PoisonproofError",
-    "SelfCheckError",
-    "StoreError",
-    "UnknownLabelError",
-]
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class PoisonproofError(Exception):
@@ -96,3 +84,21 @@ class ClusterWarning(UserWarning):
 
 class MemberWarning(UserWarning):
     """Some members abstain because their learner raised on their partition."""
+
+
+# Imports of what only an extra installs.
+
+
+@contextmanager
+def needing(package: str, extra: str) -> Iterator[None]:
+    """Name the extra to install if what is imported inside is not there.
+
+    >>> with needing("levitation", "magic"):
+    ...     import levitation
+    Traceback (most recent call last):
+    poisonproof.exceptions.MissingExtraError: levitation is not installed. Install it with: ...
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(package, extra) from error

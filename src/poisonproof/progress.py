@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from poisonproof.extras import needing
-
-__all__ = ["Progress", "RichProgress", "Silent", "make_progress", "reporting"]
+from poisonproof.exceptions import needing
 
 
 class Progress(Protocol):

@@ -22,9 +22,6 @@ from safetensors.numpy import save
 
 from poisonproof.exceptions import StoreError
 
-__all__ = ["Buffer", "check_zip", "decode_tensors", "encode_tensors", "parse_json", "read_array",
-           "read_npz", "read_regular_file", "strict_json"]  # fmt: skip
-
 Buffer = bytes | memoryview
 _DTYPES = {
     code: np.dtype(name)

@@ -27,8 +27,6 @@ from typing import Any, TypeVar
 from joblib import Parallel, parallel_config
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["on_one_thread", "one_thread"]
-
 Result = TypeVar("Result")
 
 

@@ -22,11 +22,11 @@ from poisonproof.attacks import (
     Victim,
     attack_study,
 )
+from poisonproof.data import CategoryColumn, NumberColumn, TableSchema, TextColumn
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features import HashedNGrams
-from poisonproof.learners.closed_form import NeighborsClassifier, RidgeClassifier
+from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
 from poisonproof.partition import GroupHash
-from poisonproof.schema import CategoryColumn, NumberColumn, TableSchema, TextColumn
 
 WORDS = {"ham": "lunch budget meeting report train slides friday", "spam": "prize win money pills"}
 SCHEMA = TableSchema(

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.attacks import NearInsertions, RandomFlips, attack_study
-from poisonproof.attacks.poison import Poison
+from poisonproof.attacks.kinds import Poison
 from poisonproof.attacks.retraining import CleanModel, WrittenAttack
 from poisonproof.estimators import NeighborVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError

@@ -7,7 +7,7 @@ import pytest
 
 from poisonproof import certify_votes
 from poisonproof.attacks import votes_to_turn
-from poisonproof.attacks.search import first_change, ladder
+from poisonproof.attacks.retraining import first_change, ladder
 
 
 @pytest.mark.parametrize("first", [1, 2, 7, 8, 9, 50, 99])

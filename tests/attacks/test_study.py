@@ -22,8 +22,8 @@ from poisonproof.attacks import (
     attack_study,
 )
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.learners.closed_form import NeighborsClassifier
-from poisonproof.report.attack_figure import render_attack_figure, surviving
+from poisonproof.members.closed_form import NeighborsClassifier
+from poisonproof.report.charts import render_attack_figure, surviving
 
 X, y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 900), slice(900, 1300)

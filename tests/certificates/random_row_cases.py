@@ -13,9 +13,13 @@ from itertools import product
 import numpy as np
 
 from poisonproof.certificates import certify_row_votes, make_threat
-from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
-from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
-from poisonproof.learners.clusters import best_assignment, certify_clusters
+from poisonproof.certificates.label_flips import (
+    certify_label_flips,
+    certify_one_member,
+    fewest_flips,
+    flips_to_overtake,
+)
+from poisonproof.members.clusters import best_assignment, certify_clusters
 
 from .flip_oracle import flips_by_vote, flips_by_winner, some_members, some_target, true_radius
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from poisonproof.certificates import certify_votes, count_votes, counting, plurality
+from poisonproof.certificates import certify_votes, count_votes, plurality
+from poisonproof.certificates import plurality as counting
 from poisonproof.exceptions import InvalidVotesError
 
 

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from poisonproof.certificates import make_threat
-from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
-from poisonproof.certificates.label_flips import NEVER, certify_label_flips, flips_to_overtake
+from poisonproof.certificates.label_flips import (
+    NEVER,
+    certify_label_flips,
+    certify_one_member,
+    fewest_flips,
+    flips_to_overtake,
+)
 from poisonproof.certificates.threats import parse_threat
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 

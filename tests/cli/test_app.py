@@ -7,8 +7,7 @@ import inspect
 import pytest
 
 import poisonproof
-from poisonproof.cli._app import build_app, command_names
-from poisonproof.cli._errors import explain
+from poisonproof.cli._app import build_app, command_names, explain
 from tests.cli.conftest import Cli
 
 

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from poisonproof import load
-from poisonproof.schema import ImageColumn, TableSchema, freeze_schema
-from poisonproof.schema.files import dump_schema
+from poisonproof.data import ImageColumn, TableSchema, freeze_schema
+from poisonproof.data.schema import dump_schema
 from tests.cli.conftest import Cli, mails, write_csv
-from tests.schema.builders import SCHEMA, mail_rows
-from tests.schema.builders import write_csv as write_mails
+from tests.data.builders import SCHEMA, mail_rows
+from tests.data.builders import write_csv as write_mails
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import poisonproof.cli._output as output
+import poisonproof.cli._screen as output
 from poisonproof.cli._app import run
 from tests.cli.conftest import Cli, Result
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from poisonproof.datasets import read_table
-from poisonproof.schema import ImageColumn, TableSchema, freeze_schema, load_schema
+from poisonproof.data import ImageColumn, TableSchema, freeze_schema, load_schema, read_table
 from tests.cli.conftest import Cli
-from tests.schema.builders import HEADER, mail_rows, write_csv
+from tests.data.builders import HEADER, mail_rows, write_csv
 
 Image = pytest.importorskip("PIL.Image")
 

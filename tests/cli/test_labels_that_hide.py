@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poisonproof.schema import freeze_schema
-from poisonproof.schema.files import dump_schema
+from poisonproof.data import freeze_schema
+from poisonproof.data.schema import dump_schema
 from tests.cli.conftest import Cli
 from tests.cli.test_hostile_input import IMAGES
-from tests.schema.builders import SCHEMA, mail_rows, write_csv
+from tests.data.builders import SCHEMA, mail_rows, write_csv
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Cli
-from tests.datasets.test_proposing_messy import messy
+from tests.data.test_proposing_messy import messy
 
 
 def test_rare_and_look_alike_labels_are_pointed_at(cli: Cli, tmp_path: Path) -> None:

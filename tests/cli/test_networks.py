@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from poisonproof.cli._app import run
+from poisonproof.data import load_schema
 from poisonproof.exceptions import GuaranteeError
-from poisonproof.schema import load_schema
 from tests.features.small_network import network_file
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import poisonproof
-from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS
+from poisonproof.cli._options import DEFAULT_KIND, MEMBER_KINDS
 from poisonproof.cli.plan import plan
-from poisonproof.schema import freeze_schema, load_schema
-from poisonproof.schema.files import dump_schema
+from poisonproof.data import freeze_schema, load_schema
+from poisonproof.data.schema import dump_schema
 from tests.cli.conftest import Cli
-from tests.schema.builders import HEADER, SCHEMA, mail_rows, write_csv, write_parquet
+from tests.data.builders import HEADER, SCHEMA, mail_rows, write_csv, write_parquet
 
 TRAIN = ("-k", 12, "--model", "naive-bayes")
 

@@ -11,7 +11,7 @@ from PIL import Image
 from sklearn.base import clone
 
 from poisonproof import load
-from poisonproof.report import model_fingerprint
+from poisonproof.estimators.saving import model_fingerprint
 from tests.cli.conftest import Cli, write_csv
 
 

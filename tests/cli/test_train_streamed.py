@@ -103,7 +103,7 @@ def test_a_scheduler_that_is_not_there_is_named(
     cli: Cli, train_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("poisonproof.clusters.dask_cluster.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("poisonproof.distributed.dask_and_ray.CONNECT_SECONDS", 0.3)
     options = ("--cluster", "dask://127.0.0.1:9", "--out", tmp_path / "m")
     result = cli("train", train_csv, *DECLARED, *options)
     assert result.code != 0

@@ -142,7 +142,7 @@ def _first_rows(model: Path) -> tuple[Any, Any]:
 
 
 def _Member(ensemble: Any, index: int) -> Any:  # noqa: N802
-    from poisonproof.learners.members import MemberList
+    from poisonproof.members.member import MemberList
 
     return MemberList([ensemble.loaded.members[index]])
 

@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 
 from poisonproof.store.blocks import Item, content_name, decode_block, encode_block
+from poisonproof.store.items import decode_members
 from poisonproof.store.manifest import canonical_json
-from poisonproof.store.members import decode_members
 from poisonproof.strict import decode_tensors, encode_tensors
 
 from ..store.tampering import reprinted
@@ -391,7 +391,7 @@ def _digests(files: Files, described: Any, items: dict[int, Item]) -> dict[int, 
         shared = next(iter(block.values())).tensors
     try:
         if part["family"] == "rows":
-            from poisonproof.learners.digest import state_digest
+            from poisonproof.members.digest import state_digest
 
             arrays = items[0].tensors
             return {0: state_digest([(name, arrays[name]) for name in sorted(arrays)])}
@@ -786,7 +786,7 @@ def bases(names: list[str] | None = None) -> dict[str, Any]:
 
     from poisonproof import DPAClassifier, NeighborVoteClassifier
     from poisonproof.features import OrientationHistogram
-    from poisonproof.learners.closed_form import RidgeClassifier
+    from poisonproof.members.closed_form import RidgeClassifier
 
     from ..features.small_network import network_file
 

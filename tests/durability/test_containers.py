@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 
 from poisonproof import DPAClassifier, load
-from poisonproof.estimators import FiniteAggregationClassifier
+from poisonproof.data import FrameRows, fit_stream
 from poisonproof.exceptions import GuaranteeError, StoreError
-from poisonproof.streaming import FrameRows, fit_stream
 
 rng = np.random.default_rng(0)
 X = np.where(rng.random((600, 40)) < 0.2, rng.normal(size=(600, 40)), 0.0)

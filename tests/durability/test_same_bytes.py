@@ -30,8 +30,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, load
-from poisonproof.engines.torch import TorchLearner
 from poisonproof.estimators.storing import update_model
+from poisonproof.networks import TorchLearner
 from poisonproof.store.objects import decode_object, encode_object
 
 from . import jobs

@@ -16,10 +16,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier, load
-from poisonproof.engines.torch import TorchLearner
 from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
-from poisonproof.learners.closed_form import KernelRidgeClassifier
+from poisonproof.members.closed_form import KernelRidgeClassifier
+from poisonproof.networks import TorchLearner
 from poisonproof.store import ModelReader
 
 from ..store.tampering import edit_manifest

@@ -20,7 +20,8 @@ from sklearn.preprocessing import Normalizer, OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.estimators import aggregation, voting
+from poisonproof.estimators import aggregation
+from poisonproof.estimators import certifying as voting
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, UnknownLabelError
 from poisonproof.features import FixedScale, HashedNGrams, make_frozen_pipeline
 from poisonproof.progress import Silent

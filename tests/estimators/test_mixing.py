@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_digits
@@ -21,13 +22,14 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer
 from poisonproof import (
     ClusterVoteClassifier,
     DPAClassifier,
-    LinearLabelClassifier,
     NeighborVoteClassifier,
     SSDPAClassifier,
     WeightedVoteClassifier,
 )
 from poisonproof.exceptions import GuaranteeError, MemberWarning
-from poisonproof.features import FixedScale, RandomFourier, make_frozen_pipeline
+from poisonproof.features import FixedScale, make_frozen_pipeline
+
+# DELETED RandomFourier
 from poisonproof.partition import sample_digests
 
 X, y = load_digits(return_X_y=True)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_digits
@@ -22,8 +24,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from poisonproof import (
     ClusterVoteClassifier,
     DPAClassifier,
-    FiniteAggregationClassifier,
-    LinearLabelClassifier,
     SSDPAClassifier,
     WeightedVoteClassifier,
 )
@@ -168,7 +168,7 @@ def test_learned_features_may_come_in_frames() -> None:
 @pytest.mark.parametrize("kind", [DPAClassifier, FiniteAggregationClassifier])
 def test_a_learned_map_inside_the_members_is_an_assumption_of_the_certificate(kind: Any) -> None:
     """Whoever could insert rows where the map was learned reaches all members at once."""
-    learned = pytest.importorskip("poisonproof.pretraining").LearnedFeatures("folder")
+    learned = pytest.importorskip("poisonproof.networks").LearnedFeatures("folder")
     fitted = kind(GaussianNB(), 5, classes=range(10)).fit(X[TRAIN], y[TRAIN])
     assert UNTOUCHED_MAP not in fitted.certify(X[TEST]).threat.assumptions
     fitted.estimator = make_pipeline(learned, GaussianNB())

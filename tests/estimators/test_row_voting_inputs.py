@@ -13,10 +13,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier, WeightedVoteClassifier
-from poisonproof.estimators.runoff import certify_runoff
+from poisonproof.estimators.certifying import certify_runoff
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.learners.clusters import SpectralClusters
-from poisonproof.learners.walk_weights import WalkWeights
+from poisonproof.members.clusters import SpectralClusters
+from poisonproof.members.weights import WalkWeights
 
 X, y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 200), slice(1500, 1520)

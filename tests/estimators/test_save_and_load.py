@@ -26,14 +26,13 @@ from sklearn.tree import DecisionTreeClassifier
 from poisonproof import DPAClassifier, SSDPAClassifier, load
 from poisonproof.estimators import NeighborVoteClassifier
 from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.learners.averaging import SeedAverage
-from poisonproof.learners.closed_form import (
+from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
     NearestMeanClassifier,
     NeighborsClassifier,
     ScaledKernelClassifier,
 )
-from poisonproof.learners.committee import Committee
+from poisonproof.members.committee import Committee, SeedAverage
 
 from ..store.tampering import edit_manifest
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
@@ -15,8 +17,6 @@ from sklearn.naive_bayes import GaussianNB
 from poisonproof import (
     ClusterVoteClassifier,
     DPAClassifier,
-    FiniteAggregationClassifier,
-    LinearLabelClassifier,
     NeighborVoteClassifier,
     WeightedVoteClassifier,
     load,
@@ -25,11 +25,9 @@ from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.features import FixedScale
-from poisonproof.learners.closed_form import KernelRidgeClassifier
-from poisonproof.learners.clusters import SpectralClusters
-from poisonproof.learners.flat_weights import FlatWeights
-from poisonproof.learners.neighborhood_weights import NeighborhoodWeights
-from poisonproof.learners.walk_weights import WalkWeights
+from poisonproof.members.closed_form import KernelRidgeClassifier
+from poisonproof.members.clusters import SpectralClusters
+from poisonproof.members.weights import FlatWeights, NeighborhoodWeights, WalkWeights
 from poisonproof.partition import ContentHash
 from poisonproof.store import ModelReader
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
 import poisonproof
-from poisonproof import DPAClassifier, FiniteAggregationClassifier, SSDPAClassifier
-from poisonproof.datasets import Schema
-from poisonproof.engines.torch import TorchLearner
+from poisonproof import DPAClassifier, SSDPAClassifier
+from poisonproof.data import DeclaredRows, Schema, fit_stream
 from poisonproof.estimators import self_check as checking
 from poisonproof.exceptions import GuaranteeError, SelfCheckError
-from poisonproof.streaming import DeclaredRows, fit_stream
+from poisonproof.networks import TorchLearner
 from tests.cli.conftest import Cli, cli  # noqa: F401
 from tests.guarantees.learners import (
     Clock,

@@ -18,7 +18,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from poisonproof import DPAClassifier
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
-from poisonproof.estimators.usable_rows import training_limit, usable_rows
+from poisonproof.estimators.validation import training_limit, usable_rows
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.features import FixedScale
 

@@ -17,12 +17,13 @@ from poisonproof.features import (
     HashedNGrams,
     OrientationHistogram,
     PatchResponses,
-    RandomFourier,
     Scattering,
     learns_nothing,
     make_frozen_pipeline,
     require_frozen,
 )
+
+# DELETED RandomFourier
 
 
 def images(n: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from sklearn.datasets import load_sample_images
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features import Deskew, OrientationHistogram, PatchResponses, Scattering
-from poisonproof.features.orientation import _direction_shares, _pool
+from poisonproof.features.images import _direction_shares, _pool
 from poisonproof.features.scattering import _filters
 
 

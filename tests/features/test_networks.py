@@ -22,7 +22,7 @@ from poisonproof import DPAClassifier, NeighborVoteClassifier, SSDPAClassifier, 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features import NetworkFeatures, learns_nothing, networks, save_network
 from poisonproof.features.network_files import OPERATORS, open_network, pinned
-from poisonproof.learners.closed_form import RidgeClassifier
+from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.strict import decode_tensors, encode_tensors
 
 from .small_network import SmallNetwork, network_file

@@ -8,7 +8,9 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.metrics.pairwise import rbf_kernel
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.features import FixedScale, HashedNGrams, RandomFourier
+from poisonproof.features import FixedScale, HashedNGrams
+
+# DELETED RandomFourier
 
 
 def test_random_fourier_features_approximate_the_gaussian_kernel() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from poisonproof.attacks.random_rows import Attack, RowAttacker
+from poisonproof.attacks.campaign import Attack, RowAttacker
 
 Make = Callable[[], Any]
 

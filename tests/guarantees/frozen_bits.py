@@ -104,8 +104,9 @@ def _partitions() -> Iterator[tuple[str, Any]]:
 
 
 def _certificates() -> Iterator[tuple[str, Any]]:
+    from poisonproof_research.methods.collective import collective_certificate
+
     from poisonproof import certificates as made
-    from poisonproof.evaluation import collective_certificate
 
     rng = np.random.default_rng(1)
     lean = rng.integers(0, 5, 40)

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from lightgbm import LGBMClassifier
+from poisonproof_research.methods.one_label import ClusterIndex, OneLabelClassifier
+from poisonproof_research.networks.heads import HeadLearner
+from poisonproof_research.networks.tails import TailLearner
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
@@ -28,28 +31,18 @@ from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
-from poisonproof.engines.torch import TorchLearner
-from poisonproof.features import ClusterIndex, NetworkFeatures
-from poisonproof.learners.averaging import SeedAverage
-from poisonproof.learners.closed_form import (
-    BernoulliNaiveBayes,
-    GaussianNaiveBayes,
+from poisonproof.features import NetworkFeatures
+
+# DELETED BernoulliNaiveBayes, GaussianNaiveBayes, LinearDiscriminantClassifier
+from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
-    LinearDiscriminantClassifier,
     NearestMeanClassifier,
     NeighborsClassifier,
     RidgeClassifier,
     ScaledKernelClassifier,
 )
-from poisonproof.learners.committee import Committee
-from poisonproof.learners.one_label import OneLabelClassifier
-from poisonproof.pretraining import (
-    FrozenNetwork,
-    HeadLearner,
-    PretrainSpec,
-    TailLearner,
-    train_features,
-)
+from poisonproof.members.committee import Committee, SeedAverage
+from poisonproof.networks import FrozenNetwork, PretrainSpec, TorchLearner, train_features
 from tests.features.small_network import network_file
 
 from .data import Data, data

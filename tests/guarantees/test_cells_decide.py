@@ -19,11 +19,11 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import SVC
 
 from poisonproof import DPAClassifier
-from poisonproof.datasets import Schema
-from poisonproof.datasets.parquet_rows import read_parquet_rows
+from poisonproof.data import Schema
+from poisonproof.data.parquet_files import read_parquet_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features import Deskew, FixedScale, HashedNGrams, make_frozen_pipeline
-from poisonproof.learners.closed_form import NearestMeanClassifier, RidgeClassifier
+from poisonproof.members.closed_form import NearestMeanClassifier, RidgeClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
 

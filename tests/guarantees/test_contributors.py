@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof import DPAClassifier, certify_votes
-from poisonproof.learners.closed_form import NearestMeanClassifier
+from poisonproof.members.closed_form import NearestMeanClassifier
 
 ATTACKS = 500
 K = 25

@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from poisonproof.engines.torch import TorchLearner  # noqa: E402
-from poisonproof.engines.torch import single as single_module  # noqa: E402
-from poisonproof.engines.torch.lanes import Lanes  # noqa: E402
-from tests.engines.torch.partitions import partitioned, random_parts  # noqa: E402
+from poisonproof.networks import TorchLearner
+from poisonproof.networks import graphs as single_module
+from poisonproof.networks.batches import Lanes
+from tests.networks.partitions import partitioned, random_parts  # noqa: E402
 
 N_CLASSES = 10
 
@@ -150,7 +150,7 @@ def test_a_killed_run_resumes_with_the_same_digests(stack, tmp_path, monkeypatch
     trained = []
     original = single_module.finished
     monkeypatch.setattr(
-        "poisonproof.engines.torch.stacked.finished",
+        "poisonproof.networks.stacked.finished",
         lambda index, *a, **k: trained.append(index) or original(index, *a, **k),
     )
     resumed = fitted(learner, stack.parts, stack.shape)

@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 from poisonproof import DPAClassifier
 from poisonproof.exceptions import InvalidInputError, MemberWarning
-from poisonproof.learners.closed_form import (
+from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
     RidgeClassifier,
     ScaledKernelClassifier,

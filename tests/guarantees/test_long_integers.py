@@ -9,8 +9,10 @@ import pytest
 
 from poisonproof import DPAClassifier
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
-from poisonproof.features import FixedScale, RandomFourier
-from poisonproof.learners.closed_form import NearestMeanClassifier, RidgeClassifier
+from poisonproof.features import FixedScale
+
+# DELETED RandomFourier
+from poisonproof.members.closed_form import NearestMeanClassifier, RidgeClassifier
 
 RNG = np.random.default_rng(1)
 K = 50

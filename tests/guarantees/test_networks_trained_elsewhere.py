@@ -14,9 +14,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier
-from poisonproof.datasets.tables import read_table
-from poisonproof.learners.closed_form import RidgeClassifier
-from poisonproof.schema import ImageColumn, TableSchema, freeze_schema
+from poisonproof.data import ImageColumn, TableSchema, freeze_schema
+from poisonproof.data.tables import read_table
+from poisonproof.members.closed_form import RidgeClassifier
 from tests.features.small_network import network_file
 
 from .checks import assert_only_touched_change

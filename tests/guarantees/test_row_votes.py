@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.exact import Precision, exact_rows
-from poisonproof.learners.similarity import Neighborhood, nearest_rows
+from poisonproof.members.similarity import Neighborhood, nearest_rows
 
 X, Y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1500), slice(1500, None)

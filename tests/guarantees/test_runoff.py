@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
@@ -13,11 +14,11 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, certify_scores, load
-from poisonproof.engines.torch import TorchLearner
-from poisonproof.estimators import FiniteAggregationClassifier, certify_runoff, member_scores
+from poisonproof.estimators import certify_runoff, member_scores
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarning
-from poisonproof.learners.averaging import SeedAverage
-from poisonproof.learners.closed_form import NeighborsClassifier, RidgeClassifier
+from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
+from poisonproof.members.committee import SeedAverage
+from poisonproof.networks import TorchLearner
 
 from .data import near_copies
 

@@ -20,9 +20,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder
 
 from poisonproof import DPAClassifier
-from poisonproof.engines.torch import TorchLearner
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.networks import TorchLearner
 
 pytestmark = pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
 

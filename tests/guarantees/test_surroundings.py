@@ -23,8 +23,8 @@ from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 from poisonproof import DPAClassifier
-from poisonproof.estimators.description import member_law
-from poisonproof.estimators.runoff import member_scores
+from poisonproof.estimators.certifying import member_scores
+from poisonproof.estimators.saving import member_law
 from poisonproof.exceptions import MemberWarning
 
 from .checks import Rows, assert_same_members, changed_members

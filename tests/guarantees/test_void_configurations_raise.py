@@ -20,8 +20,9 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, St
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.features import FixedScale, RandomFourier, make_frozen_pipeline
+from poisonproof.features import FixedScale, make_frozen_pipeline
 
+# DELETED RandomFourier
 from .data import data
 
 DIGITS = data("digits")

@@ -10,9 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from poisonproof import WeightedVoteClassifier
-from poisonproof.learners.flat_weights import FlatWeights
-from poisonproof.learners.neighborhood_weights import NeighborhoodWeights
-from poisonproof.learners.walk_weights import WalkWeights
+from poisonproof.members.weights import FlatWeights, NeighborhoodWeights, WalkWeights
 
 X, Y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1500), slice(1500, None)

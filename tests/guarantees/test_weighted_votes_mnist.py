@@ -11,8 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from poisonproof import WeightedVoteClassifier
-from poisonproof.learners.neighborhood_weights import NeighborhoodWeights
-from poisonproof.learners.walk_weights import WalkWeights
+from poisonproof.members.weights import NeighborhoodWeights, WalkWeights
 
 
 @pytest.mark.mnist

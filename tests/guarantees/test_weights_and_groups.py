@@ -11,16 +11,17 @@ import pytest
 import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from poisonproof import DPAClassifier, FiniteAggregationClassifier
+from poisonproof import DPAClassifier
 from poisonproof.certificates import UNFORGEABLE_GROUPS
+from poisonproof.data import FrameRows, fit_stream
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.streaming import FrameRows, fit_stream
 
 from .checks import Rows, assert_only_touched_change, assert_order_does_not_matter, changed_members
 from .data import data

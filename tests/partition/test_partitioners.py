@@ -25,7 +25,7 @@ from poisonproof.partition import (
     partitioner_from_specification,
     sample_digests,
 )
-from poisonproof.partition.content_hash import reduce_digests
+from poisonproof.partition.partitioners import reduce_digests
 
 ALL = [ContentHash, PixelSum, SortedIndex, GroupHash]
 DIGITS = load_digits(return_X_y=True)[0]

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from poisonproof import DPAClassifier, certify_votes
 from poisonproof.attacks import AttackedRow, AttackStudy, KindOutcome, Trace
 from poisonproof.certificates import make_threat
-from poisonproof.learners.closed_form import NearestMeanClassifier, NeighborsClassifier
+from poisonproof.members.closed_form import NearestMeanClassifier, NeighborsClassifier
 from poisonproof.report import Evidence
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -20,7 +20,7 @@ from poisonproof import certify_votes
 from poisonproof.attacks import AttackStudy
 from poisonproof.evaluation import certified_accuracy, per_class_table, protected_share
 from poisonproof.report import Evidence, Report, make_samples
-from poisonproof.report.tally import percent
+from poisonproof.report.evidence import percent
 
 from .conftest import random_evidence
 

@@ -192,7 +192,7 @@ def test_the_arithmetic_by_hand_is_right() -> None:
 
 
 def test_counts_on_the_axes_of_pictures_are_whole(digits: list[Evidence]) -> None:
-    from poisonproof.report.figures import _partitions, _radii
+    from poisonproof.report.charts import _partitions, _radii
 
     for draw in (_partitions, _radii):
         figure = draw(digits[0])

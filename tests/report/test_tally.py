@@ -11,7 +11,7 @@ from poisonproof.evaluation import (
     per_class_table,
     protected_share,
 )
-from poisonproof.report.tally import Radii, Tally, percent
+from poisonproof.report.evidence import Radii, Tally, percent
 
 from .conftest import random_evidence
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from poisonproof import DPAClassifier, load
-from poisonproof.engines.torch import TorchLearner
+from poisonproof.networks import TorchLearner
 from poisonproof.store import ModelReader
 
 X = np.random.default_rng(0).integers(0, 255, (16, 64)).astype(np.uint8)

@@ -42,8 +42,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, load
 from poisonproof.exceptions import StoreError
-from poisonproof.learners.closed_form import RidgeClassifier
-from poisonproof.learners.digest import state_digest
+from poisonproof.members.closed_form import RidgeClassifier
+from poisonproof.members.digest import state_digest
 from poisonproof.store import decode_object, encode_object
 from poisonproof.store.blocks import decode_block
 from poisonproof.store.checks import check_parts

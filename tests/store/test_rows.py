@@ -14,7 +14,7 @@ from scipy import sparse
 
 from poisonproof.exceptions import StoreError
 from poisonproof.partition import take_canonical
-from poisonproof.partition.shards import Shard
+from poisonproof.partition.partitioned import Shard
 from poisonproof.store import decode_rows, encode_rows
 from poisonproof.store.blocks import decode_block, encode_block
 

@@ -10,25 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from poisonproof_research.datasets.download import RemoteFile, download_files
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poisonproof import DPAClassifier, load
-from poisonproof.caches import cache_folder
-from poisonproof.datasets.images.addresses import RemoteFile
-from poisonproof.datasets.images.download import download_files
+from poisonproof.data import DeclaredRows, fit_stream
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.features.kept_vectors import KeptVectors
-from poisonproof.pretraining.checkpoint import Checkpoint, RunFolder
+from poisonproof.features.networks import KeptVectors
+from poisonproof.files import OpenFolder, cache_folder
+from poisonproof.networks.pretraining.frozen import Checkpoint, RunFolder
 from poisonproof.progress import Silent
-from poisonproof.replacing import OpenFolder
-from poisonproof.store.objects import decode_object
-from poisonproof.store.skops_import import skops_io
-from poisonproof.streaming import DeclaredRows, fit_stream
+from poisonproof.store.objects import decode_object, skops_io
 
 from ..durability import jobs
 from .tampering import edit_manifest
@@ -216,7 +213,7 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_linked_scratch_folder_is_refused(victim: Path, tmp_path: Path) -> None:
-    from poisonproof.datasets import Schema
+    from poisonproof.data import Schema
 
     (tmp_path / "rows.csv").write_text("u,kind\n" + "1,a\n2,b\n" * 20)
     victim.rename(victim.with_name("run-1"))

@@ -1,24 +1,33 @@
 """Real attacks that try to break a certificate, with real refits."""
 
-from poisonproof.attacks.campaign import Campaign, Scenario, Trial, standard_scenarios
-from poisonproof.attacks.cells import CellRows
+from __future__ import annotations
+
+from poisonproof.attacks.campaign import (
+    ATTACK_THREATS,
+    Attack,
+    Campaign,
+    Damage,
+    Reference,
+    RowAttacker,
+    Scenario,
+    Trial,
+    standard_scenarios,
+)
 from poisonproof.attacks.kinds import (
     ATTACK_KINDS,
     AttackKind,
     Backdoor,
     NearInsertions,
     PartitionAware,
+    Poison,
     RandomFlips,
+    Target,
     TargetedFlips,
+    Victim,
 )
-from poisonproof.attacks.materials import Material, NumberRows
-from poisonproof.attacks.outcomes import AttackedRow, AttackStudy, KindOutcome
-from poisonproof.attacks.poison import Poison, Target, Victim
-from poisonproof.attacks.random_rows import ATTACK_THREATS, Attack, RowAttacker
-from poisonproof.attacks.search import Trace, votes_to_turn
-from poisonproof.attacks.study import attack_study
-from poisonproof.attacks.texts import TextRows
-from poisonproof.attacks.trials import Damage, Reference
+from poisonproof.attacks.materials import CellRows, Material, NumberRows, TextRows
+from poisonproof.attacks.retraining import Trace, votes_to_turn
+from poisonproof.attacks.study import AttackedRow, AttackStudy, KindOutcome, attack_study
 
 __all__ = [
     "ATTACK_KINDS",

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from poisonproof.certificates.counting import ABSTAIN, count_votes
-from poisonproof.certificates.finite_aggregation import certify_finite_aggregation
 from poisonproof.certificates.plurality import (
+    ABSTAIN,
     certify_votes,
+    count_votes,
     plurality,
     plurality_radius,
     targeted_radius,
 )
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.row_votes import certify_row_votes
-from poisonproof.certificates.scores import certify_scores
-from poisonproof.certificates.spread import Spread, make_spread
+from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import (
     OBSERVED_LABELS,
     THREAT_NAMES,
@@ -34,14 +33,11 @@ __all__ = [
     "UNFORGEABLE_GROUPS",
     "UNITS",
     "Certificates",
-    "Spread",
     "Threat",
-    "certify_finite_aggregation",
     "certify_row_votes",
     "certify_scores",
     "certify_votes",
     "count_votes",
-    "make_spread",
     "make_threat",
     "parse_threat",
     "plurality",

@@ -17,8 +17,6 @@ from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat, make_threat, parse_threat
 from poisonproof.exceptions import GuaranteeError, InvalidVotesError
 
-__all__ = ["ROW_TOUCHES", "certify_row_votes"]
-
 ROW_TOUCHES = {"insert_delete": 1, "label_flip": 2, "replace": 2}
 """How far one unit of attack moves the gap between two labels, where rows vote for their own
 label: an inserted or deleted row by one, a relabelled or replaced row by two."""

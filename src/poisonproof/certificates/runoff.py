@@ -1,19 +1,155 @@
-"""Run-off election: the two labels with most first choices meet in a duel.
+"""Scores as ballots: every member orders the classes, higher score first, ties by smaller index.
 
-The radius is exact for the orders of the members: see ``docs/certificates/runoff.md``.
+The scores are read in blocks of rows, so that a memory map larger than the memory can be certified.
+Comparing scores is all that is ever done with them: everything after this file is integers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from poisonproof.certificates.ballots import Ballots
-from poisonproof.certificates.counting import ABSTAIN, count_votes
+from poisonproof.certificates.plurality import ABSTAIN, certify_votes, check_target, count_votes
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import Threat, parse_threat
+from poisonproof.exceptions import InvalidInputError
 
-__all__ = ["Duel", "count_preferences", "elect", "eliminating_attack", "runoff_radius"]
+_BLOCK = 1 << 21  # scores read together; bounds the temporary arrays
+
+
+@dataclass(frozen=True)
+class Ballots:
+    """The orders of k members on h test rows.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (C, h, k)
+        Scores, class by class. An abstaining member has NaN for every class.
+    first : ndarray of int, shape (h, k)
+        First choice of every member, -1 where it abstains.
+    """
+
+    scores: NDArray[Any]
+    first: NDArray[np.int16]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, C."""
+        return len(self.scores)
+
+    def prefers(self, label: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which members rank `label` before `other`; both of shape (h,), result (h, k).
+
+        Nobody ranks a label before itself, and an abstaining member ranks nothing.
+
+        Examples
+        --------
+        >>> (rows, ballots), = read_ballots(np.array([[[1.0, 1.0, 0.0], [np.nan] * 3]]))
+        >>> ballots.prefers(np.array([0]), np.array([1])), ballots.first
+        (array([[ True, False]]), array([[ 0, -1]], dtype=int16))
+        """
+        rows = np.arange(len(self.first))
+        ours, theirs = self.scores[label, rows], self.scores[other, rows]
+        result: NDArray[np.bool_] = ours > theirs
+        result |= (ours == theirs) & (label < other)[:, None]
+        return result
+
+
+def check_scores(scores: ArrayLike) -> NDArray[Any]:
+    """Return `scores` as a numeric array of shape (n, k, C), k and C >= 1, without copying it.
+
+    The values are checked where they are read.
+    """
+    if np.ma.isMaskedArray(scores):
+        raise InvalidInputError(
+            "scores is a masked array. Write NaN for all classes where a member abstains."
+        )
+    array = np.asarray(scores)
+    if array.ndim != 3 or 0 in array.shape[1:]:
+        raise InvalidInputError(
+            "scores must have three dimensions: one row per test sample, at least one member, at "
+            f"least one class. Got shape {array.shape}."
+        )
+    if array.dtype.kind not in "fiu":
+        raise InvalidInputError(
+            f"scores must be real numbers, such as float32. Got dtype {array.dtype}."
+        )
+    if array.shape[1] > np.iinfo(np.int32).max or array.shape[2] > np.iinfo(np.int16).max:
+        raise InvalidInputError(
+            f"scores has {array.shape[1]:,} members and {array.shape[2]:,} classes; at most "
+            "2^31 - 1 and 32,767 are allowed."
+        )
+    return array
+
+
+def read_ballots(
+    scores: NDArray[Any], max_rows: int | None = None
+) -> Iterator[tuple[slice, Ballots]]:
+    """Read checked scores in blocks of rows.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n, k, C)
+        As `check_scores` returns them.
+    max_rows : int, optional
+        Largest block that the caller can deal with.
+
+    Yields
+    ------
+    rows : slice
+        The rows of the block.
+    ballots : Ballots
+        What the members say about them.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming the first infinite score, or the first NaN beside a number.
+    """
+    n, k, n_classes = scores.shape
+    height = max(1, _BLOCK // (k * n_classes))
+    height = height if max_rows is None else min(height, max_rows)
+    for top in range(0, n, height):
+        rows = slice(top, min(top + height, n))
+        # Half precision is compared in single precision, which holds it exactly and is faster.
+        dtype = np.float32 if scores.dtype == np.float16 else scores.dtype.newbyteorder("=")
+        by_class = np.ascontiguousarray(np.moveaxis(scores[rows], 2, 0), dtype=dtype)
+        yield rows, Ballots(by_class, _first_choices(by_class, top))
+
+
+def _first_choices(by_class: NDArray[Any], top: int) -> NDArray[np.int16]:
+    abstains = None
+    if by_class.dtype.kind == "f" and not np.isfinite(by_class).all():
+        abstains = np.isnan(by_class).all(axis=0)
+        _check_finite(by_class, abstains, top)
+    best = by_class[0].copy()
+    first = np.zeros(best.shape, dtype=np.int16)
+    for label in range(1, len(by_class)):
+        better = by_class[label] > best
+        np.copyto(best, by_class[label], where=better)
+        np.copyto(first, np.int16(label), where=better)
+    if abstains is not None:
+        first[abstains] = ABSTAIN
+    return first
+
+
+def _check_finite(by_class: NDArray[Any], abstains: NDArray[np.bool_], top: int) -> None:
+    bad = ~np.isfinite(by_class) & ~abstains
+    if bad.any():
+        row, member, label = (int(i) for i in np.argwhere(np.moveaxis(bad, 0, 2))[0])
+        raise InvalidInputError(
+            f"scores[{top + row}, {member}, {label}] is {by_class[label, row, member]}. A member "
+            "scores every class with a finite number, or abstains with NaN for all classes."
+        )
+
+
+# Run-off election: the two labels with most first choices meet in a duel.
+#
+# The radius is exact for the orders of the members: see ``docs/certificates/runoff.md``.
 
 Ints = NDArray[np.int64]
 Duel = tuple[Ints, Ints]
@@ -147,3 +283,255 @@ def _duel_attack(duel: Duel, counts: Ints, labels: Ints, rival: int, n_members: 
         succeeds = np.where(enough, middle, succeeds)
         fails = np.where(enough, fails, middle)
     return succeeds
+
+
+# Run-off election against one label: how many members must change until the target wins.
+#
+# Exact. The derivation is in ``docs/certificates/runoff.md``; the names here are those of that page.
+
+
+def runoff_targeted_radius(
+    ballots: Ballots, counts: NDArray[Any], labels: Ints, target: Ints
+) -> Ints:
+    """Return how many members may change without making the target win.
+
+    The target t wins when, for some opponent o, both get more first choices than every other label
+    and t wins their duel. An attack takes A first choices from other labels and from abstaining
+    members, and raises o by z and t by A - z; z may be negative (o hands first choices to t) or
+    exceed A (t hands some to o). It changes max(A, z, A - z) members. For a given number of changes
+    the largest A is best, and what is left is a concave function of z, whose maximum is found by
+    bisection on its slope; the number of changes is found by an outer bisection.
+
+    Parameters
+    ----------
+    ballots : Ballots
+        Orders of k members on h rows.
+    counts : ndarray of int, shape (h, C)
+        First choices per class.
+    labels, target : ndarray of int, shape (h,)
+        Winning and target label.
+
+    Returns
+    -------
+    ndarray of shape (h,)
+        Radius in members; -1 where the target has won already.
+    """
+    n_rows, n_classes = counts.shape
+    n_members = ballots.first.shape[1]
+    if n_classes == 1:
+        return np.full(n_rows, -1, dtype=np.int64)
+    contest = _contest(ballots, counts.astype(np.int64), target)
+    # All members ranking the target first is an attack of size k that succeeds.
+    shortest = np.full(n_rows, n_members, dtype=np.int64)
+    at_least = contest.at_least()
+    order = np.argsort(at_least, axis=1, kind="stable")
+    for rank in range(n_classes - 1):
+        rows = np.flatnonzero(at_least[np.arange(n_rows), order[:, rank]] < shortest)
+        if not len(rows):
+            break  # the opponents to come need even more
+        opponent = order[rows, rank]
+        fails = np.maximum(at_least[rows, opponent] - 1, 0)
+        shortest[rows] = _bisect(contest.against(rows, opponent), fails, shortest[rows])
+    return np.where(labels == target, -1, shortest - 1)
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """The target against every opponent: axis 0 rows, axis 1 opponents o, axis 2 third labels a.
+
+    `against` picks one opponent per row; axis 1 is then gone.
+    """
+
+    third: Ints  # n_a, 0 for a = t or a = o
+    over_opponent: Ints  # n_a + [a < o] - n_o, what o must gain on a; far below 0 for t and o
+    over_target: Ints  # n_a + [a < t] - n_t, what t must gain on a; likewise
+    supporters: Ints  # members with first choice a that rank o before t
+    lead: Ints  # (rows, opponents) lead of o in the duel; far above 0 for o = t
+    opponent: Ints  # (rows, opponents) n_o
+    target: Ints  # (rows,) n_t
+    abstaining: Ints  # (rows,)
+    far: int  # more than any difference of votes
+
+    def at_least(self) -> Ints:
+        """Return a number of changes without which no gap closes, (rows, opponents)."""
+        gaps = np.maximum(self.over_opponent.max(axis=2), self.over_target.max(axis=2))
+        least: Ints = -(-np.maximum(np.maximum(gaps, self.lead), 0) // 2)
+        return least
+
+    def against(self, rows: Ints, opponent: Ints) -> _Contest:
+        """Return some rows with one opponent each."""
+        return _Contest(
+            third=self.third[rows, opponent],
+            over_opponent=self.over_opponent[rows, opponent],
+            over_target=self.over_target[rows, opponent],
+            supporters=self.supporters[rows, opponent],
+            lead=self.lead[rows, opponent],
+            opponent=self.opponent[rows, opponent],
+            target=self.target[rows],
+            abstaining=self.abstaining[rows],
+            far=self.far,
+        )
+
+
+def _contest(ballots: Ballots, counts: Ints, target: Ints) -> _Contest:
+    n_rows, n_classes = counts.shape
+    n_members = ballots.first.shape[1]
+    far = 16 * (n_members + 1)
+    classes = np.arange(n_classes)
+    supporters = np.empty((n_rows, n_classes, n_classes), dtype=np.int64)
+    lead = np.empty((n_rows, n_classes), dtype=np.int64)
+    for opponent in range(n_classes):
+        supporters[:, opponent], lead[:, opponent] = count_preferences(
+            ballots, np.full(n_rows, opponent), target, counts
+        )
+    lead[np.arange(n_rows), target] = far
+    own = counts[np.arange(n_rows), target]
+    excluded = np.eye(n_classes, dtype=np.bool_) | (classes == target[:, None])[:, None, :]
+    over_opponent = counts[:, None, :] + (classes < classes[:, None]) - counts[:, :, None]
+    over_target = counts + (classes < target[:, None]) - own[:, None]
+    return _Contest(
+        third=np.where(excluded, 0, counts[:, None, :]),
+        over_opponent=np.where(excluded, -far, over_opponent),
+        over_target=np.where(excluded, -far, over_target[:, None, :]),
+        supporters=np.where(excluded, 0, supporters),
+        lead=lead,
+        opponent=counts,
+        target=own,
+        abstaining=n_members - counts.sum(axis=1),
+        far=far,
+    )
+
+
+def _bisect(contest: _Contest, fails: Ints, succeeds: Ints) -> Ints:
+    """Return the fewest changes, between one number that fails and another that succeeds."""
+    while np.any(succeeds - fails > 1):
+        middle = (fails + succeeds) // 2
+        enough = _best_margin(contest, middle) >= 0
+        succeeds = np.where(enough, middle, succeeds)
+        fails = np.where(enough, fails, middle)
+    return succeeds
+
+
+def _best_margin(contest: _Contest, changes: Ints) -> Ints:
+    """Return the largest margin over z; the target can win where it is not negative."""
+    supply = contest.third.sum(axis=1) + contest.abstaining
+    low = -np.minimum(contest.opponent, changes)
+    high = np.minimum(changes, contest.target + supply)
+    while np.any(low < high):
+        middle = (low + high) // 2
+        here = _margin(contest, changes, middle, supply)
+        rising = (_margin(contest, changes, middle + 1, supply) > here) & (low < high)
+        low, high = np.where(rising, middle + 1, low), np.where(rising, high, middle)
+    return _margin(contest, changes, low, supply)
+
+
+def _margin(contest: _Contest, changes: Ints, z: Ints, supply: Ints) -> Ints:
+    """Return by how much the target wins the duel; far below 0 where it cannot reach it.
+
+    The margin is the optimum of a linear program in which z appears on the right-hand side only,
+    and convexly in the demands on third labels: hence it is concave in z.
+    """
+    taken = np.minimum(np.minimum(changes, changes + z), supply)
+    demand = np.maximum(
+        contest.over_opponent - z[:, None], contest.over_target - (taken - z)[:, None]
+    )
+    demand = np.maximum(demand, 0)
+    forced = np.minimum(demand, contest.third).sum(axis=1)
+    unmet = demand.sum(axis=1) - forced + np.maximum(forced - taken, 0)
+    won = np.minimum(demand, contest.supporters).sum(axis=1)
+    left = contest.supporters.sum(axis=1) - won
+    free = np.maximum(taken - forced, 0)
+    shifted = 2 * (np.minimum(won, taken) + np.minimum(free, left))
+    shifted += np.minimum(np.maximum(free - left, 0), contest.abstaining)
+    margin: Ints = shifted - contest.lead - 2 * z - contest.far * unmet
+    return margin
+
+
+# From a score matrix to certificates.
+
+METHODS = ("runoff", "plurality")
+
+
+def certify_scores(
+    scores: ArrayLike,
+    method: str = "runoff",
+    threat: str | Threat = "insert_delete",
+    target: ArrayLike | None = None,
+) -> Certificates:
+    """Certify an election in which every member orders the classes by its scores.
+
+    Parameters
+    ----------
+    scores : array-like of float, shape (n, k, C)
+        One row per test sample: the scores of k members for C classes, of which only the order
+        matters. Higher is better, equal scores rank by smaller index. A member abstains with NaN
+        for all classes. Any real dtype; memory maps are read in pieces.
+    method : {"runoff", "plurality"}
+        ``"runoff"``: the two classes with most first choices meet in a duel, in which every member
+        votes for the one that it ranks higher. ``"plurality"``: first choices alone.
+    threat : str or Threat
+        As in `certify_votes`.
+    target : int or array-like of int, shape (n,), optional
+        Certify against this label only: the radius is then the largest attack that cannot make
+        the target win. It is -1 where the target already wins.
+
+    Returns
+    -------
+    Certificates
+        With class indices as labels, first choices as counts and, in a run-off, the other finalist
+        as runner-up.
+
+    Guarantee
+    ---------
+    An attack of at most ``radius`` units leaves the label as it is (with `target`: keeps it from
+    becoming the target). The radius is tight: some change of orders within reach of ``radius + 1``
+    units succeeds, unless there is only one class.
+
+    Assumes
+    -------
+    One unit of attack changes at most ``threat.touches`` members, and a member's scores
+    depend on nothing but its own training rows and the test row.
+
+    Examples
+    --------
+    Label 0 has most first choices, but the run-off goes to label 1:
+
+    >>> orders = [[2, 1, 0]] * 3 + [[0, 2, 1]] * 2 + [[0, 1, 2]] * 2  # scores of 7 members
+    >>> certificates = certify_scores([orders])
+    >>> certificates.counts, certificates.labels, certificates.runner_up, certificates.radius
+    (array([[3, 2, 2]], dtype=int32), array([1]), array([0]), array([0]))
+    >>> certify_scores([orders], method="plurality").labels
+    array([0])
+    """
+    if method not in METHODS:
+        raise InvalidInputError(f"method is one of {', '.join(METHODS)}. Got {method!r}.")
+    threat = parse_threat(threat)
+    scores = check_scores(scores)
+    n, k, n_classes = scores.shape
+    targets = None if target is None else check_target(target, n, n_classes)
+    if method == "plurality":
+        first = np.empty((n, k), dtype=np.int16)
+        for rows, ballots in read_ballots(scores):
+            first[rows] = ballots.first
+        return certify_votes(first, n_classes, threat, targets)
+    labels, finalists, radius = (np.empty(n, dtype=np.int64) for _ in range(3))
+    counts = np.empty((n, n_classes), dtype=np.int32)
+    for rows, ballots in read_ballots(scores):
+        counts[rows] = count_votes(ballots.first, n_classes)
+        labels[rows], finalists[rows] = elect(ballots, counts[rows])
+        if targets is None:
+            radius[rows] = runoff_radius(ballots, counts[rows], labels[rows])
+        else:
+            radius[rows] = runoff_targeted_radius(
+                ballots, counts[rows], labels[rows], targets[rows]
+            )
+    return Certificates(
+        labels,
+        radius // threat.touches,
+        finalists,
+        counts,
+        threat=threat,
+        n_members=k,
+        target=targets,
+        method="runoff",
+    )

@@ -1,9 +1,4 @@
-"""Threat models: what an attacker may do, and in which unit a radius counts it.
-
-A radius without a unit means nothing. A `Threat` says what one unit of attack is (a row inserted
-or deleted, a sample relabelled, a group changed in any way), how many partitions such a unit can
-reach, and what else is taken for granted. It travels with every certificate.
-"""
+"""Class values and their indices."""
 
 from __future__ import annotations
 
@@ -11,23 +6,78 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "OBSERVED_LABELS",
-    "SAME_BITS_ELSEWHERE",
-    "THREAT_NAMES",
-    "TRUSTED_SAMPLES",
-    "UNFORGEABLE_GROUPS",
-    "UNITS",
-    "UNTOUCHED_MAP",
-    "CertifyingPartitioner",
-    "Threat",
-    "make_threat",
-    "parse_threat",
-    "resolve_threat",
-    "uncertified",
-]
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, UnknownLabelError
+
+
+def check_classes(classes: ArrayLike, n_classes: int) -> NDArray[Any]:
+    """Return `classes` as an array of `n_classes` distinct values, or raise."""
+    array = np.asarray(classes)
+    if array.shape != (n_classes,):
+        raise InvalidInputError(
+            f"classes must list {n_classes} values, one per column of counts. "
+            f"Got shape {array.shape}."
+        )
+    if len(set(array.tolist())) != n_classes:
+        raise InvalidInputError(f"classes must be distinct. Got {array.tolist()!r}.")
+    return array
+
+
+def class_indices(
+    values: ArrayLike, classes: NDArray[Any] | None, n_classes: int, name: str = "y_true"
+) -> NDArray[np.int64]:
+    """Return the index of every class value.
+
+    Parameters
+    ----------
+    values : array-like of shape (n,)
+        Class values, or class indices where `classes` is None.
+    classes : ndarray of shape (C,) or None
+        The class values in the order of their indices.
+    n_classes : int
+        Number of classes, C.
+    name : str
+        What the error calls `values`.
+
+    Raises
+    ------
+    UnknownLabelError
+        Naming the first value that is no class. Text and numbers are never taken for each other.
+
+    Examples
+    --------
+    >>> class_indices(["cat", "ant"], np.array(["ant", "bee", "cat"]), 3)
+    array([2, 0])
+    """
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InvalidInputError(f"{name} must have one dimension. Got shape {array.shape}.")
+    known = range(n_classes) if classes is None else classes.tolist()
+    index = {value: i for i, value in enumerate(known)}
+    found = np.fromiter((index.get(v, -1) for v in array.tolist()), np.int64, count=len(array))
+    if len(found) and found.min() < 0:
+        row = int(found.argmin())
+        raise UnknownLabelError(
+            f"{name}[{row}] is {array[row : row + 1].tolist()[0]!r}, which is none of the "
+            f"{n_classes} classes: {_listed(known)}."
+        )
+    return found
+
+
+def _listed(known: range | list[Any]) -> str:
+    if isinstance(known, range):
+        return f"the indices 0 to {len(known) - 1}"
+    shown = ", ".join(repr(value) for value in known[:10])
+    return shown if len(known) <= 10 else f"{shown}, ..."
+
+
+# Threat models: what an attacker may do, and in which unit a radius counts it.
+#
+# A radius without a unit means nothing. A `Threat` says what one unit of attack is (a row inserted
+# or deleted, a sample relabelled, a group changed in any way), how many partitions such a unit can
+# reach, and what else is taken for granted. It travels with every certificate.
 
 OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely"
 """Holds back a certificate whose classes were read from y instead of being declared."""

@@ -13,7 +13,6 @@ import typer
 from numpy.typing import NDArray
 
 import poisonproof
-from poisonproof.cli._data import AskedRows, open_model, unseen
 from poisonproof.cli._options import (
     ClassesOption,
     IgnoreOption,
@@ -23,8 +22,10 @@ from poisonproof.cli._options import (
     declared_classes,
     parse_list,
 )
-from poisonproof.cli._output import check_out, column_bytes, write_together
-from poisonproof.cli._text import (
+from poisonproof.cli._rows import AskedRows, open_model, unseen
+from poisonproof.cli._screen import (
+    check_out,
+    column_bytes,
     note_one_label,
     print_closing,
     print_protected,
@@ -33,14 +34,14 @@ from poisonproof.cli._text import (
     spoken_warnings,
     verbosity,
 )
-from poisonproof.datasets import CheckedRows, read_votes
-from poisonproof.evaluation.sentences import SAME_SOURCE, seen_sentence
+from poisonproof.data.readers import read_votes
+from poisonproof.data.rows import CheckedRows
+from poisonproof.evaluation.accuracy import SAME_SOURCE, seen_sentence
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.files import write_together
 
 if TYPE_CHECKING:
-    from poisonproof.certificates import Certificates
-
-__all__ = ["certify"]
+    from poisonproof.certificates.result import Certificates
 
 POSITION = 40
 EPILOG = (
@@ -245,7 +246,7 @@ def _finish(
     seen: NDArray[np.bool_] | None = None,
 ) -> None:
     """Write all rows, all files or none, then print what those not `seen` in training say."""
-    from poisonproof.evaluation import default_sizes, summarize
+    from poisonproof.evaluation.accuracy import default_sizes, summarize
 
     counted = unseen(seen, len(certificates))
     tested = certificates[counted]

@@ -16,27 +16,37 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, make_member
-from poisonproof.cli._options import ClassesOption, JobsOption, LabelOption, parse_list
-from poisonproof.cli._output import check_folder
-from poisonproof.cli._source import ColumnOptions, TrainingSource, open_source
-from poisonproof.cli._text import console, note, note_one_label, say, spoken_warnings, verbosity
-from poisonproof.evaluation import SAME_SOURCE
+from poisonproof.cli._options import (
+    DEFAULT_KIND,
+    MEMBER_KINDS,
+    ClassesOption,
+    JobsOption,
+    LabelOption,
+    make_member,
+    parse_list,
+)
+from poisonproof.cli._rows import ColumnOptions, TrainingSource, open_source
+from poisonproof.cli._screen import (
+    check_folder,
+    console,
+    note,
+    note_one_label,
+    say,
+    spoken_warnings,
+    verbosity,
+)
+from poisonproof.evaluation.accuracy import SAME_SOURCE
 from poisonproof.exceptions import InvalidInputError, PoisonproofError
 from poisonproof.progress import make_progress, reporting
 
 if TYPE_CHECKING:
-    from poisonproof.frontier import Method
-    from poisonproof.frontier.candidates import Candidate
-    from poisonproof.frontier.comparison import Comparison
-
-__all__ = ["compare"]
+    from poisonproof.evaluation.comparison import Candidate, Comparison, Method
 
 POSITION = 75
 EPILOG = (
     "Examples: poisonproof compare train.csv test.csv --label kind --classes ham,spam --out page"
     "  |  poisonproof compare train.csv test.csv --label kind --classes ham,spam -k 20,100 "
-    "--degree 4 --model forest --out page"
+    "--model forest --out page"
     "  |  poisonproof compare photos --schema photos.schema.json --out page"
     "  |  poisonproof compare --results experiments/frontier --out docs/beyond"
 )
@@ -78,14 +88,6 @@ def compare(
     cosines: Annotated[
         str, typer.Option(metavar="C,C,...", help="Thresholds of the neighbour votes.")
     ] = "0.8,0.9,0.95",
-    degree: Annotated[
-        int,
-        typer.Option(
-            min=2,
-            metavar="D",
-            help="Members that a row reaches in finite aggregation: D times the training.",
-        ),
-    ] = 2,
     results: Annotated[
         list[Path] | None,
         typer.Option(
@@ -125,11 +127,11 @@ def compare(
             "--partitions lists whole numbers of at least 1, --cosines numbers above 0 and at "
             f"most 1. Got {partitions} and {cosines}."
         )
-    from poisonproof.frontier.candidates import candidates
+    from poisonproof.evaluation.comparison import candidates
 
     member, command = make_member(model), _command(context)
     data = _comparison(train.stem, _read(source, train, test), command)
-    chosen = list(candidates(len(source.classes), member, numbers, cuts, degree, jobs))
+    chosen = list(candidates(len(source.classes), member, numbers, cuts, jobs))
     methods = _run(data, chosen, source.classes, out)
     _print_methods(methods)
     _write(methods, [], out, command)
@@ -187,7 +189,7 @@ def _command(context: typer.Context) -> str:
 
 
 def _comparison(name: str, rows: list[Any], command: str) -> Comparison:
-    from poisonproof.frontier.comparison import Comparison
+    from poisonproof.evaluation.comparison import Comparison
 
     train, test = rows
     short = re.sub(r"[^A-Za-z0-9.-]+", "-", name)  # the name of folders and of the pictures' files
@@ -214,7 +216,7 @@ def _run_group(
     data: Comparison, classifier: Any, group: list[Candidate], out: Path
 ) -> list[Method]:
     """Fit a classifier once; return what its candidates certify, and keep it in files."""
-    from poisonproof.frontier import make_evidence, write_method
+    from poisonproof_research.frontier.evidence import make_evidence, write_method
 
     problems: dict[str, None] = {}  # in their order, each once
     fitted = _tried(partial(data.fit, classifier), group, problems)
@@ -259,7 +261,9 @@ def _labels(rows: Any) -> Any:
 
 
 def _page_of_results(folders: list[Path], out: Path, command: str) -> None:
-    from poisonproof.frontier import published_points, read_folder, read_goals
+    from poisonproof_research.frontier.evidence import read_folder
+    from poisonproof_research.frontier.goals import read_goals
+    from poisonproof_research.frontier.published import published_points
 
     methods = [method for folder in folders for method in read_folder(folder)]
     if not methods:
@@ -271,7 +275,7 @@ def _page_of_results(folders: list[Path], out: Path, command: str) -> None:
 def _write(
     methods: list[Any], points: list[Any], out: Path, command: str, goals: Sequence[Any] = ()
 ) -> None:
-    from poisonproof.frontier import write_frontier
+    from poisonproof_research.frontier.page import write_frontier
 
     for path in write_frontier(methods, points, out, command, goals):
         say(f"Written to {path}.")

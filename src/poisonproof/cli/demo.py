@@ -17,16 +17,22 @@ from numpy.typing import NDArray
 
 import poisonproof
 from poisonproof.cli._options import JobsOption
-from poisonproof.cli._output import check_folder, write_bytes, write_columns
-from poisonproof.cli._text import console, note, say, shares_table, spoken_warnings, verbosity
-from poisonproof.exceptions import MissingExtraError, StoreError
-from poisonproof.extras import needing
+from poisonproof.cli._screen import (
+    check_folder,
+    console,
+    note,
+    say,
+    shares_table,
+    spoken_warnings,
+    verbosity,
+    write_columns,
+)
+from poisonproof.exceptions import MissingExtraError, StoreError, needing
+from poisonproof.files import write_bytes
 
 if TYPE_CHECKING:
-    from poisonproof.certificates import Certificates
-    from poisonproof.evaluation import Summary
-
-__all__ = ["demo"]
+    from poisonproof.certificates.result import Certificates
+    from poisonproof.evaluation.accuracy import Summary
 
 POSITION = 10
 EPILOG = "Example: poisonproof demo --out demo-output"
@@ -68,7 +74,7 @@ def demo(
     labels), prints how many test images provably keep their correct label, and writes the curves as
     a picture, and votes, certificates and figures as data.
     """
-    from poisonproof.evaluation import summarize
+    from poisonproof.evaluation.accuracy import summarize
 
     check_folder(out)
     X_train, y_train, X_test, y_test = _digits()
@@ -210,7 +216,7 @@ def _results(outcomes: list[_Outcome], n_train: int) -> bytes:
 def _curves(outcomes: list[_Outcome], y_test: NDArray[Any]) -> bytes:
     with needing("matplotlib", "report"):
         from matplotlib.figure import Figure
-    from poisonproof.evaluation import CertifiedAccuracyDisplay
+    from poisonproof.evaluation.display import CertifiedAccuracyDisplay
 
     figure = Figure(figsize=(11, 4.4), layout="constrained")
     axes = figure.subplots(1, len(outcomes), sharey=True)

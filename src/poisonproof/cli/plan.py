@@ -1,31 +1,165 @@
-"""``poisonproof plan``: how accuracy and radius trade off over k, on rows that you trust."""
+"""``-k auto`` and ``--model auto``: from trusted rows or declared numbers, never from the data."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 from rich.table import Column, Table
 
-from poisonproof.cli._choice import measure_trusted
-from poisonproof.cli._members import AUTO_KINDS, DEFAULT_KIND, MEMBER_KINDS
 from poisonproof.cli._options import (
+    AUTO_KINDS,
+    DEFAULT_KIND,
+    MEMBER_KINDS,
     ExpectedRowsOption,
     JobsOption,
     WantedRadiusOption,
     choose,
+    make_member,
     parse_list,
 )
-from poisonproof.cli._output import check_out
-from poisonproof.cli._text import console, counted, say
-from poisonproof.exceptions import InvalidInputError
-from poisonproof.schema import load_schema
+from poisonproof.cli._screen import check_out, console, counted, say, verbosity
+from poisonproof.data.columns import ArrayColumn, DateColumn, NumberColumn
+from poisonproof.data.schema import TableSchema, load_schema
+from poisonproof.data.tables import read_table
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
 if TYPE_CHECKING:
-    from poisonproof.planning import LearningCurves, Plan
+    from poisonproof.evaluation.planning import LearningCurves, Plan
 
-__all__ = ["plan"]
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user said about k, the members, and on what they may be chosen."""
+
+    k: str
+    model: str
+    trusted: Path | None
+    expected_rows: int | None
+    wanted_radius: int | None
+    jobs: int | None
+
+
+def check_partitions(k: str) -> str:
+    """Refuse what is neither a number nor auto, as typer refuses other values."""
+    if k != "auto" and not k.removeprefix("-").isdecimal():
+        raise typer.BadParameter(f"{k!r} is neither a number nor auto.")
+    return k
+
+
+def choose_settings(
+    asked: Settings, data: Path, classes: tuple[str, ...], schema: TableSchema | None
+) -> tuple[int, str]:
+    """Return k and the kind of member; `data`, the untrusted source, is not read."""
+    auto = "auto" in (asked.k, asked.model)
+    declared = asked.expected_rows is not None or asked.wanted_radius is not None
+    if not auto:
+        if asked.trusted is not None or declared:
+            raise InvalidInputError(
+                "--trusted, --expected-rows and --wanted-radius are for -k auto and --model auto."
+            )
+        return int(asked.k), asked.model
+    if asked.trusted is not None:
+        return _from_trusted(asked, data, schema)
+    if not declared:
+        raise GuaranteeError(
+            "k and the members cannot be chosen on the data that they are to protect against: "
+            "whoever poisons it would choose too. Give rows that you trust (--trusted FILE), or "
+            "numbers that you know beforehand (--expected-rows N, --wanted-radius R)."
+        )
+    return _from_numbers(asked, classes)
+
+
+def measure_trusted(
+    trusted: Path, schema: TableSchema, models: tuple[str, ...], jobs: int | None
+) -> tuple[LearningCurves, int]:
+    """Measure learning curves of these kinds of member; return them and the number of rows."""
+    from poisonproof.evaluation.planning import measure_curves
+    from poisonproof.progress import make_progress
+
+    holes = _has_missing(schema)
+    if holes:
+        models = tuple(name for name in models if _takes_missing(name)) or models
+    rows = read_table(trusted, schema, allow_missing=holes, progress=make_progress(verbosity()))
+    rows.refuse_problems("Trusted rows must all fit the schema.")
+    names = np.array(schema.classes)
+    curves = measure_curves(
+        rows.X,
+        names[rows.labels],
+        {name: make_member(name) for name in models},
+        names,
+        groups=rows.groups,
+        n_jobs=jobs,
+        progress=make_progress(verbosity()),
+    )
+    return curves, len(rows)
+
+
+def _from_trusted(asked: Settings, data: Path, schema: TableSchema | None) -> tuple[int, str]:
+    from poisonproof.evaluation.planning import make_plan
+
+    if schema is None:
+        raise InvalidInputError("--trusted needs --schema: both files are read the same way.")
+    trusted = asked.trusted
+    if trusted is None or (trusted.exists() and data.exists() and trusted.samefile(data)):
+        raise GuaranteeError(
+            f"--trusted {trusted} is the data to train on. If you trust all of it you need no "
+            "certificate; if not, k must be chosen on other rows."
+        )
+    models = AUTO_KINDS if asked.model == "auto" else (asked.model,)
+    curves, n_rows = measure_trusted(trusted, schema, models, asked.jobs)
+    expected = asked.expected_rows or n_rows
+    plan = make_plan(curves, expected, wanted_radius=asked.wanted_radius)
+    if asked.k == "auto":
+        k, model, reason = plan.proposed.n_partitions, plan.proposed.model, plan.reason
+    else:
+        k = int(asked.k)
+        model = _best_near(plan, k)
+        reason = "the largest median radius at this number"
+    say(
+        f"Chosen on {counted(n_rows, 'trusted row')} of {trusted}: {k:,} members ({model}), "
+        f"{reason} for {expected:,} expected rows."
+    )
+    return k, model
+
+
+def _best_near(plan: Plan, k: int) -> str:
+    """Return the kind of member with the largest radius at the measured k that is nearest."""
+    nearest = min((row.n_partitions for row in plan.rows), key=lambda other: abs(other - k))
+    rows = [row for row in plan.rows if row.n_partitions == nearest]
+    return max(rows, key=lambda row: (row.median_radius, row.accuracy)).model
+
+
+def _from_numbers(asked: Settings, classes: tuple[str, ...]) -> tuple[int, str]:
+    from poisonproof.evaluation.planning import declared_partitions
+
+    k = int(asked.k) if asked.k != "auto" else None
+    if k is None:
+        k = declared_partitions(len(classes), asked.expected_rows, asked.wanted_radius)
+    model = asked.model
+    if model == "auto":
+        model = DEFAULT_KIND
+    say(f"Chosen from declared numbers alone: {k:,} members ({model}).")
+    return k, model
+
+
+def _takes_missing(name: str) -> bool:
+    from sklearn.utils import get_tags
+
+    return bool(get_tags(make_member(name)).input_tags.allow_nan)
+
+
+def _has_missing(schema: TableSchema) -> bool:
+    return any(
+        isinstance(column, (NumberColumn, DateColumn, ArrayColumn)) and column.missing == "nan"
+        for column in schema.columns
+    )
+
+
+# ``poisonproof plan``: how accuracy and radius trade off over k, on rows that you trust.
 
 POSITION = 17
 EPILOG = (
@@ -72,7 +206,7 @@ def plan(
     ensemble of k members on the expected number of rows would give. Estimates, not certificates:
     the certificate comes from the trained model.
     """
-    from poisonproof.planning import load_curves, make_plan, save_curves
+    from poisonproof.evaluation.planning import load_curves, make_plan, save_curves
 
     check_out(out, suffixes=(".json",), inputs=(trusted,))
     if trusted.suffix.lower() == ".json":

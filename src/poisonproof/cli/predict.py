@@ -11,7 +11,6 @@ import typer
 from rich.table import Column, Table
 
 import poisonproof
-from poisonproof.cli._data import AskedRows, open_model
 from poisonproof.cli._options import (
     IgnoreOption,
     JobsOption,
@@ -19,11 +18,19 @@ from poisonproof.cli._options import (
     SamplesOption,
     parse_list,
 )
-from poisonproof.cli._output import check_out, column_bytes, write_together
-from poisonproof.cli._text import console, counted, say, shown, spoken_warnings, verbosity
+from poisonproof.cli._rows import AskedRows, open_model
+from poisonproof.cli._screen import (
+    check_out,
+    column_bytes,
+    console,
+    counted,
+    say,
+    shown,
+    spoken_warnings,
+    verbosity,
+)
 from poisonproof.exceptions import InvalidInputError
-
-__all__ = ["predict"]
+from poisonproof.files import write_together
 
 POSITION = 30
 EPILOG = "Example: poisonproof predict model new.csv --out labels.csv"

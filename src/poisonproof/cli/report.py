@@ -1,16 +1,16 @@
-"""``poisonproof report``: one page that can be shown to the people who have to decide."""
+"""The rows of a data file as a reader knows them: cells and pictures, not encoded features."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
-from poisonproof.cli._data import AskedRows, TrainedModel, open_model, unseen
 from poisonproof.cli._options import (
     IgnoreOption,
     JobsOption,
@@ -19,18 +19,86 @@ from poisonproof.cli._options import (
     parse_list,
     parse_shape,
 )
-from poisonproof.cli._output import check_folder, check_out, write_bytes
-from poisonproof.cli._shown import shown_samples
-from poisonproof.cli._text import say, spoken_warnings, verbosity
-from poisonproof.datasets import CheckedRows
+from poisonproof.cli._rows import AskedRows, TrainedModel, open_model, unseen
+from poisonproof.cli._screen import check_folder, check_out, say, spoken_warnings, verbosity
+from poisonproof.data.columns import ArrayColumn, ImageColumn, NumberColumn, TextColumn
+from poisonproof.data.declared_columns import Schema
+from poisonproof.data.image_files import read_image_rows
+from poisonproof.data.readers import read_raw
+from poisonproof.data.rows import CheckedRows, RawRows
+from poisonproof.data.schema import TableSchema
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.files import write_bytes
+from poisonproof.progress import make_progress
 from poisonproof.strict import parse_json
 
 if TYPE_CHECKING:
-    from poisonproof.attacks import AttackStudy
-    from poisonproof.report import Evidence, Step
+    from poisonproof.attacks.study import AttackStudy
+    from poisonproof.report.evidence import Evidence
+    from poisonproof.report.page import Step
+    from poisonproof.report.samples import Samples
 
-__all__ = ["report"]
+
+def shown_samples(
+    trained: TrainedModel, rows: CheckedRows, image_shape: tuple[int, int, int] | None
+) -> Samples:
+    """Return how to show the rows that a model was asked about.
+
+    Parameters
+    ----------
+    trained : TrainedModel
+        With a schema, its file is read again for the cells that the schema encoded.
+    rows : CheckedRows
+        The rows, encoded.
+    image_shape : tuple (channels, height, width), optional
+        Show the numbers of a row as an image.
+    """
+    from poisonproof.report.samples import make_samples
+
+    if trained.table is None or image_shape is not None:
+        return make_samples(rows.X, names=trained.feature_names, image_shape=image_shape)
+    return _declared(trained.table, rows)
+
+
+def _declared(table: TableSchema, rows: CheckedRows) -> Samples:
+    from poisonproof.report.samples import CellSamples, make_samples
+
+    first = table.columns[0]
+    if isinstance(first, ImageColumn):
+        raw = read_image_rows(
+            rows.path,
+            first,
+            table.limits,
+            labelled=rows.labels is not None,
+            progress=make_progress(verbosity()),
+        )
+        return make_samples(raw.X[_positions(raw, rows)])
+    if isinstance(first, ArrayColumn):
+        raw = read_raw(rows.path, Schema(samples=first.name, limits=table.limits))
+        return make_samples(raw.X[_positions(raw, rows)])
+    numbers = [column.name for column in table.columns if isinstance(column, NumberColumn)]
+    texts = [column.name for column in table.columns if not isinstance(column, NumberColumn)]
+    columns = Schema(
+        features=numbers, texts=texts, others="ignore", text_numbers=True, limits=table.limits
+    )
+    raw = read_raw(rows.path, columns)
+    which = _positions(raw, rows)
+    cells: dict[str, Any] = {name: raw.X[which, i] for i, name in enumerate(numbers)}
+    cells |= {
+        name: [column[i] for i in which] for name, column in zip(texts, raw.texts, strict=True)
+    }
+    ordered = {column.name: cells[column.name] for column in table.columns}
+    written = {column.name for column in table.columns if isinstance(column, TextColumn)}
+    return CellSamples(ordered, written)
+
+
+def _positions(raw: RawRows, rows: CheckedRows) -> NDArray[np.intp]:
+    """Return where the checked rows are among all that were read."""
+    position = {place: index for index, place in enumerate(raw.places)}
+    return np.array([position[place] for place in rows.places.tolist()], dtype=np.intp)
+
+
+# ``poisonproof report``: one page that can be shown to the people who have to decide.
 
 POSITION = 45
 EPILOG = (
@@ -102,7 +170,7 @@ def report(
     the weakest and strongest test rows, what is not protected, and how to verify it all. With
     --label the predictions are compared with the true labels.
     """
-    from poisonproof.report import Report
+    from poisonproof.report.document import Report
 
     check_out(out, suffixes=(".html",), inputs=(data,))
     check_out(markdown, suffixes=(".md",), inputs=(data,))
@@ -152,7 +220,7 @@ def _names(paths: list[Path], given: list[str] | None) -> list[str]:
 
 
 def _read_study(path: Path) -> AttackStudy:
-    from poisonproof.attacks import AttackStudy
+    from poisonproof.attacks.study import AttackStudy
 
     try:
         values = parse_json(path.read_bytes())
@@ -170,7 +238,7 @@ class _TestRows(NamedTuple):
 
 def _test_rows(models: list[TrainedModel], asked: AskedRows) -> _TestRows:
     """Read the rows for every model, without those that one of them was trained on."""
-    from poisonproof.evaluation import seen_sentence
+    from poisonproof.evaluation.accuracy import seen_sentence
 
     read, found = zip(*(model.read_tested(asked) for model in models), strict=True)
     places = {
@@ -192,7 +260,7 @@ def _evidence(
     threat: str | None,
     shape: tuple[int, int, int] | None,
 ) -> Evidence:
-    from poisonproof.report import Evidence
+    from poisonproof.report.evidence import Evidence
 
     with spoken_warnings():
         return Evidence.of(
@@ -209,7 +277,7 @@ def _evidence(
 
 
 def _steps(model: Path, asked: AskedRows, threat: str | None, evidence: Evidence) -> list[Step]:
-    from poisonproof.report import Step
+    from poisonproof.report.page import Step
 
     identity = evidence.identity
     audit = ["poisonproof", "audit", str(model)]
@@ -252,7 +320,8 @@ def _steps(model: Path, asked: AskedRows, threat: str | None, evidence: Evidence
 
 
 def _tell(models: list[Evidence], paths: list[Path]) -> None:
-    from poisonproof.report import certificates_digest, headline
+    from poisonproof.report.evidence import certificates_digest
+    from poisonproof.report.words import headline
 
     for model in models:
         prefix = f"{model.name}: " if len(models) > 1 else ""

@@ -11,24 +11,19 @@ import typer
 from rich.table import Table
 
 from poisonproof.cli._options import ClassesOption, parse_list, parse_size
-from poisonproof.cli._output import check_out, write_bytes
-from poisonproof.cli._text import console, counted, say, shown
-from poisonproof.datasets.proposing import Proposal, ProposalOptions, propose_table
-from poisonproof.datasets.proposing_samples import propose_arrays, propose_images
-from poisonproof.datasets.rows import list_kinds
-from poisonproof.exceptions import InvalidInputError
-from poisonproof.schema import (
-    Column,
-    ImageColumn,
-    Limits,
-    TableSchema,
-    TextColumn,
-    freeze_schema,
-    load_schema,
+from poisonproof.cli._screen import check_out, console, counted, say, shown
+from poisonproof.data.columns import Column, ImageColumn, TextColumn
+from poisonproof.data.proposing import (
+    Proposal,
+    ProposalOptions,
+    propose_arrays,
+    propose_images,
+    propose_table,
 )
-from poisonproof.schema.files import dump_schema
-
-__all__ = ["schema"]
+from poisonproof.data.rows import list_kinds
+from poisonproof.data.schema import Limits, TableSchema, dump_schema, freeze_schema, load_schema
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.files import write_bytes
 
 POSITION = 15
 MOST_SHOWN = 120
@@ -152,7 +147,7 @@ def _label(label: str | None, data: Path) -> str:
 
 
 def _embedding(folder: Path) -> TextColumn:
-    from poisonproof.features import SentenceEmbedding, folder_digest
+    from poisonproof.features.texts import SentenceEmbedding, folder_digest
 
     digest = folder_digest(folder)
     size = SentenceEmbedding.measure(str(folder))

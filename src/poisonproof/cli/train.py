@@ -1,7 +1,9 @@
-"""``poisonproof train``: from a data file to a model that can be certified."""
+"""``train --stream`` and ``train --cluster``: rows that do not fit in memory, many machines."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +12,9 @@ import typer
 from numpy.typing import NDArray
 
 import poisonproof
-from poisonproof.cli._choice import Settings, check_partitions, choose_settings
-from poisonproof.cli._data import stored_fingerprint, unseen
-from poisonproof.cli._members import DEFAULT_KIND, MEMBER_KINDS, check_weights, make_member
 from poisonproof.cli._options import (
+    DEFAULT_KIND,
+    MEMBER_KINDS,
     ClassesFileOption,
     ClassesOption,
     ExpectedRowsOption,
@@ -22,22 +23,21 @@ from poisonproof.cli._options import (
     JobsOption,
     LabelOption,
     WantedRadiusOption,
+    check_weights,
     choose,
+    make_member,
     parse_shape,
 )
-from poisonproof.cli._output import check_columns, check_model_path
-from poisonproof.cli._source import ColumnOptions, TrainingSource, open_source
-from poisonproof.cli._streamed import (
-    ClusterOption,
-    MemoryOption,
-    OtherWorkersOption,
-    ScratchOption,
-    Streaming,
-    StreamOption,
-    chosen_cluster,
-    train_streamed,
+from poisonproof.cli._rows import (
+    ColumnOptions,
+    TrainingSource,
+    open_source,
+    stored_fingerprint,
+    unseen,
 )
-from poisonproof.cli._text import (
+from poisonproof.cli._screen import (
+    check_columns,
+    check_model_path,
     counted,
     note,
     note_one_label,
@@ -48,11 +48,166 @@ from poisonproof.cli._text import (
     spoken_warnings,
     verbosity,
 )
-from poisonproof.datasets import CheckedRows
+from poisonproof.cli.plan import Settings, check_partitions, choose_settings
+from poisonproof.data.rows import CheckedRows
+from poisonproof.data.schema import TableSchema
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.schema import TableSchema
 
-__all__ = ["train"]
+StreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Read piece by piece: files or folders of Parquet, CSV or images beyond memory.",
+    ),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="--stream: memory for partitioning, as 512MiB.  [1GiB]"),
+]
+ScratchOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="--stream: where rows are sorted.  [beside --out]"),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Who trains: dask or ray (--jobs processes here), dask://HOST:PORT, ray://HOST:PORT, "
+        "ray://auto.",
+    ),
+]
+OtherWorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="refuse|accept",
+        help="--cluster: what to do with workers of other software or processors.  [refuse]",
+    ),
+]
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """Options that say how rows are streamed."""
+
+    stream: bool
+    memory: str | None
+    scratch: Path | None
+
+    def check(self, method: str) -> None:
+        """Raise if options do not go together."""
+        given = {"--memory": self.memory, "--scratch": self.scratch}
+        if not self.stream:
+            if told := [name for name, value in given.items() if value is not None]:
+                raise InvalidInputError(f"{', '.join(told)} has a meaning with --stream only.")
+            return
+        if method != "dpa":
+            raise InvalidInputError(
+                "--stream is for --method dpa: ss-dpa looks at all samples before it places one."
+            )
+        _ = self.memory_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """The bound for partitioning."""
+        text = self.memory or "1GiB"
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]?)(?:i?b)?", text.strip().lower())
+        if found is None:
+            raise InvalidInputError(f"--memory is a size, as 512MiB or 2GiB. Got {text!r}.")
+        return int(float(found[1]) * _UNITS[found[2]])
+
+
+def chosen_cluster(
+    address: str | None, other_workers: str | None, jobs: int | None, out: Path
+) -> Any:
+    """Return the cluster that was asked for, or None."""
+    if address is None:
+        if other_workers is not None:
+            raise InvalidInputError("--other-workers has a meaning with --cluster only.")
+        return None
+    from poisonproof.distributed.cluster import POLICIES
+    from poisonproof.distributed.dask_and_ray import open_cluster
+
+    policy = choose("--other-workers", other_workers or POLICIES[0], POLICIES)
+    if out.suffix.lower() == ".zip":
+        raise InvalidInputError(
+            "--cluster writes members as they arrive, into a directory. Give --out a name that "
+            "does not end in .zip."
+        )
+    return open_cluster(address, n_workers=jobs, other_workers=policy)
+
+
+def train_streamed(
+    classifier: Any,
+    source: TrainingSource,
+    data: Path,
+    out: Path,
+    streaming: Streaming,
+    *,
+    kind: str,
+    **chosen: Any,
+) -> None:
+    """Train on rows that are read piece by piece, and say what was done."""
+    from poisonproof.data.streaming import fit_stream
+
+    if source.table is not None:
+        classifier.provenance_ = source.streamed_provenance()
+    else:
+        check_columns(out, _rows(source, data).feature_names, overwrite=chosen["overwrite"])
+    with spoken_warnings():
+        fit_stream(
+            classifier,
+            out,
+            _rows(source, data),
+            memory=streaming.memory_bytes,
+            scratch=streaming.scratch,
+            **chosen,
+        )
+    _remember(classifier, source, data)
+    classifier.set_params(n_jobs=None, verbose=0)
+    saved = {key: chosen[key] for key in ("keep_data", "overwrite")}
+    classifier.save(out, **saved)
+    sizes, rejected = classifier.partition_sizes_, classifier.rejected_
+    say(
+        f"Trained {counted(len(sizes), 'member')} ({kind}) on {counted(int(sizes.sum()), 'row')} "
+        f"of {data}, read piece by piece: {counted(classifier.n_features_in_, 'feature')}, "
+        f"{len(classifier.classes_)} declared classes.",
+        f"Rows per partition: {sizes.min():,} to {sizes.max():,}, on average {sizes.mean():,.1f}.",
+    )
+    if rejected.count:
+        where, first = rejected.first
+        say(
+            f"Left out {counted(rejected.count, 'row')} that did not fit; the first: {where}: "
+            f"{first.place}: {shown(first.reason, 200)}."
+        )
+    say(self_check_sentence(classifier))
+    say(f"Model written to {out}.", f"Fingerprint {stored_fingerprint(out)}")
+    say(f"Next: poisonproof certify {out} TEST --label NAME")
+
+
+def _rows(source: TrainingSource, data: Path) -> Any:
+    from poisonproof.data.sources import DeclaredRows, ImageRows
+
+    schema = source.table or source.plain
+    if schema is None:
+        raise InvalidInputError("Nothing says how to read the data.")
+    if source.table is not None and source.table.kind == "images":
+        return ImageRows(data, source.table)
+    return DeclaredRows(data, schema)
+
+
+def _remember(classifier: Any, source: TrainingSource, data: Path) -> None:
+    """Add what is known after reading: names of plain columns, rows that were left out."""
+    if source.table is not None:
+        known = {**classifier.provenance_, "n_left_out": classifier.rejected_.count}
+        classifier.provenance_ = known
+        return
+    names = _rows(source, data).feature_names
+    classifier.feature_names_in_ = np.array(names, dtype=object)
+
+
+# ``poisonproof train``: from a data file to a model that can be certified.
 
 POSITION = 20
 EPILOG = (
@@ -324,7 +479,7 @@ def _certify_held_out(
     held_out: NDArray[np.bool_],
     jobs: int | None,
 ) -> None:
-    from poisonproof.evaluation import SAME_SOURCE, seen_sentence
+    from poisonproof.evaluation.accuracy import SAME_SOURCE, seen_sentence
     from poisonproof.partition.canonical import are_among
 
     classifier.set_params(n_jobs=jobs)

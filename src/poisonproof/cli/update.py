@@ -8,19 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from poisonproof.cli._data import open_model
-from poisonproof.cli._labelled import (
+from poisonproof.cli._options import IgnoreOption, JobsOption, LabelOption, SamplesOption
+from poisonproof.cli._rows import (
     GroupsOption,
     LabelledColumns,
     WeightsOption,
+    open_model,
     read_labelled,
 )
-from poisonproof.cli._options import IgnoreOption, JobsOption, LabelOption, SamplesOption
-from poisonproof.cli._output import check_out, write_bytes
-from poisonproof.cli._text import say, spoken_warnings, verbosity
+from poisonproof.cli._screen import check_out, say, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
-
-__all__ = ["update"]
+from poisonproof.files import write_bytes
 
 POSITION = 60
 EPILOG = (

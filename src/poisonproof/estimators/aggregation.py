@@ -12,27 +12,22 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.engines.local import train
-from poisonproof.engines.portions import train_portions
-from poisonproof.estimators.changes import plan_update
+from poisonproof.estimators.certifying import VotingMembers
+from poisonproof.estimators.maps import refuse_steps_in_front
 from poisonproof.estimators.saving import save
 from poisonproof.estimators.self_check import check_ensemble
-from poisonproof.estimators.surroundings import refuse_steps_in_front
-from poisonproof.estimators.tags import input_tags
-from poisonproof.estimators.training_rows import check_training_rows
-from poisonproof.estimators.training_sets import HeldRows, TrainingSet
-from poisonproof.estimators.updating import apply_change
-from poisonproof.estimators.voting import VotingMembers
+from poisonproof.estimators.training_rows import HeldRows, TrainingSet, check_training_rows
+from poisonproof.estimators.updating import apply_change, plan_update
+from poisonproof.estimators.validation import input_tags
 from poisonproof.exceptions import InvalidInputError, MemberWarning
-from poisonproof.learners.base import BatchedLearner, Ensemble, Finished, Learner
-from poisonproof.learners.closed_form import ScaledKernelClassifier
-from poisonproof.learners.parameters import check_random_state
-from poisonproof.learners.scikit import ScikitLearner
-from poisonproof.partition import PartitionedData, make_partitioner, partition_data
+from poisonproof.members.closed_form.scaled_kernel import ScaledKernelClassifier
+from poisonproof.members.member import BatchedLearner, Ensemble, Finished, Learner
+from poisonproof.members.scikit import ScikitLearner, check_random_state
+from poisonproof.members.training import train, train_portions
 from poisonproof.partition.containers import kind_of
+from poisonproof.partition.partitioned import PartitionedData, partition_data
+from poisonproof.partition.partitioners import make_partitioner
 from poisonproof.progress import make_progress
-
-__all__ = ["PartitionAggregation"]
 
 
 class PartitionAggregation(VotingMembers):
@@ -134,7 +129,7 @@ class PartitionAggregation(VotingMembers):
             Replace another model that stands there (other members, labels, parameters or columns),
             which is refused otherwise.
         cluster : DaskCluster or RayCluster, optional
-            Machines that train the members, from `poisonproof.clusters`. Has no influence on any
+            Machines that train the members, from `poisonproof.distributed`. Has no influence on any
             member.
         self_check : bool, default=True
             As in `fit`, on this machine, before there is a model. Without it the model says so.

@@ -11,20 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
 from poisonproof.estimators.loading import rebuild, set_schedule
-from poisonproof.estimators.row_saving import ROWS
-from poisonproof.estimators.rows import Rows
-from poisonproof.estimators.spreading import spread_rows
-from poisonproof.estimators.training_rows import check_training_rows
+from poisonproof.estimators.row_voting import ROWS
+from poisonproof.estimators.training_rows import Rows, check_training_rows
 from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.learners.digest import state_digest
-from poisonproof.partition import PartitionedData, partition_data
-from poisonproof.store import ELSEWHERE, ModelReader, differences
-from poisonproof.store import fingerprint as environment_here
-from poisonproof.store.places import OBJECTS
-
-__all__ = ["AuditReport", "Finding", "audit_model", "detection_odds"]
+from poisonproof.members.digest import state_digest
+from poisonproof.partition.partitioned import PartitionedData, partition_data
+from poisonproof.store.fingerprint import ELSEWHERE, differences
+from poisonproof.store.fingerprint import fingerprint as environment_here
+from poisonproof.store.reading import OBJECTS, ModelReader
 
 SUSPECTED = 0.01
 """The share of dishonest members for which the odds of finding one are told."""
@@ -228,9 +223,9 @@ class _Audit:
         if data is None:
             words = "They are the store's own: every partition has its digest."
             return classifier.rows_.whole(), Finding("Training rows", True, words)
-        shared = isinstance(classifier, FiniteAggregationClassifier)
-        checked = classifier.prepared_buckets() if shared else classifier
-        rows = check_training_rows(checked, *Rows.parse(data, "data"), classes=classifier.classes_)
+        rows = check_training_rows(
+            classifier, *Rows.parse(data, "data"), classes=classifier.classes_
+        )
         found = partition_data(
             rows.X,
             rows.y,
@@ -238,8 +233,7 @@ class _Audit:
             groups=rows.groups,
             sample_weight=rows.sample_weight,
         )
-        seen = spread_rows(found, classifier.spread_) if shared else found
-        digests = zip(seen.partition_digests(), manifest.partition_digests, strict=True)
+        digests = zip(found.partition_digests(), manifest.partition_digests, strict=True)
         others = [index for index, (here, there) in enumerate(digests) if here != there]
         if not others:
             words = f"All {found.n_rows:,} rows, partitioned again, give the digests listed."

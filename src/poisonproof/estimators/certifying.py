@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.certificates import Certificates
-from poisonproof.certificates.threats import OBSERVED_LABELS, Threat
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
-
-__all__ = ["CertifyingClassifier"]
+from poisonproof.certificates.plurality import certify_votes
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.runoff import certify_scores
+from poisonproof.certificates.threats import (
+    OBSERVED_LABELS,
+    Threat,
+    parse_threat,
+    resolve_threat,
+    uncertified,
+)
+from poisonproof.estimators.maps import map_alone, refuse_mixing
+from poisonproof.estimators.validation import check_samples, unusable, usable_rows
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.features.base import FrozenTransformer, is_own_map
+from poisonproof.members.closed_form.stacked import StackedMembers
+from poisonproof.members.member import Ensemble, MemberList, guarded, mapped_by
+from poisonproof.members.scikit import member_probabilities
+from poisonproof.members.streams import in_own_streams
+from poisonproof.partition.partitioners import Partitioner
+from poisonproof.partition.values import take_canonical
+from poisonproof.progress import Silent, make_progress
 
 
 class CertifyingClassifier(ClassifierMixin, BaseEstimator):
@@ -106,3 +126,200 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
                 "it. Declare it: classes=[...]."
             )
         return (OBSERVED_LABELS,)
+
+
+# How fitted members answer: votes, plurality, certificates.
+
+
+class VotingMembers(CertifyingClassifier):
+    """A fitted ensemble with one member per partition that predicts by plurality vote."""
+
+    n_partitions: int
+    n_jobs: int | None
+    random_state: int
+    verbose: int
+
+    partitioner_: Partitioner
+    partition_digests_: list[str]
+    features_: Any
+    ensemble_: Ensemble
+
+    @abstractmethod
+    def _template(self) -> Any:
+        """Return the classifier that every member is a copy of."""
+
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Return every member's vote.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Indices into ``classes_``, -1 where a member abstains.
+        """
+        samples = self._asked(X)
+        return self.ensemble_.votes(
+            samples, n_jobs=self.n_jobs, progress=make_progress(self.verbose)
+        )
+
+    def _asked(self, X: Any) -> Any:
+        """Return samples as members are asked about them: checked, mapped, canonical."""
+        check_is_fitted(self, "ensemble_")
+        X = check_samples(self, X, reset=False)
+        self._refuse_rows(~usable_rows(self, X))
+        if self.features_ is not None:
+            X = self._mapped_asked(take_canonical(X, None))
+        return take_canonical(X, None)
+
+    def _mapped_asked(self, rows: Any) -> Any:
+        """Map samples to predict, each alone: nobody knows what a user's map does to several."""
+        if isinstance(self.features_, FrozenTransformer) or is_own_map(self.features_):
+            return self._mapped_together(rows)
+        return map_alone(self._mapped, rows)
+
+    def _mapped_together(self, rows: Any) -> Any:
+        mapped = self._mapped(rows)
+        refuse_mixing(self.features_, self._mapped, rows, mapped)
+        return mapped
+
+    def _mapped(self, X: Any) -> Any:
+        """Map samples to features; a map that draws random numbers draws the same every time."""
+        ask = partial(mapped_by, self.features_)
+        return in_own_streams(self.random_state, self.n_partitions, lambda: ask(guarded(X)))
+
+    def _counted(self, X: Any) -> Certificates:
+        return certify_votes(self.votes(X), len(self.classes_))
+
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+        return certify_votes(self.votes(X), len(self.classes_), threat=threat, target=target)
+
+    def _refuse_rows(self, bad: NDArray[np.bool_], limit: float = math.inf) -> None:
+        if bad.any():
+            takes_missing = get_tags(self).input_tags.allow_nan
+            advice = (
+                "Remove them, or bound their values."
+                if takes_missing
+                else "Remove them, impute inside the member's pipeline, or use a learner that "
+                "takes missing values (infinity is none)."
+            )
+            raise InvalidRowsError(
+                f"Input X contains {unusable(self, limit)} in row {int(np.argmax(bad))} "
+                f"({int(bad.sum())} such rows), which {type(self._template()).__name__} members "
+                f"cannot take. {advice}"
+            )
+
+    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
+        check_is_fitted(self, "ensemble_")
+        observed = self._assumed_labels(require_declared)
+        usual, certifies = self.threats[0], self.partitioner_.certifies
+        if usual in certifies:  # contributors are certified against whatever they do
+            usual = next(name for name in certifies if name in self.threats)
+        threat = usual if asked is None else asked
+        name = parse_threat(threat).name
+        if name not in self.threats:
+            raise uncertified(
+                type(self).__name__, self.threats, name, dict.fromkeys([name], "DPAClassifier")
+            )
+        return resolve_threat(threat, self.partitioner_, (*self._assumptions(), *observed))
+
+    def _assumptions(self) -> tuple[str, ...]:
+        """Return what the method itself takes for granted."""
+        return tuple(self.ensemble_.assumptions)
+
+
+# Run-off certificates of fitted members: the scores behind their votes, and what they prove.
+
+
+def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
+    """Return every member's score for every class.
+
+    Parameters
+    ----------
+    classifier : DPAClassifier or SSDPAClassifier
+        Fitted, with members that have scores: closed-form learners, `TorchLearner`, or scikit-learn classifiers with `predict_proba`.
+    X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
+        Samples.
+
+    Returns
+    -------
+    ndarray of shape (n, k, C)
+        Higher is better; NaN for all classes where a member abstains. Scores of one member can be
+        compared with each other, those of different members cannot.
+    """
+    if not isinstance(classifier, VotingMembers):
+        raise InvalidInputError(
+            "A run-off needs members that score classes, as those of DPAClassifier and "
+            f"SSDPAClassifier do. Got {type(classifier).__name__}."
+        )
+    samples = classifier._asked(X)
+    ensemble = getattr(classifier.ensemble_, "loaded", classifier.ensemble_)
+    if isinstance(ensemble, MemberList):
+        return member_probabilities(ensemble.members, samples, len(classifier.classes_))
+    if isinstance(ensemble, StackedMembers):
+        return _finite(ensemble.scores(samples, n_jobs=classifier.n_jobs, progress=Silent()))
+    ask = getattr(ensemble, "scores", None)
+    if ask is None:
+        raise InvalidInputError(
+            f"A run-off needs scores, but members of {type(ensemble).__name__} give votes alone. "
+            "Use closed-form members, TorchLearner or a classifier with predict_proba."
+        )
+    scores: NDArray[Any] = ask(samples)
+    return scores
+
+
+def certify_runoff(
+    classifier: VotingMembers,
+    X: Any,
+    threat: str | Threat | None = None,
+    target: Any = None,
+    *,
+    require_declared: bool = False,
+) -> Certificates:
+    """Predict and certify by run-off election instead of plurality.
+
+    Parameters
+    ----------
+    classifier : DPAClassifier or SSDPAClassifier
+        Fitted, with members that have scores; see `member_scores`.
+    X, threat, target, require_declared
+        As in `DPAClassifier.certify`.
+
+    Returns
+    -------
+    Certificates
+        ``labels`` are the class values that win the run-off; `predict` is the plurality's.
+
+    Guarantee
+    ---------
+    As in `certify_scores`: no attack within the radius changes the winner.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from poisonproof import DPAClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = DPAClassifier(n_partitions=20, classes=range(10)).fit(X[:1500], y[:1500])
+    >>> certificates = certify_runoff(clf, X[1500:])
+    >>> certificates.method, bool(certificates.radius.max() >= 9)
+    ('runoff', True)
+    """
+    resolved = classifier._resolve_threat(threat, require_declared)
+    certificates = certify_scores(
+        member_scores(classifier, X),
+        threat=resolved,
+        target=classifier._class_index(target),
+    )
+    return certificates.with_classes(classifier.classes_)
+
+
+def _finite(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rank classes without rows last; a member that has none of any class abstains."""
+    abstains = np.isneginf(scores).all(axis=2)
+    largest = np.finfo(np.float64).max
+    scores = np.nan_to_num(scores, nan=-largest, posinf=largest, neginf=-largest)
+    scores[abstains] = np.nan
+    return scores

@@ -10,25 +10,22 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
-from poisonproof.estimators.row_saving import require_shape, whole_numbers
-from poisonproof.estimators.row_voting import RowVoting, first_copies
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat
+from poisonproof.estimators.row_voting import RowVoting, first_copies, require_shape, whole_numbers
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows
-from poisonproof.learners.clusters import (
+from poisonproof.members.clusters.assignment import (
     AssignmentRule,
-    KMeansClusters,
-    MixtureClusters,
-    SpectralClusters,
     best_assignment,
     certify_clusters,
-    make_clusterer,
 )
-from poisonproof.learners.parameters import check_random_state
-from poisonproof.learners.streams import give_one_worker, in_own_streams, seed_nested
-from poisonproof.partition import take_canonical
-
-__all__ = ["ClusterVoteClassifier"]
+from poisonproof.members.clusters.kmeans import KMeansClusters
+from poisonproof.members.clusters.mixture import MixtureClusters
+from poisonproof.members.clusters.spectral import SpectralClusters, make_clusterer
+from poisonproof.members.scikit import check_random_state
+from poisonproof.members.streams import give_one_worker, in_own_streams, seed_nested
+from poisonproof.partition.values import take_canonical
 
 
 class ClusterVoteClassifier(RowVoting):

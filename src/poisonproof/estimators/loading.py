@@ -1,4 +1,4 @@
-"""Loading a classifier from a model directory or archive."""
+"""From a store back to a classifier whose voters are rows."""
 
 from __future__ import annotations
 
@@ -11,33 +11,59 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import get_tags
 
-from poisonproof.estimators.description import plain_parameters, templates_of
-from poisonproof.estimators.dpa import DPAClassifier
-from poisonproof.estimators.finite_aggregation import FiniteAggregationClassifier
-from poisonproof.estimators.row_loading import restored_rows
-from poisonproof.estimators.row_saving import ROWS
-from poisonproof.estimators.ssdpa import SSDPAClassifier
-from poisonproof.estimators.training_sets import KeptRows
-from poisonproof.exceptions import (
-    GuaranteeError,
-    InvalidInputError,
-    MissingExtraError,
-    StoreError,
-)
-from poisonproof.learners.digest import state_digest
-from poisonproof.learners.parameters import check_random_state
-from poisonproof.partition import partitioner_from_specification
-from poisonproof.store import (
-    ModelReader,
-    StoredEnsemble,
-    decode_object,
-    fingerprint,
-)
+from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
+from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
+from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
+from poisonproof.estimators.row_voting import ROWS, RowVoting, stored_arrays
+from poisonproof.estimators.saving import plain_parameters, templates_of
+from poisonproof.estimators.training_rows import KeptRows
+from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
+from poisonproof.members.digest import state_digest
+from poisonproof.members.scikit import check_random_state
+from poisonproof.partition.partitioners import partitioner_from_specification
+from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.objects import decode_object
+from poisonproof.store.reading import ModelReader
+from poisonproof.store.stored_ensemble import StoredEnsemble
 
-__all__ = ["load", "rebuild", "set_schedule"]
+_CLASSIFIERS: dict[str, type[RowVoting]] = {
+    kind.__name__: kind
+    for kind in (
+        ClusterVoteClassifier,
+        NeighborVoteClassifier,
+        WeightedVoteClassifier,
+    )
+}
 
-_CLASSIFIERS: dict[str, Any] = {
-    kind.__name__: kind for kind in (DPAClassifier, SSDPAClassifier, FiniteAggregationClassifier)
+
+def restored_rows(
+    reader: ModelReader, templates: Mapping[str, Any], classes: NDArray[Any]
+) -> RowVoting:
+    """Return the classifier that a store describes; its arrays are read and checked now."""
+    manifest, model = reader.manifest, reader.manifest.model
+    kind = _CLASSIFIERS[model["classifier"]]
+    parameters = {name: model["parameters"][name] for name in kind.plain_parameters}
+    if model["partitioner"] is not None:
+        parameters["partitioner"] = partitioner_from_specification(model["partitioner"])
+    declared = classes if model["classes_declared"] else None
+    classifier = kind(features=templates["features"], classes=declared, **parameters)
+    classifier.classes_ = classes
+    classifier.n_dropped_ = manifest.notes["n_dropped"]
+    (classifier.n_rows_,) = manifest.partition_sizes
+    (classifier.data_digest_,) = manifest.partition_digests
+    if model["n_features_in"] is not None:
+        classifier.n_features_in_ = model["n_features_in"]
+    if model["feature_names_in"] is not None:
+        classifier.feature_names_in_ = np.asarray(model["feature_names_in"], dtype=object)
+    classifier._restore(templates, stored_arrays(reader, kind.array_names))
+    return classifier
+
+
+# Loading a classifier from a model directory or archive.
+
+_LOADING_CLASSIFIERS: dict[str, Any] = {
+    kind.__name__: kind for kind in (DPAClassifier, SSDPAClassifier)
 }
 
 
@@ -122,7 +148,7 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
         _check_columns(model["n_features_in"], model["feature_names_in"])
         _check_templates(reader, restored._templates())
         return restored
-    kind = _CLASSIFIERS[model["classifier"]]
+    kind = _LOADING_CLASSIFIERS[model["classifier"]]
     partitioner = partitioner_from_specification(model["partitioner"])
     classifier = kind(
         estimator=templates["estimator"],
@@ -159,7 +185,7 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
     """Raise `StoreError` if the parts of a model are not parts of one model."""
     manifest, model = reader.manifest, reader.manifest.model
     sizes = {
-        "n_partitions": classifier.n_partitions * getattr(classifier, "degree", 1),
+        "n_partitions": classifier.n_partitions,
         "the partitioner": classifier.partitioner_.n_partitions,
         "members": manifest.k,
     }

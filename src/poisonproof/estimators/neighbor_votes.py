@@ -10,23 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.certificates import Certificates, Threat, make_threat
+from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.row_votes import ROW_TOUCHES, certify_row_votes
-from poisonproof.estimators.mapped import fresh_map, map_alone
-from poisonproof.estimators.row_saving import require_shape, rows_digest, whole_numbers
-from poisonproof.estimators.row_voting import RowVoting, flat_numbers
-from poisonproof.estimators.rows import Rows, find_rows, missing_rows
-from poisonproof.estimators.surroundings import refuse_steps_in_front
-from poisonproof.estimators.training_rows import check_training_rows
+from poisonproof.certificates.threats import Threat, make_threat
+from poisonproof.estimators.maps import fresh_map, map_alone, refuse_steps_in_front
+from poisonproof.estimators.row_voting import (
+    RowVoting,
+    flat_numbers,
+    require_shape,
+    rows_digest,
+    whole_numbers,
+)
+from poisonproof.estimators.training_rows import Rows, check_training_rows, find_rows, missing_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
-from poisonproof.features.base import learns_nothing
+from poisonproof.features.base import is_own_map, learns_nothing
 from poisonproof.features.exact import ExactRows, Precision
-from poisonproof.features.pipeline import is_own_map
-from poisonproof.learners.members import mapped_by
-from poisonproof.learners.similarity import Metric, Neighborhood
-from poisonproof.partition import row_keys, sample_digests, take_canonical
-
-__all__ = ["NeighborVoteClassifier"]
+from poisonproof.members.member import mapped_by
+from poisonproof.members.similarity import Metric, Neighborhood
+from poisonproof.partition.canonical import sample_digests
+from poisonproof.partition.partitioned import row_keys
+from poisonproof.partition.values import take_canonical
 
 
 class NeighborVoteClassifier(RowVoting):

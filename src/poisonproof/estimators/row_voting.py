@@ -1,11 +1,12 @@
-"""What classifiers share whose voters are single training rows: checks, prediction, threats."""
+"""Models whose voters are rows, in the same store as ensembles: all their arrays are one member."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,22 +14,127 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.certificates import Certificates
+from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat, parse_threat, uncertified
 from poisonproof.estimators.certifying import CertifyingClassifier
-from poisonproof.estimators.mapped import fresh_map
-from poisonproof.estimators.mixing import refuse_mixing
-from poisonproof.estimators.row_saving import rows_digest, save_rows
-from poisonproof.estimators.tags import input_tags
+from poisonproof.estimators.maps import fresh_map, refuse_mixing
+from poisonproof.estimators.saving import encode_classes, names_of, plain
 from poisonproof.estimators.training_rows import TrainingRows, check_training_rows
-from poisonproof.estimators.usable_rows import unusable, usable_rows
-from poisonproof.estimators.validation import check_samples
-from poisonproof.exceptions import GuaranteeError, InvalidRowsError
-from poisonproof.learners.members import guarded, mapped_by
-from poisonproof.learners.streams import in_own_streams, seed_nested
-from poisonproof.partition import n_rows, sample_digests, take_canonical
+from poisonproof.estimators.validation import check_samples, input_tags, unusable, usable_rows
+from poisonproof.exceptions import GuaranteeError, InvalidRowsError, StoreError
+from poisonproof.members.digest import state_digest
+from poisonproof.members.member import guarded, mapped_by
+from poisonproof.members.streams import in_own_streams, seed_nested
+from poisonproof.partition.canonical import sample_digests
+from poisonproof.partition.containers import n_rows
+from poisonproof.partition.partitioned import row_keys
+from poisonproof.partition.values import take_canonical
+from poisonproof.store.blocks import Item
+from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.manifest import Manifest, json_digest
+from poisonproof.store.objects import encode_object
+from poisonproof.store.reading import ModelReader
+from poisonproof.store.writing import open_writer
 
-__all__ = ["RowVoting", "first_copies", "flat_numbers"]
+ROWS = "row_votes"
+"""What the manifest calls this kind of model."""
+
+
+def rows_digest(digests: NDArray[np.uint8], y: NDArray[np.int64]) -> str:
+    """Return a digest of a training set: of the multiset of its rows, from those of its samples."""
+    return hashlib.sha256(np.sort(row_keys(digests, y, None)).tobytes()).hexdigest()
+
+
+def save_rows(classifier: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a fitted classifier: its parameters, its templates and its arrays."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in classifier._arrays().items()}
+    templates = classifier._templates()
+    digest = _digest(arrays)
+    item = Item(0, classifier.data_digest_, digest, {}, arrays)
+    with open_writer(path) as writer:
+        writer.commit(
+            _manifest(classifier, templates, digest),
+            lambda: encode_object(templates),
+            lambda _index: item,
+            None,
+            overwrite=overwrite,
+        )
+
+
+def _manifest(classifier: Any, templates: Mapping[str, Any], digest: str) -> Manifest:
+    partitioner = getattr(classifier, "partitioner_", None)
+    model = {
+        "classifier": type(classifier).__name__,
+        "parameters": {
+            name: _number(getattr(classifier, name)) for name in classifier.plain_parameters
+        },
+        "partitioner": None if partitioner is None else plain(partitioner.specification()),
+        "classes_declared": classifier.classes is not None,
+        "classes": encode_classes(classifier.classes_),
+        "templates": {name: state_digest(value) for name, value in templates.items()},
+        **names_of(classifier),
+    }
+    environment = fingerprint()
+    return Manifest(
+        model=model,
+        environment=environment,
+        law=json_digest({"model": model, "environment": environment}),
+        partition_sizes=[int(classifier.n_rows_)],
+        partition_digests=[classifier.data_digest_],
+        family=ROWS,
+        shared={},
+        member_digests=[digest],
+        failures={},
+        notes={"n_dropped": int(classifier.n_dropped_), "counts": {}},
+    )
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    return state_digest([(name, arrays[name]) for name in sorted(arrays)])
+
+
+def _number(value: Any) -> Any:
+    """Return a number of NumPy as the same number of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def stored_arrays(reader: ModelReader, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a stored model, if they are those the manifest lists."""
+    arrays = dict(reader.member(0).tensors)
+    if set(arrays) != set(names) or _digest(arrays) != reader.manifest.member_digests[0]:
+        raise StoreError(f"{reader.place.path}: its arrays are not those that were saved.")
+    return arrays
+
+
+def require_shape(array: NDArray[Any], shape: tuple[int | None, ...], kind: str) -> NDArray[Any]:
+    """Return an array from a file, or raise `ValueError` if code could trip over it.
+
+    Parameters
+    ----------
+    array : ndarray
+        The array.
+    shape : tuple of int or None
+        Its shape; None stands for any length.
+    kind : str
+        Allowed kinds of dtype, such as ``"f"``.
+    """
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, found) for wanted, found in zip(shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype.kind not in kind:
+        raise ValueError(f"an array of shape {array.shape} and type {array.dtype} is out of place")
+    return array
+
+
+def whole_numbers(array: NDArray[Any], n: int | None, below: int) -> NDArray[np.int64]:
+    """Return n numbers from 0 up to but not including `below`, or raise `ValueError`."""
+    require_shape(array, (n,), "iu")
+    if len(array) and not (int(array.min()) >= 0 and int(array.max()) < below):
+        raise ValueError(f"numbers from 0 to {below - 1} are expected")
+    return array.astype(np.int64)
+
+
+# What classifiers share whose voters are single training rows: checks, prediction, threats.
 
 
 class RowVoting(CertifyingClassifier):

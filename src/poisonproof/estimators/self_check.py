@@ -26,18 +26,16 @@ import numpy as np
 from joblib.externals.loky.backend.reduction import dump as dump_by_value
 from numpy.typing import NDArray
 
-from poisonproof.engines.local import train
-from poisonproof.estimators.description import Recipe
-from poisonproof.estimators.training_sets import TrainingSet, shards_for_others
+from poisonproof.certificates.plurality import ABSTAIN
+from poisonproof.estimators.saving import Recipe
+from poisonproof.estimators.training_rows import TrainingSet, shards_for_others
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError, SelfCheckError
-from poisonproof.learners.base import ABSTAIN, Ensemble
-from poisonproof.learners.digest import state_digest
-from poisonproof.learners.members import MemberList
-from poisonproof.partition.shards import Shard, gathered
+from poisonproof.members.digest import state_digest
+from poisonproof.members.member import Ensemble, MemberList
+from poisonproof.members.training import train
+from poisonproof.partition.partitioned import Shard, gathered
 from poisonproof.progress import Silent
-from poisonproof.store import decode_members, encode_members, shared_of
-
-__all__ = ["check_ensemble", "check_members", "retrain"]
+from poisonproof.store.items import decode_members, encode_members, shared_of
 
 SHARE = 0.02
 """The share of the members that are trained again; at least one is."""

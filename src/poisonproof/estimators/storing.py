@@ -8,44 +8,40 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from poisonproof.estimators.aggregation import PartitionAggregation
-from poisonproof.estimators.changes import plan_update
-from poisonproof.estimators.description import (
+from poisonproof.estimators.loading import rebuild
+from poisonproof.estimators.saving import (
+    commit,
     describe,
+    draft,
     draft_manifest,
     member_law,
     templates_of,
 )
-from poisonproof.estimators.loading import rebuild
-from poisonproof.estimators.receipts import Receipt
-from poisonproof.estimators.saving import commit, draft
 from poisonproof.estimators.self_check import check_members
-from poisonproof.estimators.training_sets import HeldRows, KeptRows, TrainingSet
-from poisonproof.estimators.updating import apply_change, asked_digest, request_digest
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
-from poisonproof.learners.base import Ensemble, Finished
-from poisonproof.partition import PartitionedData
-from poisonproof.store import (
-    ELSEWHERE,
-    FolderWriter,
-    Item,
-    ModelReader,
-    StoredEnsemble,
-    TrainingRun,
-    decode_members,
-    encode_object,
-    failure_of,
-    json_digest,
-    refuse_another,
-    types_of,
-    with_elsewhere,
+from poisonproof.estimators.training_rows import HeldRows, KeptRows, TrainingSet
+from poisonproof.estimators.updating import (
+    Receipt,
+    apply_change,
+    asked_digest,
+    plan_update,
+    request_digest,
 )
-from poisonproof.store.places import open_place
-
-__all__ = ["TrainingCluster", "store_members", "train_into", "update_model"]
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
+from poisonproof.members.member import Ensemble, Finished
+from poisonproof.partition.partitioned import PartitionedData
+from poisonproof.store.blocks import Item
+from poisonproof.store.fingerprint import ELSEWHERE, with_elsewhere
+from poisonproof.store.items import decode_members, failure_of
+from poisonproof.store.manifest import json_digest
+from poisonproof.store.objects import encode_object, types_of
+from poisonproof.store.reading import ModelReader, open_place
+from poisonproof.store.stored_ensemble import StoredEnsemble
+from poisonproof.store.training_run import TrainingRun
+from poisonproof.store.writing import FolderWriter, refuse_another
 
 
 class TrainingCluster(Protocol):
-    """Machines that train members; `poisonproof.clusters` has them."""
+    """Machines that train members; `poisonproof.distributed` has them."""
 
     @property
     def accepts_others(self) -> bool:
@@ -212,7 +208,7 @@ def update_model(
         if not isinstance(classifier, PartitionAggregation):
             raise StoreError(
                 f"{path} is a {type(classifier).__name__}, which cannot be updated in its place. "
-                "Load it, update it (NeighborVoteClassifier, FiniteAggregationClassifier) or fit "
+                "Load it, update it (NeighborVoteClassifier) or fit "
                 "it again, and save it."
             )
         classifier.set_params(n_jobs=n_jobs, verbose=verbose)

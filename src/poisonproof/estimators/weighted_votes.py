@@ -9,19 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from poisonproof.certificates import TRUSTED_SAMPLES, Certificates, Threat, make_threat
-from poisonproof.certificates.fewest_flips import certify_one_member, fewest_flips
-from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
-from poisonproof.estimators.row_saving import whole_numbers
-from poisonproof.estimators.row_voting import RowVoting
+from poisonproof.certificates.label_flips import (
+    certify_label_flips,
+    certify_one_member,
+    fewest_flips,
+    flips_to_overtake,
+)
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat
+from poisonproof.estimators.row_voting import RowVoting, whole_numbers
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.learners.parameters import check_random_state
-from poisonproof.learners.streams import in_own_streams
-from poisonproof.learners.walk_weights import WalkWeights
-from poisonproof.partition import take_canonical
+from poisonproof.members.scikit import check_random_state
+from poisonproof.members.streams import in_own_streams
+from poisonproof.members.weights import WalkWeights
+from poisonproof.partition.values import take_canonical
 from poisonproof.threads import one_thread
-
-__all__ = ["WeightedVoteClassifier"]
 
 _BLOCK = 1 << 24  # weights held together, in numbers: bounds the working memory
 _LARGEST = 2**62

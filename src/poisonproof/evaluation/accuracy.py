@@ -5,23 +5,15 @@ Accuracy measured on rows of an untrusted source is itself untrusted; the certif
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poisonproof.certificates import Certificates
-from poisonproof.certificates.classes import class_indices
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import Threat, class_indices
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-
-__all__ = [
-    "base_accuracy",
-    "certified_accuracy",
-    "check_sizes",
-    "clean_accuracy",
-    "median_radius",
-    "protected_share",
-    "published_median",
-    "radius_if_correct",
-]
 
 
 def certified_accuracy(
@@ -185,3 +177,254 @@ def _true_indices(certificates: Certificates, y_true: ArrayLike) -> NDArray[np.i
 def _check_rows(certificates: Certificates) -> None:
     if not len(certificates):
         raise InvalidInputError("There are no rows to evaluate: the certificates are empty.")
+
+
+# What the certificates of a test set amount to, in numbers and in plain words.
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The evaluation of one model on one test set.
+
+    Attributes
+    ----------
+    threat : Threat
+        The unit of every attack size below.
+    n_rows, n_members, n_classes : int
+        Test rows, members and classes.
+    clean_accuracy : float
+        Accuracy without an attack.
+    base_accuracy : float
+        Mean accuracy of the single members.
+    median_radius : int or None
+        Largest attack size with a certified accuracy of at least one half.
+    published_median : int
+        The same by the convention of the published tables, one more; 0 for None.
+    sizes, certified : tuple
+        Attack sizes and the certified accuracy at each.
+    members_vote : bool
+        Whether there are members that could answer alone: not where single rows vote, or all
+        rows once.
+    """
+
+    threat: Threat
+    n_rows: int
+    n_members: int
+    n_classes: int
+    clean_accuracy: float
+    base_accuracy: float
+    median_radius: int | None
+    published_median: int
+    sizes: tuple[int, ...]
+    certified: tuple[float, ...]
+    members_vote: bool = True
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return the summary in plain words, one sentence each."""
+        alone = (
+            f"; one of the {self.n_members:,} members alone gets {_percent(self.base_accuracy)} "
+            "right on average"
+        )
+        return (
+            f"{_percent(self.clean_accuracy)} of the {self.n_rows:,} test rows are classified "
+            f"correctly{alone if self.members_vote else ''}.",
+            self._median_sentence(),
+            *(f"Assumed: {sentence}." for sentence in self.threat.assumptions),
+        )
+
+    def _median_sentence(self) -> str:
+        if self.median_radius is None:
+            return (
+                "Fewer than half of the test rows are classified correctly, so no attack size "
+                "leaves half of them correct."
+            )
+        if self.median_radius == 0:
+            return (
+                "No attack size is proved to leave half of the test rows correct: already "
+                f"{self.threat.count(1)} might not."
+            )
+        return (
+            "At least half of the test rows keep their correct label even if any "
+            f"{self.threat.clause(self.median_radius)}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the summary as JSON values."""
+        return {
+            "threat": self.threat.to_dict(),
+            "n_rows": self.n_rows,
+            "n_members": self.n_members,
+            "n_classes": self.n_classes,
+            "clean_accuracy": self.clean_accuracy,
+            "base_accuracy": self.base_accuracy,
+            "median_radius": self.median_radius,
+            "published_median": self.published_median,
+            "certified_accuracy": [
+                {"size": size, "accuracy": share}
+                for size, share in zip(self.sizes, self.certified, strict=True)
+            ],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+
+def summarize(
+    certificates: Certificates, y_true: ArrayLike, sizes: ArrayLike | None = None
+) -> Summary:
+    """Evaluate certificates on a test set.
+
+    Parameters
+    ----------
+    certificates : Certificates
+        Untargeted certificates of n test rows.
+    y_true : array-like of shape (n,)
+        True labels, in the form of ``certificates.labels``.
+    sizes : array-like of int, optional
+        Attack sizes to report; by default those of `default_sizes`.
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_votes
+    >>> certificates = certify_votes([[0, 0, 0, 0, 0], [1, 1, 1, 0, 0]], n_classes=2)
+    >>> print(summarize(certificates, [0, 1]))
+    100.0 % of the 2 test rows are classified correctly; one of the 5 members alone gets 80.0 %
+    right on average.
+    At least half of the test rows keep their correct label even if any 2 rows are inserted or
+    deleted.
+    """
+    attacks = default_sizes(certificates) if sizes is None else check_sizes(sizes)
+    attacks = np.atleast_1d(attacks)
+    clean, *certified = certified_accuracy(certificates, y_true, [0, *attacks.tolist()]).tolist()
+    return Summary(
+        threat=certificates.threat,
+        n_rows=len(certificates),
+        n_members=certificates.n_members,
+        n_classes=certificates.n_classes,
+        clean_accuracy=clean,
+        base_accuracy=base_accuracy(certificates, y_true),
+        median_radius=median_radius(certificates, y_true),
+        published_median=published_median(certificates, y_true),
+        sizes=tuple(attacks.tolist()),
+        certified=tuple(certified),
+        members_vote=certificates.n_members > 1
+        and certificates.method not in ("row_votes", "cluster_assignment"),
+    )
+
+
+def default_sizes(certificates: Certificates) -> NDArray[np.int64]:
+    """Return 0, 1, 2, 5, 10, 20, 50, ... up to the largest radius.
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_votes
+    >>> default_sizes(certify_votes([[0] * 25], n_classes=2))
+    array([ 0,  1,  2,  5, 10])
+    """
+    largest = int(certificates.radius.max(initial=0))
+    sizes = [0] + [m * 10**e for e in range(len(str(largest))) for m in (1, 2, 5)]
+    return np.array([size for size in sizes if size <= largest], dtype=np.int64)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+# What a finished run proves, in the words of somebody who has not read the paper.
+
+SAME_SOURCE = (
+    "The test rows come from the same source as the training rows: the attack sizes are proved all "
+    "the same, but the accuracy is only as honest as the source."
+)
+
+
+def half_radius(certificates: Certificates) -> int:
+    """Return the largest attack size that at least half of the predictions withstand.
+
+    Right or wrong, these predictions stay what they are.
+
+    >>> from poisonproof.certificates import certify_votes
+    >>> half_radius(certify_votes([[0] * 9, [0] * 7 + [1] * 2, [0] * 5 + [1] * 4], n_classes=2))
+    2
+    """
+    radii = np.sort(certificates.radius)[::-1]
+    return int(radii[(len(radii) + 1) // 2 - 1]) if len(radii) else 0
+
+
+def closing_sentences(
+    certificates: Certificates, *, n_rows: int | None = None, n_groups: int | None = None
+) -> tuple[str, ...]:
+    """Say what was proved.
+
+    Parameters
+    ----------
+    certificates : Certificates
+        Untargeted certificates of the test rows.
+    n_rows, n_groups : int, optional
+        Training rows and contributors, if they are known.
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_votes
+    >>> certificates = certify_votes([[0] * 9, [1] * 9], n_classes=2)
+    >>> print(*closing_sentences(certificates, n_rows=1200))
+    Half of your test rows keep their label, right or wrong, even if an attacker inserts or deletes
+    any 4 rows of your training data (1,200 rows).
+    """
+    size = half_radius(certificates)
+    if size == 0:
+        return (
+            "Fewer than half of your test rows are proved to keep their label against "
+            f"{_one(certificates)}. More members (-k), more rows or better features help.",
+        )
+    return (
+        "Half of your test rows keep their label, right or wrong, even if an attacker "
+        f"{_deed(certificates, size, n_rows, n_groups)}.",
+    )
+
+
+def seen_sentence(n_seen: int | None, n_rows: int) -> str:
+    """Say how many of `n_rows` rows a model was trained on; None stands for unknown.
+
+    Examples
+    --------
+    >>> print(seen_sentence(3, 100))
+    The model was trained on 3 of the 100 rows. They are no test rows; the numbers are of the
+    other 97.
+    """
+    if n_seen is None:
+        return (
+            "Whether the model was trained on some of these rows cannot be checked: it does not "
+            "keep its training rows."
+        )
+    if n_seen == 0:
+        return f"The model was trained on none of the {n_rows:,} rows."
+    if n_seen == n_rows:
+        return (
+            f"The model was trained on all {n_rows:,} rows. They are no test rows: what is right "
+            "about them says nothing about others."
+        )
+    return (
+        f"The model was trained on {n_seen:,} of the {n_rows:,} rows. They are no test rows; the "
+        f"numbers are of the other {n_rows - n_seen:,}."
+    )
+
+
+def _one(certificates: Certificates) -> str:
+    unit = certificates.threat.unit
+    return "even one dishonest contributor" if unit == "group" else "even one poisoned row"
+
+
+def _deed(certificates: Certificates, size: int, n_rows: int | None, n_groups: int | None) -> str:
+    name, unit = certificates.threat.name, certificates.threat.unit
+    if unit == "group":
+        if n_groups is None:
+            return f"controls any {size:,} contributor{'s' * (size > 1)}"
+        return f"controls any {size:,} of your {n_groups:,} contributors"
+    rows = f"{size:,} {unit}{'s' * (size > 1)}"
+    data = "your training data" if n_rows is None else f"your training data ({n_rows:,} rows)"
+    if name == "insert_delete":
+        return f"inserts or deletes any {rows} of {data}"
+    if name == "label_flip":
+        return f"changes the labels of any {rows} of {data}"
+    return f"rewrites any {rows} of {data}"

@@ -8,17 +8,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import effective_n_jobs, parallel_config
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
 
-from poisonproof.exceptions import GuaranteeError
-from poisonproof.partition import take_canonical
-from poisonproof.partition.encoding import normal_floats
-
-__all__ = ["FrozenTransformer", "as_numbers", "canonical_chunk", "learns_nothing", "require_frozen"]
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.partition.canonical import normal_floats
+from poisonproof.partition.values import take_canonical
 
 _CHUNK = 256
 
@@ -192,3 +190,129 @@ def require_frozen(transformer: Any) -> None:
         "fits its own. If your own transformer truly maps each row by itself, say so with the "
         "class attribute learns_nothing = True."
     )
+
+
+# Several maps in a row.
+
+
+class FrozenPipeline(Pipeline):
+    """A scikit-learn pipeline of transformers that all learn nothing.
+
+    A step that learns raises `GuaranteeError` in `fit`.
+
+    Parameters
+    ----------
+    steps : list of (str, transformer)
+        The maps, first to last.
+    memory, transform_input, verbose
+        As in `sklearn.pipeline.Pipeline`.
+
+    Guarantee
+    ---------
+    The features of a row are a function of that row alone, bit for bit.
+    """
+
+    learns_nothing: ClassVar[bool] = True
+
+    def fit(self, X: Any = None, y: Any = None, **params: Any) -> Self:
+        """Check that no step learns."""
+        for _, step in self.steps:
+            require_frozen(step)
+        super().fit(X, y, **params)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Check that no step learns, and map `X`."""
+        return self.fit(X, y, **params).transform(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.steps:
+            tags.input_tags = get_tags(self.steps[0][1]).input_tags
+        return tags
+
+
+def make_frozen_pipeline(*steps: Any) -> FrozenPipeline:
+    """Return a `FrozenPipeline` of these maps, named as `sklearn.pipeline.make_pipeline` does.
+
+    Examples
+    --------
+    >>> from poisonproof.features import Deskew, OrientationHistogram
+    >>> digits = make_frozen_pipeline(Deskew(), OrientationHistogram())
+    >>> [name for name, _ in digits.steps]
+    ['deskew', 'orientationhistogram']
+    """
+    return FrozenPipeline(make_pipeline(*steps).steps)
+
+
+def is_own_map(features: Any) -> bool:
+    """Say whether a map is the library's own: a row's bits are the same in every container."""
+    if isinstance(features, FrozenPipeline):
+        return all(is_own_map(step) for _, step in features.steps)
+    own = type(features).__module__.startswith("poisonproof.features.")
+    return own and isinstance(features, FrozenTransformer)
+
+
+# Standardisation by constants.
+
+
+class FixedScale(FrozenTransformer):
+    """Subtract a constant and divide by another, declared and not learned.
+
+    Parameters
+    ----------
+    shift : float or array of shape (d,), default=0.0
+        What is subtracted, for all columns or for each.
+    scale : float or array of shape (d,), default=1.0
+        What is divided by; positive.
+    n_jobs : int or None, default=None
+        Threads. Has no influence on the result.
+
+    Guarantee
+    ---------
+    The result for a row is a function of that row alone, bit for bit.
+
+    Examples
+    --------
+    >>> FixedScale(shift=10.0, scale=2.0).transform([[10.0, 14.0]])
+    array([[0., 2.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        *,
+        shift: ArrayLike = 0.0,
+        scale: ArrayLike = 1.0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.shift = shift
+        self.scale = scale
+        self.n_jobs = n_jobs
+
+    def _check_parameters(self) -> None:
+        scale, shift = np.asarray(self.scale, np.float64), np.asarray(self.shift, np.float64)
+        if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
+            raise InvalidInputError(
+                "shift must be finite and scale finite and positive, but shift="
+                f"{self.shift!r} and scale={self.scale!r}."
+            )
+
+    def _check_rows(self, X: Any) -> NDArray[Any]:
+        rows = as_numbers(X)
+        if rows.ndim < 2 or rows.dtype.kind not in "buif":
+            raise InvalidRowsError(
+                "FixedScale takes numbers of shape (n, d), but X has shape "
+                f"{rows.shape} and dtype {rows.dtype}."
+            )
+        for name in ("shift", "scale"):
+            shape = np.shape(getattr(self, name))
+            if shape and shape != rows.shape[1:]:
+                raise InvalidRowsError(
+                    f"{name} has shape {shape}, but the rows of X have shape {rows.shape[1:]}."
+                )
+        return rows
+
+    def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        scaled = rows.astype(np.float64) - np.asarray(self.shift, dtype=np.float64)
+        scaled /= np.asarray(self.scale, dtype=np.float64)
+        return scaled.astype(np.float32)

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
-__all__ = ["ExactRows", "Precision", "exact_product", "exact_rows"]
-
 Precision = Literal["single", "double"]
 
 # Longest integer row: by Cauchy-Schwarz no partial sum of a product of two rows exceeds the

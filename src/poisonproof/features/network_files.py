@@ -22,16 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.extras import needing
-from poisonproof.replacing import write_bytes
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, needing
+from poisonproof.files import write_bytes
 from poisonproof.strict import decode_tensors, encode_tensors, parse_json, read_regular_file
 
 if TYPE_CHECKING:
     from torch import nn
-
-__all__ = ["IMAGENET_SCALE", "IMAGENET_SHIFT", "NetworkFile", "open_network", "pinned",
-           "save_network"]  # fmt: skip
 
 IMAGENET_SHIFT = (123.675, 116.28, 103.53)
 IMAGENET_SCALE = (58.395, 57.12, 57.375)

@@ -13,8 +13,6 @@ from scipy import fft
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.images import ImageMap
 
-__all__ = ["Scattering"]
-
 Spectrum = NDArray[Any]
 
 

@@ -1,15 +1,26 @@
 """From rows to partitions: who trains on what, and in which order."""
 
-from poisonproof.partition.base import Partitioner
+from __future__ import annotations
+
 from poisonproof.partition.canonical import canonical_bytes, sample_digests
-from poisonproof.partition.choose import make_partitioner, partitioner_from_specification
-from poisonproof.partition.content_hash import ContentHash
-from poisonproof.partition.group_hash import GroupHash
-from poisonproof.partition.order import canonical_order, row_keys
-from poisonproof.partition.partitioned import Partition, PartitionedData, partition_data
-from poisonproof.partition.pixel_sum import PixelSum
-from poisonproof.partition.sorted_index import SortedIndex
-from poisonproof.partition.values import n_rows, take_canonical
+from poisonproof.partition.containers import n_rows
+from poisonproof.partition.partitioned import (
+    Partition,
+    PartitionedData,
+    canonical_order,
+    partition_data,
+    row_keys,
+)
+from poisonproof.partition.partitioners import (
+    ContentHash,
+    GroupHash,
+    Partitioner,
+    PixelSum,
+    SortedIndex,
+    make_partitioner,
+    partitioner_from_specification,
+)
+from poisonproof.partition.values import take_canonical
 
 __all__ = [
     "ContentHash",

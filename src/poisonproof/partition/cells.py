@@ -20,20 +20,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Cell",
-    "Duration",
-    "Instant",
-    "NoCanonicalFormError",
-    "canonical_cell",
-    "cell_order",
-    "encode_cell",
-    "is_exact_float",
-    "is_number",
-    "shown",
-    "time_cells",
-]
-
 
 @dataclass(frozen=True, order=True, slots=True)
 class Instant:

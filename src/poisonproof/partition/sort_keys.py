@@ -15,19 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from poisonproof.partition.blocks import CanonicalColumn
+from poisonproof.partition.canonical import normal_floats
 from poisonproof.partition.cells import cell_order
-from poisonproof.partition.columns import CanonicalColumn
-from poisonproof.partition.encoding import normal_floats
-
-__all__ = [
-    "ColumnKeys",
-    "DenseKeys",
-    "ImageKeys",
-    "KeySource",
-    "SparseKeys",
-    "distinct_ranks",
-    "ordered_bytes",
-]
 
 BYTES_PER_PASS = 2**26
 LONGEST_KEY = 1024

@@ -13,17 +13,20 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidRowsError
-from poisonproof.extras import needing
-from poisonproof.partition.blocks import canonical_csr
+from poisonproof.exceptions import InvalidRowsError, needing
+from poisonproof.partition.blocks import CanonicalColumn, canonical_column, canonical_csr
+from poisonproof.partition.canonical import normal_floats
 from poisonproof.partition.cells import Cell, Duration, Instant, is_number
-from poisonproof.partition.columns import CanonicalColumn, canonical_column
-from poisonproof.partition.containers import as_container, is_sparse, n_rows, take_rows
-from poisonproof.partition.encoding import normal_floats
-from poisonproof.partition.frames import Column, frame_columns, is_frame, is_pandas
-from poisonproof.partition.sequences import row_array
-
-__all__ = ["n_rows", "nearest_float", "take_canonical"]
+from poisonproof.partition.containers import (
+    Column,
+    as_container,
+    frame_columns,
+    is_frame,
+    is_pandas,
+    is_sparse,
+    row_array,
+    take_rows,
+)
 
 TIME_UNITS = {"ns": 10**9, "us": 10**6, "s": 1}
 """Units of the dates a member sees, the finest that holds them first."""

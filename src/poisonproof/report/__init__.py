@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.report.document import Report
-from poisonproof.report.evidence import Evidence
-from poisonproof.report.identity import Identity, certificates_digest
+from poisonproof.report.evidence import Evidence, Identity, certificates_digest
 from poisonproof.report.page import Step
 from poisonproof.report.samples import CellSamples, Samples, make_samples
 from poisonproof.report.words import headline
@@ -20,5 +18,4 @@ __all__ = [
     "certificates_digest",
     "headline",
     "make_samples",
-    "model_fingerprint",
 ]

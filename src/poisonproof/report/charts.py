@@ -5,23 +5,23 @@ Only numbers leave this module; the template draws them as plain SVG.
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.report.tally import Radii, Tally
+from poisonproof.attacks.study import AttackStudy, KindOutcome
+from poisonproof.data.value_text import escaped
+from poisonproof.evaluation.display import CertifiedAccuracyDisplay
+from poisonproof.exceptions import needing
+from poisonproof.report.evidence import Evidence, Radii, Tally
 
-__all__ = [
-    "Bar",
-    "Bars",
-    "Tick",
-    "count_ticks",
-    "curve_path",
-    "radius_bars",
-    "round_step",
-    "size_bars",
-]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MOST_BARS = 40
 _HEIGHT = 1000
@@ -167,3 +167,209 @@ def _height(part: int, whole: int) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.6g}%"
+
+
+# The report's pictures for slides and papers, as PNG and SVG.
+
+FORMATS = ("png", "svg")
+
+_HELD, _WRONG, _PLAIN = "#0b7a6f", "#b8c0c7", "#51606e"
+_MOST_BINS = 40
+
+
+def render_figures(models: Sequence[Evidence], title: str) -> Iterator[tuple[str, bytes]]:
+    """Yield file names and contents: the curve of all models, radii and partitions of each."""
+    with needing("matplotlib", "report"):
+        from matplotlib import rc_context
+    with rc_context({"text.parse_math": False}):  # a name with a dollar sign is no formula
+        pictures = [("certified-accuracy", _curves(models, title))]
+        for number, model in enumerate(models):
+            suffix = "" if len(models) == 1 else f"-{number + 1}"
+            pictures.append((f"radii{suffix}", _radii(model)))
+            if model.partition_sizes is not None:
+                pictures.append((f"partitions{suffix}", _partitions(model)))
+    for name, figure in pictures:
+        for form in FORMATS:
+            yield f"{name}.{form}", encoded(figure, form)
+
+
+def _curves(models: Sequence[Evidence], title: str) -> Figure:
+    figure, ax = _axes((7.2, 4.4), title)
+    line: dict[str, Any] = {"color": _HELD} if len(models) == 1 else {}
+    for model in models:
+        if model.y_true is not None:
+            CertifiedAccuracyDisplay.from_certificates(
+                model.certificates, model.y_true, name=escaped(model.name), ax=ax, **line
+            )
+            continue
+        sizes = np.arange(model.largest + 2)
+        shares = [
+            100 * model.tally.fixed.at(size) / model.tally.fixed.n_rows for size in sizes.tolist()
+        ]
+        name = escaped(model.name)
+        ax.plot(sizes, shares, drawstyle="steps-post", linewidth=2.0, label=name, **line)
+        ax.set_xlabel(f"Attack size ({model.certificates.threat.plural})")
+        ax.set_ylabel("Predictions that cannot change (%)")
+        ax.set_ylim(0, 102)
+        ax.set_xlim(0)
+        ax.legend(frameon=False)
+    return figure
+
+
+def _radii(model: Evidence) -> Figure:
+    figure, ax = _axes((7.2, 3.4), f"Radii of all test rows: {model.name}")
+    edges = _edges(0, model.largest + 1)
+    kept = model.tally.kept.values
+    everything = np.histogram(model.tally.fixed.values, edges)[0]
+    part = np.histogram(kept, edges)[0]
+    if model.y_true is not None:
+        ax.stairs(everything, edges, fill=True, color=_WRONG, label="wrong")
+    ax.stairs(
+        part, edges, fill=True, color=_HELD, label="correct" if model.y_true is not None else None
+    )
+    ax.margins(x=0.01)
+    ax.set_xlabel(f"Radius ({model.certificates.threat.plural})")
+    ax.set_ylabel("Test rows")
+    _count_in_whole_numbers(ax)
+    if model.y_true is not None:
+        ax.legend(frameon=False)
+    return figure
+
+
+def _partitions(model: Evidence) -> Figure:
+    sizes = np.asarray(model.partition_sizes)
+    figure, ax = _axes((7.2, 2.8), f"Training rows per partition: {model.name}")
+    edges = _edges(int(sizes.min()), int(sizes.max()) + 1)
+    ax.stairs(np.histogram(sizes, edges)[0], edges, fill=True, color=_PLAIN)
+    ax.set_xlabel("Rows in a partition")
+    ax.set_ylabel("Partitions")
+    _count_in_whole_numbers(ax)
+    return figure
+
+
+def _count_in_whole_numbers(ax: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _edges(low: int, high: int) -> Any:
+    width = max(1, -(-(high - low) // _MOST_BINS))
+    return np.arange(low, high + width, width)
+
+
+def _axes(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    ax = figure.subplots()
+    ax.set_title(escaped(title), loc="left", fontsize=11)
+    ax.spines[["top", "right"]].set_visible(False)
+    return figure, ax
+
+
+def encoded(figure: Figure, form: str) -> bytes:
+    """Return a picture as ``"png"`` or ``"svg"``."""
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    # Neither the day nor a random number goes into the file: the same report, the same bytes.
+    with rc_context({"svg.hashsalt": "poisonproof"}):
+        metadata = {"Date": None} if form == "svg" else {"Software": "poisonproof"}
+        figure.savefig(buffer, format=form, dpi=160, metadata=metadata)
+    return buffer.getvalue()
+
+
+# The picture that explains the product: what is proved, what held, what fell.
+
+NO_ATTACK = 0.7
+"""Where size 0 stands on the logarithmic axis, so that a fall at size 1 can be seen."""
+
+_PROVED, _HELD, _FELL = "#b9ded8", "#0b7a6f", "#c2410c"
+_COLUMNS = 3
+
+
+def surviving(kind: KindOutcome, sizes: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    """Return the share of attacked predictions that stand at each size.
+
+    Returns
+    -------
+    dict
+        ``"proved"`` by the certificate, and ``"protected"`` and ``"unprotected"`` as measured.
+
+    Examples
+    --------
+    >>> from poisonproof.attacks import AttackedRow, Trace
+    >>> from poisonproof.certificates import make_threat
+    >>> row = AttackedRow(0, 2, 3, Trace((2, 4), (False, True)), Trace((1,), (True,)))
+    >>> kind = KindOutcome("k", "K", make_threat("insert_delete"), (row,))
+    >>> {name: share.tolist() for name, share in surviving(kind, np.array([1, 3])).items()}
+    {'proved': [1.0, 0.0], 'protected': [1.0, 1.0], 'unprotected': [0.0, 0.0]}
+    """
+    radius = np.array([row.radius for row in kind.rows])
+    shares = {"proved": (radius[:, None] >= sizes).mean(axis=0)}
+    for which in ("protected", "unprotected"):
+        firsts = [getattr(row, which).first for row in kind.rows]
+        ends = np.array([np.inf if first is None else first for first in firsts])
+        shares[which] = (ends[:, None] > sizes).mean(axis=0)
+    return shares
+
+
+def render_attack_figure(study: AttackStudy, form: str, title: str) -> bytes:
+    """Return one panel per kind of attack, as ``"png"`` or ``"svg"``."""
+    with needing("matplotlib", "report"):
+        from matplotlib.figure import Figure
+    columns = min(_COLUMNS, len(study.kinds))
+    rows = -(-len(study.kinds) // columns)
+    figure = Figure(figsize=(4.0 * columns, 2.9 * rows + 0.9), layout="constrained")
+    axes = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for ax, kind in zip(axes, study.kinds, strict=False):
+        _panel(ax, kind, study.limit)
+    for ax in axes[::columns]:
+        ax.set_ylabel("Predictions that stand (%)")
+    for ax in axes[len(study.kinds) :]:
+        ax.set_visible(False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, parse_math=False)
+    return encoded(figure, form)
+
+
+def _steps(kind: KindOutcome, limit: int) -> NDArray[np.int64]:
+    """Return the sizes at which some share falls, and both ends."""
+    firsts = [trace.first for row in kind.rows for trace in (row.protected, row.unprotected)]
+    falls = [first for first in firsts if first is not None]
+    return np.unique([0, limit, *falls, *(row.radius + 1 for row in kind.rows)])
+
+
+def _panel(ax: Axes, kind: KindOutcome, limit: int) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    sizes = _steps(kind, limit)
+    shares = surviving(kind, sizes)
+    places = np.maximum(sizes, NO_ATTACK)
+    ax.fill_between(
+        places, 100 * shares["proved"], step="post", color=_PROVED, label="proved, whatever happens"
+    )
+    styles: dict[str, dict[str, Any]] = {
+        "protected": {"color": _HELD},
+        "unprotected": {"color": _FELL, "linestyle": (0, (4, 2))},
+    }
+    for name, style in styles.items():
+        ax.plot(
+            places,
+            100 * shares[name],
+            drawstyle="steps-post",
+            linewidth=2.2,
+            label=f"{name} model, attacked",
+            **style,
+        )
+    ax.set_xscale("log")
+    ax.set_xlim(NO_ATTACK, limit)
+    ax.set_ylim(0, 103)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    ax.set_title(kind.title, loc="left", fontsize=10.5)
+    ax.set_xlabel(kind.threat.plural.capitalize())
+    ax.grid(axis="y", color="0.92")
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)

@@ -1,7 +1,9 @@
-"""Everything a report says about one model, gathered in one place."""
+"""Which model a report speaks of, so that somebody else can tell whether theirs is the same."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,15 +13,218 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing
 
-from poisonproof.certificates import Certificates, Threat
-from poisonproof.estimators.training_sets import seen_rows
-from poisonproof.evaluation import Summary, seen_sentence, summarize
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import Threat, class_indices
+from poisonproof.estimators.saving import model_fingerprint
+from poisonproof.estimators.training_rows import seen_rows
+from poisonproof.evaluation.accuracy import Summary, radius_if_correct, seen_sentence, summarize
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.report.identity import Identity, identify
-from poisonproof.report.samples import Samples, SomeSamples, make_samples
-from poisonproof.report.tally import Tally
+from poisonproof.report.samples import Sample, Samples, SomeSamples, make_samples, visible
+from poisonproof.store.fingerprint import fingerprint
 
-__all__ = ["Evidence"]
+
+@dataclass(frozen=True)
+class Identity:
+    """The facts that decide a model's bits.
+
+    Attributes
+    ----------
+    fingerprint : str
+        The model's fingerprint, as in its manifest.
+    facts : tuple of (str, str)
+        What was trained and on how many rows, in words.
+    environment : tuple of (str, str)
+        Software and processor that computed the certificates.
+    """
+
+    fingerprint: str
+    facts: tuple[tuple[str, str], ...]
+    environment: tuple[tuple[str, str], ...]
+
+
+def identify(classifier: Any) -> Identity:
+    """Describe a fitted classifier."""
+    sizes = classifier.partition_sizes_
+    known = getattr(classifier, "provenance_", None) or {}
+    features = "none" if classifier.features is None else _one_line(classifier.features)
+    schema = (known.get("schema") or {}).get("frozen")
+    facts = {
+        "Method": type(classifier).__name__,
+        "Member": _one_line(classifier.estimator),
+        "Features": f"by the schema {schema}" if schema else features,
+        "Members": f"{len(sizes):,}",
+        "Partitioner": _one_line(classifier.partitioner_),
+        "Label set": "declared" if classifier.classes is not None else "taken from the labels",
+        "Random seed": str(classifier.random_state),
+        "Training rows": f"{int(sizes.sum()):,}",
+        **({"Contributors": f"{known['n_groups']:,}"} if known.get("n_groups") else {}),
+        "Rows left out": f"{classifier.n_dropped_ + known.get('n_left_out', 0):,}",
+        "Members that failed": f"{len(classifier.failures_):,}",
+        "Members trained twice (self-check)": f"{getattr(classifier, 'n_self_checked_', 0):,}",
+    }
+    return Identity(model_fingerprint(classifier), tuple(facts.items()), _environment())
+
+
+def certificates_digest(certificates: Certificates) -> str:
+    """Return the SHA-256 of what certificates say, whatever file they were stored in.
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_votes
+    >>> votes = [[0, 0, 1], [1, 1, 1]]
+    >>> one, other = certify_votes(votes, 2), certify_votes(votes, 2, threat="replace")
+    >>> certificates_digest(one) == certificates_digest(one.with_classes(["ham", "spam"])[:])
+    False
+    >>> certificates_digest(one) == certificates_digest(other)
+    False
+    """
+    classes = certificates.classes
+    head = {
+        "threat": certificates.threat.to_dict(),
+        "members": certificates.n_members,
+        "method": certificates.method,
+        "classes": None if classes is None else [str(label) for label in classes],
+    }
+    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+    labels = class_indices(certificates.labels, classes, certificates.n_classes, name="labels")
+    for array in (labels, certificates.radius, certificates.counts):
+        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _environment() -> tuple[tuple[str, str], ...]:
+    found = fingerprint()
+    packages = [f"{name} {version}" for name, version in found["packages"].items() if version]
+    return (
+        ("Python", str(found["python"])),
+        ("Packages", ", ".join(packages)),
+        ("Linear algebra", "; ".join(found["blas"]) or "none found"),
+        ("System", f"{found['system']}, {found['machine']}"),
+        ("Processor instructions", " ".join(found["instructions"])),
+    )
+
+
+def _one_line(thing: object) -> str:
+    return " ".join(repr(thing).split())
+
+
+# How many test rows withstand each attack size, class by class, in whole rows.
+#
+# The page's script counts with the same numbers and rounds by the same rule, so that what it shows at
+# any attack size is what Python computes.
+
+
+@dataclass(frozen=True, eq=False)
+class Radii:
+    """The radii of some of `n_rows` rows; the others, -1 here, withstand nothing.
+
+    Attributes
+    ----------
+    values : ndarray of int, shape (m,)
+        Sorted radii that count.
+    n_rows : int
+        Rows they are a share of, at least m.
+
+    Examples
+    --------
+    >>> radii = Radii.of(np.array([3, -1, 0, 3]))
+    >>> [radii.at(size) for size in (0, 1, 3, 4)], radii.n_rows
+    ([3, 2, 2, 0], 4)
+    >>> radii.runs()
+    [0, 1, 3, 2]
+    """
+
+    values: NDArray[np.int64]
+    n_rows: int
+
+    @classmethod
+    def of(cls, radius: NDArray[np.int64]) -> Self:
+        """Keep the radii that are not -1."""
+        return cls(np.sort(radius[radius >= 0]), len(radius))
+
+    def at(self, size: int) -> int:
+        """Return how many rows withstand an attack of `size` units."""
+        return int(len(self.values) - np.searchsorted(self.values, size, side="left"))
+
+    def median(self) -> int | None:
+        """Return the largest size that at least half of the rows withstand."""
+        half = (self.n_rows + 1) // 2
+        return int(self.values[-half]) if 0 < half <= len(self.values) else None
+
+    def runs(self) -> list[int]:
+        """Return radius, count, radius, count, ...: a short form for the page."""
+        radius, count = np.unique(self.values, return_counts=True)
+        return [int(number) for pair in zip(radius, count, strict=True) for number in pair]
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What the certificates of one test set hold, in all and class by class.
+
+    Attributes
+    ----------
+    kept : Radii
+        Rows that count as kept: those with the correct label, or all of them where no true label
+        is known.
+    fixed : Radii
+        Every prediction, right or wrong.
+    labels : tuple of str
+        The classes.
+    by_class : tuple of Radii
+        `kept`, by true class; by predicted class where no true label is known.
+    """
+
+    kept: Radii
+    fixed: Radii
+    labels: tuple[str, ...]
+    by_class: tuple[Radii, ...]
+
+    @classmethod
+    def of(cls, certificates: Certificates, y_true: ArrayLike | None) -> Self:
+        """Count the certificates of a test set."""
+        radius = certificates.radius
+        kept = radius if y_true is None else radius_if_correct(certificates, y_true)
+        member_of = certificates.labels if y_true is None else np.asarray(y_true)
+        values: list[Any] = (
+            list(range(certificates.n_classes))
+            if certificates.classes is None
+            else certificates.classes.tolist()
+        )
+        return cls(
+            kept=Radii.of(kept),
+            fixed=Radii.of(radius),
+            labels=tuple(str(value) for value in values),
+            by_class=tuple(Radii.of(kept[member_of == value]) for value in values),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page's script needs."""
+        return {
+            "kept": [self.kept.n_rows, self.kept.runs()],
+            "fixed": [self.fixed.n_rows, self.fixed.runs()],
+            "classes": [[radii.n_rows, radii.runs()] for radii in self.by_class],
+        }
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share with one decimal, rounded half up; 0 and 100 are said only of none and all.
+
+    Examples
+    --------
+    >>> percent(1, 8), percent(9_999, 10_000), percent(1, 10_000), percent(0, 3)
+    ('12.5 %', '99.9 %', '0.1 %', '0.0 %')
+    >>> percent(0, 0)
+    '-'
+    """
+    if not whole:
+        return "-"
+    tenths = (2000 * part + whole) // (2 * whole)
+    if 0 < part < whole:
+        tenths = min(max(tenths, 1), 999)
+    return f"{tenths // 10}.{tenths % 10} %"
+
+
+# Everything a report says about one model, gathered in one place.
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,3 +371,124 @@ class Evidence:
         if unit != "row" or self.partition_sizes is None:
             return None
         return int(self.partition_sizes.sum())
+
+
+# The test rows worth a look: those that an attacker turns first, and those that hold longest.
+
+ROWS_VOTE = ("row_votes", "cluster_assignment")
+"""Methods in which training rows vote themselves; most of them say nothing about a test row."""
+
+_MOST_BARS = 3
+
+
+@dataclass(frozen=True)
+class VoteBar:
+    """The votes for one label.
+
+    Attributes
+    ----------
+    label : str
+        The label, or None for members that abstained.
+    count : int
+        Votes.
+    role : {"winner", "rival", "other"}
+        The predicted label, the one closest to overtaking it, or neither.
+    """
+
+    label: str | None
+    count: int
+    role: str
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A test row with its votes.
+
+    Attributes
+    ----------
+    number : int
+        Position among the test rows, from 0.
+    place : str
+        Where the row stands in its file, as "Line 12".
+    predicted, truth : str
+        Labels; `truth` is None where it is not known.
+    radius : int
+        What the prediction withstands.
+    bars : tuple of VoteBar
+        Winner, runner-up and the next label, then abstentions.
+    sample : Sample or None
+        The row itself.
+    n_voters : int
+        How many votes there could be: the length of a full bar.
+    movable : int
+        Votes that one unit of attack moves from winner to runner-up; 0 where the aggregation is
+        not a plain vote and bars cannot show it.
+    """
+
+    number: int
+    place: str
+    predicted: str
+    truth: str | None
+    radius: int
+    bars: tuple[VoteBar, ...]
+    sample: Sample | None
+    n_voters: int
+    movable: int
+
+
+def extreme_rows(evidence: Evidence, count: int) -> tuple[list[ShownRow], list[ShownRow]]:
+    """Return the rows with the smallest and with the largest radius, at most `count` each."""
+    radius = evidence.certificates.radius
+    by_radius = np.argsort(radius, kind="stable")
+    least = by_radius[:count]
+    most = np.argsort(-radius, kind="stable")[: min(count, len(radius) - len(least))]
+    return [shown_row(evidence, int(i)) for i in least], [shown_row(evidence, int(i)) for i in most]
+
+
+def shown_row(evidence: Evidence, row: int) -> ShownRow:
+    """Return one row with its votes."""
+    certificates = evidence.certificates
+    classes, n_classes = certificates.classes, certificates.n_classes
+    winner, rival = (
+        int(class_indices(values[row : row + 1], classes, n_classes)[0])
+        for values in (certificates.labels, certificates.runner_up)
+    )
+    counts = certificates.counts[row]
+    names = evidence.tally.labels
+    others = [int(i) for i in np.argsort(-counts, kind="stable") if i not in (winner, rival)]
+    bars = [VoteBar(names[winner], int(counts[winner]), "winner")]
+    if rival != winner:
+        bars.append(VoteBar(names[rival], int(counts[rival]), "rival"))
+    bars += [
+        VoteBar(names[i], int(counts[i]), "other")
+        for i in others[: _MOST_BARS - len(bars)]
+        if counts[i]
+    ]
+    given = int(counts.sum())
+    n_voters = given if certificates.method in ROWS_VOTE else certificates.n_members
+    abstained = n_voters - given
+    if abstained:
+        bars.append(VoteBar(None, abstained, "other"))
+    return ShownRow(
+        number=row,
+        place=_place(evidence, row),
+        predicted=names[winner],
+        truth=None if evidence.y_true is None else _text(evidence.y_true[row]),
+        radius=int(certificates.radius[row]),
+        bars=tuple(bars),
+        sample=None if evidence.samples is None else evidence.samples.show(row),
+        n_voters=max(n_voters, 1),
+        movable=certificates.threat.touches if certificates.method == "plurality" else 0,
+    )
+
+
+def _place(evidence: Evidence, row: int) -> str:
+    unit = evidence.place_unit.capitalize()
+    if evidence.places is None:
+        return f"{unit} {row:,}"
+    place = evidence.places[row]
+    return f"{unit} {visible(str(place), 80)}"
+
+
+def _text(value: Any) -> str:
+    return str(value.item() if isinstance(value, np.generic) else value)

@@ -12,19 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from poisonproof.exceptions import InvalidInputError
-from poisonproof.extras import needing
-
-__all__ = [
-    "CellSamples",
-    "ImageSamples",
-    "Sample",
-    "Samples",
-    "TableSamples",
-    "TextSamples",
-    "make_samples",
-    "visible",
-]
+from poisonproof.exceptions import InvalidInputError, needing
 
 _MOST_VALUES = 10
 _MOST_CHARACTERS = 400

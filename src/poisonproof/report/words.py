@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from poisonproof.certificates import Threat
-from poisonproof.report.evidence import Evidence
-from poisonproof.report.rows import ROWS_VOTE, ShownRow, shown_row
-
-__all__ = ["attacker_may", "check_by_hand", "headline", "not_protected", "reason", "voters"]
+from poisonproof.certificates.threats import Threat
+from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow, shown_row
 
 _DEEDS = {
     ("insert_delete", "row"): (

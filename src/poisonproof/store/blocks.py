@@ -19,17 +19,6 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import StoreError
 from poisonproof.strict import Buffer, decode_tensors, encode_tensors, strict_json
 
-__all__ = [
-    "BLOCK_BYTES",
-    "BlockEntry",
-    "Item",
-    "content_name",
-    "decode_block",
-    "encode_block",
-    "is_content_name",
-    "packed",
-]
-
 BLOCK_BYTES = 2**20
 """Small items share a file until it is this large."""
 

@@ -35,8 +35,6 @@ from sklearn.tree._tree import Tree
 
 from poisonproof.exceptions import StoreError
 
-__all__ = ["LOADED", "check_parts"]
-
 LOADED = frozenset(
     """
     AdaBoostClassifier AdditiveChi2Sampler BaggingClassifier BernoulliNB BernoulliRBM Binarizer

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info
 
-__all__ = ["ELSEWHERE", "differences", "fingerprint", "installed_version", "with_elsewhere"]
-
 ELSEWHERE = "elsewhere"
 """Where an environment lists the others that trained some of the members."""
 

@@ -19,8 +19,6 @@ from poisonproof.exceptions import StoreError
 from poisonproof.store.blocks import BlockEntry
 from poisonproof.strict import strict_json
 
-__all__ = ["FORMAT", "MANIFEST", "VERSION", "Manifest", "canonical_json", "json_digest"]
-
 FORMAT = "poisonproof-model"
 VERSION = 2
 MANIFEST = "manifest.json"

@@ -1,4 +1,8 @@
-"""scikit-learn objects as bytes, through skops and a fixed list of trusted types: never pickle."""
+"""skops, imported without what it does not need.
+
+To know scikit-learn's estimators skops walks through all packages of scikit-learn, and two that
+hold none are wrappers of torch and Dask, which take longer to import than a model to read.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,78 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterable
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from poisonproof import features
 from poisonproof.exceptions import StoreError
-from poisonproof.learners import closed_form
-from poisonproof.learners.digest import forget_folders, idle_attributes
+from poisonproof.members import closed_form
+from poisonproof.members.digest import forget_folders, idle_attributes
 from poisonproof.store.checks import LOADED, check_parts
-from poisonproof.store.skops_import import skops_io
 from poisonproof.strict import Buffer, check_zip, strict_json
 
-__all__ = ["decode_object", "encode_object", "types_of"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WRAPPERS = tuple(f"sklearn.externals.array_api_compat.{name}" for name in ("torch", "dask"))
+
+
+def skops_io() -> Any:
+    """Return the module ``skops.io``, which checks trees before it makes them."""
+    if "skops.io" not in sys.modules:
+        with _passed_over(_WRAPPERS):
+            import_module("skops.io")
+    skops = import_module("skops.io")  # waits, if another thread is importing it
+    _check_trees_first()
+    return skops
+
+
+@cache
+def _check_trees_first() -> None:
+    """Let skops look at the parts of a tree: scikit-learn's C code takes their shapes for granted.
+
+    A tree reads the length of its nodes, and the classes of so many outputs, from wherever they
+    would lie; a file whose arrays have another number of dimensions ends the process.
+    """
+    from skops.io._audit import NODE_TYPE_MAPPING
+    from skops.io._sklearn import TreeNode
+
+    class CheckedTreeNode(TreeNode):
+        def _construct(self) -> Any:
+            _, n_classes, n_outputs = self.args.construct()
+            state = self.attrs.construct()
+            nodes, values = (np.asarray(state[name]) for name in ("nodes", "values"))
+            if (
+                not isinstance(n_outputs, int)
+                or np.shape(n_classes) != (n_outputs,)
+                or (nodes.ndim, values.ndim) != (1, 3)
+            ):
+                raise ValueError("the arrays of a tree have shapes that no tree has")
+            return super()._construct()
+
+    for key, kind in NODE_TYPE_MAPPING.items():
+        if kind is TreeNode:
+            NODE_TYPE_MAPPING[key] = CheckedTreeNode
+
+
+@contextmanager
+def _passed_over(names: tuple[str, ...]) -> Iterator[None]:
+    """Let modules that are not there yet look as if they could not be imported."""
+    absent = [name for name in names if name not in sys.modules]
+    modules: dict[str, Any] = sys.modules
+    modules.update(dict.fromkeys(absent))
+    try:
+        yield
+    finally:
+        for name in absent:
+            modules.pop(name, None)
+
+
+# scikit-learn objects as bytes, through skops and a fixed list of trusted types: never pickle.
 
 TRUSTED = (
     "numpy.dtype",
@@ -40,25 +102,23 @@ TRUSTED = (
     "sklearn.metrics._dist_metrics.EuclideanDistance64",
     "sklearn.metrics._dist_metrics.ManhattanDistance64",
     "sklearn.metrics._dist_metrics.ChebyshevDistance64",
-    "poisonproof.engines.torch.learner.TorchLearner",
-    "poisonproof.learners.averaging.SeedAverage",
-    "poisonproof.learners.closed_form.kernel_members.KernelMembers",
-    "poisonproof.learners.closed_form.linear_members.LinearMembers",
-    "poisonproof.learners.closed_form.neighbor_members.NeighborMembers",
-    "poisonproof.learners.closed_form.scaled_members.ScaledKernelMembers",
-    "poisonproof.learners.clusters.kmeans.KMeansClusters",
-    "poisonproof.learners.clusters.mixture.MixtureClusters",
-    "poisonproof.learners.clusters.mixture.Parabolas",
-    "poisonproof.learners.clusters.spectral.SpectralClusters",
-    "poisonproof.learners.clusters.whole.Grid",
-    "poisonproof.learners.committee.Committee",
-    "poisonproof.learners.flat_weights.FlatWeights",
-    "poisonproof.learners.neighborhood_weights.NeighborhoodWeights",
-    "poisonproof.learners.walk_weights.WalkWeights",
-    "poisonproof.pretraining.frozen.FrozenNetwork",
-    "poisonproof.pretraining.head_learner.HeadLearner",
-    "poisonproof.pretraining.specification.PretrainSpec",
-    "poisonproof.pretraining.tail_learner.TailLearner",
+    "poisonproof.networks.learner.TorchLearner",
+    "poisonproof.members.committee.SeedAverage",
+    "poisonproof.members.closed_form.kernel_ridge.KernelMembers",
+    "poisonproof.members.closed_form.linear.LinearMembers",
+    "poisonproof.members.closed_form.neighbors.NeighborMembers",
+    "poisonproof.members.closed_form.scaled_kernel.ScaledKernelMembers",
+    "poisonproof.members.clusters.kmeans.KMeansClusters",
+    "poisonproof.members.clusters.mixture.MixtureClusters",
+    "poisonproof.members.clusters.mixture.Parabolas",
+    "poisonproof.members.clusters.spectral.SpectralClusters",
+    "poisonproof.members.clusters.kmeans.Grid",
+    "poisonproof.members.committee.Committee",
+    "poisonproof.members.weights.FlatWeights",
+    "poisonproof.members.weights.NeighborhoodWeights",
+    "poisonproof.members.weights.WalkWeights",
+    "poisonproof.networks.pretraining.frozen.FrozenNetwork",
+    "poisonproof.networks.pretraining.pretrain_spec.PretrainSpec",
 )
 """Types that skops does not trust and that are checked here after loading (see `check_parts`)."""
 
@@ -89,7 +149,7 @@ def _known(trusted: tuple[str, ...]) -> tuple[str, ...]:
     ]
     own = {f"{kind.__module__}.{kind.__qualname__}" for kind in public if isinstance(kind, type)}
     # This one opens a folder of weights and settings with another library.
-    own.discard("poisonproof.features.sentences.SentenceEmbedding")
+    own.discard("poisonproof.features.texts.SentenceEmbedding")
     return tuple(sorted({*TRUSTED, *own, *trusted}))
 
 

@@ -1,21 +1,145 @@
-"""Reading a model: the manifest at once, everything else when it is needed and only if it is whole.
-
-Every object is named by its content, so it is checked against its name when it is first read.
-"""
+"""Where the files of a model are read from: a directory, or one zip archive."""
 
 from __future__ import annotations
 
+import mmap
 import os
+import zipfile
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
+from pathlib import Path
 
 from poisonproof.exceptions import StoreError
-from poisonproof.store.blocks import BlockEntry, Item, content_name, decode_block
-from poisonproof.store.manifest import Manifest
-from poisonproof.store.places import Place, open_place
-from poisonproof.strict import Buffer
+from poisonproof.files import OpenFolder
+from poisonproof.store.blocks import (
+    BLOCK_BYTES,
+    BlockEntry,
+    Item,
+    content_name,
+    decode_block,
+    is_content_name,
+)
+from poisonproof.store.manifest import MANIFEST, Manifest
+from poisonproof.strict import Buffer, check_zip
 
-__all__ = ["ModelReader"]
+OBJECTS = "objects"
+_LARGEST_MANIFEST = 2**31
+
+
+class Place(ABC):
+    """Files by name: the manifest, and objects named by their content."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @abstractmethod
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+
+    @abstractmethod
+    def read(self, name: str, n_bytes: int) -> Buffer:
+        """Return the object `name`, which must have `n_bytes` bytes; large ones are mapped."""
+
+    def called(self, name: str) -> str:
+        """Return what to call an object in a message."""
+        return f"{self.path / OBJECTS / name}"
+
+
+class Folder(Place):
+    """A model directory; what is no plain file in it is refused, and no link in it followed."""
+
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+        try:
+            with OpenFolder(self.path) as folder, os.fdopen(folder.open(MANIFEST), "rb") as file:
+                if os.fstat(file.fileno()).st_size > _LARGEST_MANIFEST:
+                    raise StoreError(f"{self.path / MANIFEST} is too large to be a manifest.")
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreError(
+                f"{self.path} is not a poisonproof model: it has no {MANIFEST}."
+            ) from error
+        except OSError as error:
+            raise _unreadable(self.path / MANIFEST, error) from error
+
+    def read(self, name: str, n_bytes: int) -> Buffer:
+        """Read or map a file."""
+        path = self.path / OBJECTS / name
+        try:
+            with OpenFolder(self.path) as folder, folder.child(OBJECTS) as objects:
+                descriptor = objects.open(name)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor).st_size
+            if found != n_bytes:
+                raise StoreError(
+                    f"{path} is damaged: it has {found} bytes, the manifest says {n_bytes}."
+                )
+            return _mapped(file.fileno()) if n_bytes >= BLOCK_BYTES else file.read()
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be read: {error.strerror or error}.")
+
+
+class Archive(Place):
+    """A model in one zip file, whose entries are not compressed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        try:
+            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                entries = check_zip(archive, stored=True)
+                self._data = memoryview(_mapped(file.fileno()))
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise StoreError(f"{path} is not a poisonproof model: {error}.") from error
+        self._places = {name: self._place(entry) for name, entry in entries.items()}
+
+    def _place(self, entry: zipfile.ZipInfo) -> tuple[int, int]:
+        """Return where an entry's bytes lie; nothing is ever unpacked, so nothing can swell."""
+        name = entry.filename
+        folder, _, base = name.rpartition("/")
+        if name != MANIFEST and (folder != OBJECTS or not is_content_name(base)):
+            raise StoreError(f"{self.path} holds {name[:80]!r}, which is not a file of a model.")
+        head = self._data[entry.header_offset : entry.header_offset + 30]
+        extra = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        start = entry.header_offset + 30 + extra
+        if start + entry.file_size > len(self._data):
+            raise StoreError(f"{self.path} is damaged: {name} reaches beyond its end.")
+        return start, entry.file_size
+
+    def manifest(self) -> bytes:
+        """Return the manifest's bytes."""
+        if MANIFEST not in self._places:
+            raise StoreError(f"{self.path} is not a poisonproof model: it has no {MANIFEST}.")
+        start, size = self._places[MANIFEST]
+        return bytes(self._data[start : start + size])
+
+    def read(self, name: str, n_bytes: int) -> Buffer:
+        """Return a part of the mapped archive."""
+        start, size = self._places.get(f"{OBJECTS}/{name}", (0, -1))
+        if size != n_bytes:
+            what = "is missing" if size < 0 else f"has {size} bytes, the manifest says {n_bytes}"
+            raise StoreError(f"{self.called(name)} {what}.")
+        return self._data[start : start + size]
+
+
+def _mapped(descriptor: int) -> memoryview:
+    """Map a file privately: arrays on it are writable, and no write reaches the file."""
+    return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY))
+
+
+def open_place(path: str | os.PathLike[str]) -> Place:
+    """Return the directory or archive at `path`."""
+    where = Path(path)
+    return Archive(where) if where.is_file() else Folder(where)
+
+
+# Reading a model: the manifest at once, everything else when it is needed and only if it is whole.
+#
+# Every object is named by its content, so it is checked against its name when it is first read.
 
 _OPEN_BLOCKS = 32
 """Decoded blocks kept: a mapped file holds a file descriptor, and those are few."""

@@ -1,14 +1,17 @@
-"""Writing a model: items as they finish, then one manifest that makes them a model.
+"""Finished members, one after the other, as training goes on.
 
-The order is what makes it safe. Objects are written first, under names that nothing refers to
-yet; the manifest replaces the old one in a single rename; only then are superseded objects
-deleted. Killed in between, the store is the old model or the new one, and whoever writes next
-clears away what is left over.
+Every record is framed by its length and digest. A process that is killed leaves a torn last
+record at worst; the next one drops it and goes on. What a record holds survives the end of the
+process at once, and a power cut after at most `SYNC_SECONDS`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+import time
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,8 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from poisonproof.exceptions import StoreError
-from poisonproof.locking import LOCK, LOCK_FLAGS, WriterLock
-from poisonproof.replacing import TEMPORARY, OpenFolder
+from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, WriterLock
 from poisonproof.store.blocks import (
     BlockEntry,
     Item,
@@ -28,12 +30,110 @@ from poisonproof.store.blocks import (
     is_content_name,
     packed,
 )
-from poisonproof.store.journal import JOURNAL
 from poisonproof.store.manifest import MANIFEST, Manifest
-from poisonproof.store.places import OBJECTS, open_place
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.reading import OBJECTS, ModelReader, open_place
 
-__all__ = ["FolderWriter", "ModelWriter", "check_target", "refuse_another", "writing"]
+JOURNAL = "journal"
+SYNC_SECONDS = 1.0
+_MAGIC = b"ppj1"
+_FRAME = len(_MAGIC) + 8 + 32
+
+Place = tuple[int, int]
+"""Where a record begins, and how long it is."""
+
+
+class Journal:
+    """An append-only file of records.
+
+    Parameters
+    ----------
+    folder : OpenFolder
+        Where it is; made with the first record.
+    """
+
+    def __init__(self, folder: OpenFolder) -> None:
+        self._folder = folder
+        self._raw: io.FileIO | None = None
+        self._end = 0
+        self._synced = time.monotonic()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no record yet."""
+        return self._end == 0
+
+    def records(self) -> Iterator[Place]:
+        """Yield the place of every whole record, and cut off what follows the last one."""
+        if JOURNAL not in self._folder.names():
+            return
+        size = os.fstat(self._file.fileno()).st_size
+        while place := self._record(self._end, size):
+            yield place
+            self._end = sum(place)
+        if self._end < size:
+            self._file.truncate(self._end)
+
+    def append(self, record: bytes) -> Place:
+        """Add one record and return its place; the system has it when this returns."""
+        frame = _MAGIC + len(record).to_bytes(8, "little") + _digest(record) + record
+        try:
+            rest = memoryview(frame)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:  # a full disk: leave no torn record to those who go on
+            self._file.truncate(self._end)
+            raise
+        place = self._end + _FRAME, len(record)
+        self._end += len(frame)
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            os.fsync(self._file.fileno())
+            self._synced = time.monotonic()
+        return place
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return the record at a place."""
+        self._file.seek(start)
+        return self._file.read(size)
+
+    @property
+    def _file(self) -> io.FileIO:
+        if self._raw is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+            self._raw = io.FileIO(self._folder.open(JOURNAL, flags), "a+")
+        return self._raw
+
+    def _record(self, start: int, end: int) -> Place | None:
+        """Return the place of the record whose frame begins at `start`, if it is whole."""
+        frame = self.read(start, _FRAME)
+        size = int.from_bytes(frame[4:12], "little")
+        if frame[:4] != _MAGIC or not 0 < size <= end - start - _FRAME:
+            return None
+        place = start + _FRAME, size
+        return place if _digest(self.read(*place)) == frame[12:] else None
+
+    def close(self) -> None:
+        """Close the file and leave it where it is."""
+        if self._raw is not None:
+            self._raw.close()
+            self._raw = None
+
+    def remove(self) -> None:
+        """Close and delete the file: what it held is stored elsewhere."""
+        self.close()
+        self._end = 0
+        self._folder.remove(JOURNAL)
+
+
+def _digest(record: bytes) -> bytes:
+    return hashlib.blake2b(record, digest_size=32).digest()
+
+
+# Writing a model: items as they finish, then one manifest that makes them a model.
+#
+# The order is what makes it safe. Objects are written first, under names that nothing refers to
+# yet; the manifest replaces the old one in a single rename; only then are superseded objects
+# deleted. Killed in between, the store is the old model or the new one, and whoever writes next
+# clears away what is left over.
 
 GetItem = Callable[[int], Item]
 _OURS = {MANIFEST, OBJECTS, LOCK, JOURNAL}
@@ -350,3 +450,64 @@ def writing(path: Path) -> Iterator[None]:
             f"cannot write a model to {path}: {error.strerror or error}. What was stored before is "
             "as it was; run again when the cause is gone."
         ) from error
+
+
+# Writing a model as one zip archive.
+
+
+class ArchiveWriter(ModelWriter):
+    """Writes one zip file, always as a whole."""
+
+    def __enter__(self) -> Self:
+        part = f"{TEMPORARY}{self.path.name}"
+        with ExitStack() as stack, writing(self.path):
+            check_target(self.path)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            folder = stack.enter_context(OpenFolder(self.path.parent))
+            # The unfinished file is the lock: what a killed writer left of it is overwritten.
+            lock = stack.enter_context(WriterLock(folder.open(part, LOCK_FLAGS), self.path.parent))
+            self._folder, self._part = folder, part
+            stack.callback(lambda: folder.remove(self._part) if self._part else None)
+            self._file = os.fdopen(os.dup(lock.descriptor), "r+b")
+            self._file.truncate(0)
+            self._open = stack.pop_all()
+        self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
+        self._names: set[str] = set()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with suppress(OSError, ValueError):
+            self._zip.close()
+        with suppress(OSError):
+            self._file.close()
+        self._open.close()
+
+    def put(self, data: bytes) -> str:
+        """Add an object to the archive, once."""
+        name = content_name(data)
+        if name not in self._names:
+            self._add(f"{OBJECTS}/{name}", data)
+            self._names.add(name)
+        return name
+
+    def _add(self, name: str, data: bytes) -> None:
+        self._zip.writestr(zipfile.ZipInfo(name), data)  # a fixed date: equal models, equal bytes
+
+    def _finish(self, manifest: Manifest) -> None:
+        self._add(MANIFEST, replace(manifest, pending=None).to_bytes())
+        self._zip.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._folder.rename(self._part, self.path.name)
+        self._part = ""  # by now it may be the file of the next writer
+        self._folder.sync()
+
+
+def open_writer(path: str | os.PathLike[str]) -> ModelWriter:
+    """Return the writer for a path: an archive if it ends in ``.zip``, else a directory."""
+    return ArchiveWriter(path) if str(path).lower().endswith(".zip") else FolderWriter(path)

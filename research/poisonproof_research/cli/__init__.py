@@ -1,0 +1,3 @@
+"""poisonproof_research.cli"""
+
+from __future__ import annotations

@@ -1,0 +1,253 @@
+"""What a result file keeps of a run beside its certificates."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+from numpy.typing import ArrayLike, NDArray
+
+import poisonproof
+from poisonproof.certificates.plurality import plurality, plurality_radius
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.row_votes import certify_row_votes
+from poisonproof.certificates.threats import Threat, parse_threat
+from poisonproof.evaluation.comparison import Method
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.members.clusters.assignment import certify_clusters
+from poisonproof.strict import parse_json, read_npz
+from poisonproof_research.reproduction.outcome import certify_result, read_result
+from poisonproof_research.reproduction.recipe import load_recipes
+from poisonproof_research.reproduction.whole_files import write_bytes
+
+
+def run_facts(y_train: ArrayLike, seconds: Mapping[str, float], **more: Any) -> dict[str, Any]:
+    """Return size and classes of the training set, times and software, for `Method.facts`.
+
+    Parameters
+    ----------
+    y_train : array-like of int of shape (n,)
+        Training labels, 0 to C - 1.
+    seconds : mapping of str to float
+        How long each step took.
+    **more
+        What else is to be kept.
+
+    Examples
+    --------
+    >>> facts = run_facts([0, 2, 2], {"all": 1.23}, note="small")
+    >>> facts["train_class_sizes"], facts["seconds"], facts["note"]
+    ([1, 0, 2], {'all': 1.2}, 'small')
+    """
+    labels = np.asarray(y_train)
+    return {
+        "n_train": len(labels),
+        "train_class_sizes": np.bincount(labels).tolist(),
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "software": {
+            "poisonproof": poisonproof.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+        },
+        **more,
+    }
+
+
+# What a committed result keeps of a method: enough to compute its certificates again.
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def make_evidence(certificates: Certificates) -> dict[str, NDArray[Any]]:
+    """Return the smallest evidence of certificates: counts where they are enough, else radii."""
+    if certificates.method in ("plurality", "row_votes"):
+        return count_evidence(certificates)
+    return radius_evidence(certificates)
+
+
+def count_evidence(certificates: Certificates) -> dict[str, NDArray[Any]]:
+    """Return how many members, or single rows, voted for each class: enough for their radii."""
+    return {
+        "counts": certificates.counts.astype(np.int32),
+        "n_members": np.asarray(certificates.n_members),
+        "method": np.asarray(certificates.method),
+    }
+
+
+def cluster_evidence(
+    table: NDArray[Any], clusters: NDArray[Any], rule: str
+) -> dict[str, NDArray[Any]]:
+    """Return the evidence of cluster votes: labels by cluster, and clusters of test rows."""
+    return {
+        "table": np.asarray(table, dtype=np.int32),
+        "clusters": np.asarray(clusters, dtype=np.int16),
+        "rule": np.asarray(rule),
+    }
+
+
+def radius_evidence(certificates: Certificates) -> dict[str, NDArray[Any]]:
+    """Return labels, radii and counts themselves, where votes or scores are too large to keep."""
+    return {
+        "labels": np.asarray(certificates.labels, dtype=np.int16),
+        "radius": certificates.radius.astype(np.int32),
+        "runner_up": np.asarray(certificates.runner_up, dtype=np.int16),
+        "counts": certificates.counts.astype(np.int32),
+        "n_members": np.asarray(certificates.n_members),
+        "method": np.asarray(certificates.method),
+    }
+
+
+def certify_evidence(arrays: Arrays, threat: str | Threat) -> Certificates:
+    """Compute certificates from evidence.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        ``counts``, ``n_members`` and ``method``; ``table``, ``clusters`` and ``rule``; or
+        ``radius`` with labels, runner-ups, counts and method.
+    threat : str or Threat
+        The unit of the radii.
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_votes
+    >>> certificates = certify_votes([[0, 0, 0, 1], [1, 1, 1, 1]], n_classes=2)
+    >>> certify_evidence(make_evidence(certificates), certificates.threat).equals(certificates)
+    True
+    """
+    if "table" in arrays:
+        rule: Any = str(arrays["rule"])
+        return certify_clusters(arrays["table"], arrays["clusters"], rule, threat)
+    if "radius" in arrays:
+        return Certificates(
+            arrays["labels"].astype(np.int64),
+            arrays["radius"].astype(np.int64),
+            arrays["runner_up"].astype(np.int64),
+            arrays["counts"],
+            parse_threat(threat),
+            int(arrays["n_members"]),
+            method=str(arrays["method"]),
+        )
+    if "counts" not in arrays:
+        raise InvalidInputError(
+            f"Evidence holds counts, a table of clusters or radii. Got {sorted(arrays)}."
+        )
+    counts, n_members = arrays["counts"], int(arrays["n_members"])
+    if str(arrays["method"]) == "row_votes":
+        return certify_row_votes(counts, n_members, threat)
+    wanted = parse_threat(threat)
+    labels, runner_up = plurality(counts)
+    radius = plurality_radius(counts, labels, runner_up, n_members) // wanted.touches
+    return Certificates(labels, radius, runner_up, counts, wanted, n_members)
+
+
+# Results of methods as files: ``result.json`` and ``evidence.npz``, one folder per method.
+
+_RESULT, _EVIDENCE = "result.json", "evidence.npz"
+_FORMAT = "poisonproof frontier result"
+_TEXTS = ("id", "dataset", "dataset_title", "family", "title", "settings", "chosen_on", "command")
+
+
+def write_method(method: Method, evidence: Mapping[str, NDArray[Any]], folder: Path) -> Path:
+    """Write a method and its evidence into ``folder/id``; return that folder.
+
+    The certificates are computed from the evidence once more, and must be those of the method.
+    """
+    again = certify_evidence(evidence, method.certificates.threat)
+    if not np.array_equal(again.radius, method.certificates.radius):
+        raise InvalidInputError(f"{method.id}: the evidence does not give the method's radii.")
+    home = folder / method.id
+    home.mkdir(parents=True, exist_ok=True)
+    median = method.median
+    around = [] if median is None else method.certified([median, median + 1]).round(4).tolist()
+    description = {
+        "format": _FORMAT,
+        "version": 1,
+        **{name: getattr(method, name) for name in _TEXTS},
+        "threat": method.threat,
+        "outcome": {
+            "n_test": len(method.y_true),
+            "clean_percent": round(100 * method.clean, 4),
+            "median_radius": median,
+            "certified_share_at_median_and_after": around,
+            "largest_radius": method.reach,
+        },
+        "facts": method.facts,
+    }
+    buffer = io.BytesIO()
+    labels = {"y_true": np.asarray(method.y_true, dtype=np.int16)}
+    np.savez_compressed(buffer, allow_pickle=False, **labels, **evidence)
+    write_bytes(home / _EVIDENCE, buffer.getvalue())
+    write_bytes(home / _RESULT, json.dumps(description, indent=1).encode() + b"\n")
+    return home
+
+
+def read_method(home: Path) -> Method:
+    """Read a method; its certificates are computed from the evidence."""
+    try:
+        description = parse_json((home / _RESULT).read_bytes())
+        if description["format"] != _FORMAT or description["version"] != 1:
+            raise InvalidInputError(f"{home / _RESULT} is no {_FORMAT} of version 1.")
+        texts = {name: str(description[name]) for name in _TEXTS}
+        threat, facts = str(description["threat"]), dict(description["facts"])
+        with (home / _EVIDENCE).open("rb") as file:
+            arrays = read_npz(file)
+        y_true = arrays.pop("y_true").astype(np.int64)
+        certificates = certify_evidence(arrays, threat)
+    except Exception as error:  # damaged bytes make decoders raise nearly anything
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"{home} does not hold a whole result: {error}.") from error
+    return Method(**texts, certificates=certificates, y_true=y_true, facts=facts)
+
+
+# Rows of the paper's table that were made again, as methods of the frontier.
+
+_REPRODUCTION = "poisonproof reproduction result"
+
+
+def read_folder(folder: Path) -> list[Method]:
+    """Read all results of a folder: methods, and finished rows of table 1 of the paper.
+
+    Parameters
+    ----------
+    folder : Path
+        One folder per result, with a ``result.json``.
+    """
+    methods = []
+    for path in sorted(folder.glob("*/result.json")):
+        kind = parse_json(path.read_bytes()).get("format")
+        found = _row(path.parent) if kind == _REPRODUCTION else read_method(path.parent)
+        if found is not None:
+            methods.append(found)
+    return methods
+
+
+def _row(home: Path) -> Method | None:
+    recipe = load_recipes().get(home.name)
+    if recipe is None or recipe.table != "table1":
+        return None
+    result = read_result(home)
+    if not result.is_complete:
+        return None
+    words = "the paper's members, trained again"
+    return Method(
+        recipe.id,
+        recipe.data.name,
+        recipe.data.title,
+        recipe.method,
+        f"{recipe.method.upper()}, {recipe.learner['network']}, k = {recipe.n_partitions:,}",
+        f"{words}, {recipe.partitioner} partitions",
+        "the paper",
+        f"poisonproof reproduce table1 --rows {recipe.id}",
+        certify_result(result),
+        result.labels,
+        {"n_train": recipe.data.n_train},
+    )

@@ -1,0 +1,3 @@
+"""poisonproof_research.methods"""
+
+from __future__ import annotations

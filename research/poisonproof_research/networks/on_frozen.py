@@ -1,0 +1,242 @@
+"""What the laws of all members on a frozen first part have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from torch import Tensor
+
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.members.member import BatchedLearner, Ensemble
+from poisonproof.networks.batches import MemberRows, input_shape, partition_rows
+from poisonproof.networks.device import deterministic, fingerprint, require_device
+from poisonproof.networks.ensemble import DeepMembers, member_states
+from poisonproof.networks.pretraining.frozen import FrozenNetwork
+from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
+from poisonproof.networks.specification import Law, TorchSpec
+from poisonproof.networks.state import MemberState, failed
+from poisonproof.partition.partitioned import Partition, PartitionedData
+from poisonproof.progress import Progress, reporting
+
+
+@dataclass(frozen=True)
+class OnFrozenSpec(Law, ABC):
+    """Everything a member's bits depend on, its partition and the seed apart.
+
+    Attributes
+    ----------
+    schedule : TorchSpec
+        Input, epochs, optimiser, augmentation, precision, width of a stack.
+    features_sha256 : str
+        Digest of the frozen part.
+    """
+
+    network: ClassVar[str]
+    """What stands on the frozen part."""
+
+    schedule: TorchSpec
+    features_sha256: str
+
+    @property
+    def execution(self) -> str:
+        """How members are trained: many per launch."""
+        return "stacked"
+
+    @property
+    def stack_width(self) -> int:
+        """Members per launch."""
+        return self.schedule.stack_width
+
+    @property
+    def device(self) -> str:
+        """Where members are trained."""
+        return self.schedule.device
+
+    @property
+    def threads(self) -> int:
+        """Threads inside one CPU operation."""
+        return self.schedule.threads
+
+    @property
+    def n_classes(self) -> int:
+        """Size of the declared label set."""
+        return self.schedule.n_classes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the specification as JSON values."""
+        return {
+            **self.schedule.to_json(),
+            "network": self.network,
+            "execution": self.execution,
+            "features_sha256": self.features_sha256,
+        }
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote."""
+
+
+# The fitted members that share a frozen first part.
+
+_SHARED = "frozen/"
+
+
+class OnFrozenEnsemble(DeepMembers):
+    """Members of one specification on one frozen part, in the order of their partitions.
+
+    Parameters
+    ----------
+    spec : OnFrozenSpec
+        The law they were trained under, the frozen part included; it also decides how they vote.
+    frozen : FrozenNetwork
+        What they share.
+    members : sequence of MemberState
+        One per partition.
+    """
+
+    spec: OnFrozenSpec
+    law: ClassVar[type[OnFrozenSpec]]
+    """What reads a stored specification."""
+
+    def __init__(
+        self, spec: OnFrozenSpec, frozen: FrozenNetwork, members: Sequence[MemberState]
+    ) -> None:
+        super().__init__(spec, members)
+        self.frozen = frozen
+
+    @property
+    def schedule(self) -> TorchSpec:
+        """Shape and scale of the samples, and the label set."""
+        return self.spec.schedule
+
+    def _features(self, samples: NDArray[np.float32]) -> Tensor:
+        """Return what the frozen part makes of samples, on the device."""
+        return self.frozen.rows(torch.from_numpy(samples).to(require_device(self.schedule)))
+
+    def _with(self, members: Sequence[MemberState]) -> Self:
+        return type(self)(self.spec, self.frozen, members)
+
+    def replaced(self, which: Sequence[int], members: Ensemble) -> Self:
+        """Return a copy in which member ``which[j]`` is member j of `members`.
+
+        Both must compute the frozen part alike: its digest is that of the weights alone.
+        """
+        if isinstance(members, type(self)) and members.frozen.spec != self.frozen.spec:
+            raise InvalidInputError(
+                "Members can only be replaced by members on the same features, computed alike."
+                " The weights are the same; the specifications of the features differ."
+            )
+        return super().replaced(which, members)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything as JSON values and arrays, the frozen part once."""
+        meta, arrays = super().export()
+        about = {"spec": self.frozen.spec.to_json(), "law": dict(self.frozen.law)}
+        shared = {f"{_SHARED}{name}": array for name, array in self.frozen.tensors.items()}
+        return {**meta, "features": about}, {**shared, **arrays}
+
+    @classmethod
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the ensemble that `export` described."""
+        shared, own = {}, {}
+        for name, array in arrays.items():
+            if name.startswith(_SHARED):
+                shared[name.removeprefix(_SHARED)] = np.array(array)
+            else:
+                own[name] = np.array(array)
+        about = meta["features"]
+        frozen = FrozenNetwork(PretrainSpec.from_json(about["spec"]), shared, about["law"])
+        return cls(cls.law.from_json(meta["spec"]), frozen, member_states(meta, own))
+
+
+# What all learners on a frozen first part have in common: stacks behind one contract.
+
+Spec = TypeVar("Spec", bound=OnFrozenSpec)
+Fitted = TypeVar("Fitted", bound=OnFrozenEnsemble)
+
+
+class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[Spec, Fitted]):
+    """Members that share a frozen first part, many at once."""
+
+    features: FrozenNetwork
+    ensemble_type: ClassVar[type[OnFrozenEnsemble]]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """How to read a sample as an image, channels first."""
+        return self.features.spec.input_shape
+
+    @abstractmethod
+    def resolve(self, shape: tuple[int, ...], n_classes: int) -> Spec:
+        """Return the full specification for samples of one shape and a label set's size."""
+
+    @abstractmethod
+    def _train(
+        self, spec: Spec, group: list[MemberRows], seed: int, device: torch.device
+    ) -> list[MemberState]:
+        """Train at most `stack_width` members."""
+
+    def _rows(self, partition: Partition, spec: Spec) -> MemberRows:
+        """Return the rows of one partition; raise `InvalidRowsError` if they cannot be read."""
+        return partition_rows(partition, spec.schedule)
+
+    def specification(self) -> Mapping[str, Any]:
+        """Return everything that can change a member's bits, the machine included."""
+        spec = self.resolve(self.image_shape, 2)
+        values = {key: v for key, v in spec.to_json().items() if key != "n_classes"}
+        kind = self.ensemble_type.family
+        return {
+            "learner": kind,
+            **values,
+            "features": self.features.spec.to_json(),
+            "machine": fingerprint(spec.schedule),
+        }
+
+    def fit_members(
+        self,
+        data: PartitionedData,
+        which: Sequence[int],
+        n_classes: int,
+        seed: int,
+        *,
+        n_jobs: int | None = None,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Train the members of the partitions `which`."""
+        spec = self.resolve(input_shape(data.X, self.image_shape), n_classes)
+        device = require_device(spec.schedule)
+        done: dict[int, MemberState] = {}
+        with (
+            reporting(progress, len(which), "Training") as listener,
+            deterministic(spec.schedule),
+        ):
+            waiting = self._waiting(spec, data, which, done)
+            while group := list(islice(waiting, spec.stack_width)):
+                for state in self._train(spec, group, seed, device):
+                    done[state.index] = state
+                listener.advance(len(group))
+        return self.ensemble_type(spec, self.features, [done[index] for index in which])  # type: ignore[return-value]
+
+    def _waiting(
+        self, spec: Spec, data: PartitionedData, which: Sequence[int], done: dict[int, MemberState]
+    ) -> Iterator[MemberRows]:
+        """Yield the members to train; those without rows, or with none to read, are settled."""
+        for index in dict.fromkeys(which):
+            try:
+                rows = self._rows(data[index], spec)
+            except InvalidRowsError as error:  # this partition's own matter
+                done[index] = failed(spec.schedule, index, error)
+                continue
+            if len(rows):
+                yield rows
+            else:
+                done[index] = MemberState(index, {})

@@ -1,0 +1,72 @@
+"""From the members of several runs to curves of the frontier: `experiments/rows_to_frontier.py`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poisonproof.certificates import certify_scores
+from poisonproof_research.frontier import read_method
+from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
+from poisonproof_research.reproduction import Options, load_recipes, run_row
+from poisonproof_research.reproduction.running import read_scores
+from tests.reproduction.conftest import K, make_data, write_recipes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Two runs, half of the members each, of a row whose members share buckets."""
+    folder = tmp_path_factory.mktemp("shapes")
+    data = make_data()
+    buckets, spread = data.sums % K, make_spread(K // 2, 2)
+    sizes = [np.isin(buckets, own).sum() for own in spread.buckets_of_member]
+    path = write_recipes(folder / "recipes", data, smallest=min(sizes), largest=max(sizes))
+    text = (path / "shapes.toml").read_text().replace('network = "mlp"', 'network = "resnet10"')
+    text = text.replace("hidden = [8]", "width = 2").replace("epochs = 6", "epochs = 1")
+    rows = text.split("[[row]]")
+    (path / "shapes.toml").write_text(f"{rows[0]}[[row]]\ndegree = 2{rows[1]}")
+    recipe = load_recipes(path)["shapes-dpa-12"]
+    for name, members in (("a", range(5)), ("b", range(5, K))):
+        run_row(recipe, data, folder / name, Options("cpu", members, scores=True))
+    return folder
+
+
+def test_members_of_several_runs_become_curves_with_their_own_certificates(home):
+    command = [sys.executable, ROOT / "experiments/rows_to_frontier.py", "--home", home]
+    ran = subprocess.run(
+        [*command, "--from", home / "a", "--from", home / "b", "--out", home / "frontier"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    row, spread = "shapes-dpa-12", make_spread(K // 2, 2)
+    scores = read_scores(home / "a" / row, 60, K, home / "b" / row).astype(np.float32)
+    shared = read_method(home / "frontier" / row)
+    votes = scores.argmax(axis=2)
+    expected = certify_finite_aggregation(votes, 3, spread)
+    assert np.array_equal(shared.certificates.radius, expected.radius)
+    assert shared.family == "finite_aggregation"
+    assert shared.title == "finite aggregation, ResNet-10, k = 6, d = 2"
+    runoff = read_method(home / "frontier" / f"{row}-runoff")
+    expected = certify_scores(scores, membership=spread)
+    assert np.array_equal(runoff.certificates.radius, expected.radius)
+    assert f"{row}: " in ran.stdout
+
+
+def test_a_row_with_members_missing_is_left_out(home):
+    command = [sys.executable, ROOT / "experiments/rows_to_frontier.py", "--home", home]
+    ran = subprocess.run(
+        [*command, "--from", home / "a", "--out", home / "nothing"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "shapes-dpa-12: not finished" in ran.stdout
+    assert not (home / "nothing").exists()

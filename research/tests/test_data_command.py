@@ -1,0 +1,257 @@
+"""``poisonproof data``: what the user sees, and one line with exit code 2 for bad input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.data.images.builders import (
+    mnist_arrays,
+    tar_folder,
+    write_cifar_binary,
+    write_cifar_python,
+    write_gtsrb,
+    write_idx,
+    zip_folder,
+)
+
+from poisonproof.cli._app import run
+from poisonproof_research.datasets import (
+    import_image_folder,
+    import_images,
+    list_images,
+    load_images,
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("POISONPROOF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path / "cache"
+
+
+def test_an_import_says_what_came_in(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_idx(tmp_path / "source", packed=True)
+    assert run(["data", "mnist", "--from", str(source), "--unpublished"]) == 0
+    shown = capsys.readouterr().out
+    assert "mnist: 30 training and 12 test images of 28 x 28, 10 classes." in shown
+    assert "Not checked against published digests" in shown
+    assert load_images("mnist", cache).digest in shown
+
+
+def test_the_list_shows_what_is_there_and_what_could_be(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["data", "gtsrb", "--from", str(write_gtsrb(tmp_path / "source")), "--unpublished"])
+    capsys.readouterr()
+    assert run(["data", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (signs,) = [line for line in lines if "gtsrb" in line]
+    assert "3 x 48 x 48" in signs
+    assert "your own" in signs
+    (digits,) = [line for line in lines if " mnist " in line]
+    assert "not imported" in digits
+
+
+def test_a_folder_of_images_gets_the_name_of_the_user(cache: Path, tmp_path: Path) -> None:
+    for label in ("go", "stop"):
+        (tmp_path / "source" / label).mkdir(parents=True)
+        Image.fromarray(np.zeros((9, 7, 3), np.uint8)).save(tmp_path / "source" / label / "a.png")
+    arguments = ["--classes", "stop,go,wait", "--size", "4x6", "--gray"]
+    code = run(["data", "signs", "--from", str(tmp_path / "source"), "--folder", *arguments])
+    assert code == 0
+    dataset = load_images("signs", cache)
+    assert dataset.x_train.shape == (2, 4, 6)
+    assert dataset.class_names == ("stop", "go", "wait")
+
+
+def broken_image(tmp_path: Path) -> list[str]:
+    source = write_gtsrb(tmp_path / "source")
+    (source / "GTSRB" / "Final_Test" / "Images" / "00002.ppm").write_bytes(b"P6 48 48 255\nshort")
+    return ["gtsrb", "--from", str(source)]
+
+
+def absent_image(tmp_path: Path) -> list[str]:
+    source = write_gtsrb(tmp_path / "source")
+    (source / "GTSRB" / "Final_Test" / "Images" / "00002.ppm").unlink()
+    return ["gtsrb", "--from", str(source)]
+
+
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "gtsrb": write_gtsrb,
+    "cifar10": write_cifar_binary,
+    "cifar10 python": write_cifar_python,
+}
+
+
+def truncated(form: str, name: str, kept: float) -> Callable[[Path], list[str]]:
+    """Cut an archive off; the name of its file says which kind it is."""
+
+    def prepare(tmp_path: Path) -> list[str]:
+        folder, archive = WRITERS[form](tmp_path / "unpacked"), tmp_path / "source" / name
+        archive.parent.mkdir()
+        (zip_folder if name.endswith(".zip") else tar_folder)(folder, archive)
+        archive.write_bytes(archive.read_bytes()[: int(kept * archive.stat().st_size)])
+        return [form.split(maxsplit=1)[0], "--from", str(archive)]
+
+    return prepare
+
+
+def undecodable_image_of_a_folder(tmp_path: Path) -> list[str]:
+    (tmp_path / "source" / "stop").mkdir(parents=True)
+    (tmp_path / "source" / "stop" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    return ["signs", "--folder", "--from", str(tmp_path / "source")]
+
+
+def missing_file(tmp_path: Path) -> list[str]:
+    source = write_idx(tmp_path / "source")
+    (source / "train-labels-idx1-ubyte").unlink()
+    return ["mnist", "--from", str(source)]
+
+
+def wrong_digest(tmp_path: Path) -> list[str]:
+    return ["mnist", "--from", str(write_idx(tmp_path / "source"))]
+
+
+BAD_FILES = [
+    (wrong_digest, "This is not the published MNIST: the MD5 of train-images-idx3-ubyte is"),
+    (missing_file, "lacks train-labels-idx1-ubyte"),
+    *(
+        (truncated(form, name, kept), f"source/{name} is damaged or truncated")
+        for form, name in [
+            ("cifar10", "cifar-10-binary.tar.gz"),
+            ("cifar10", "cifar-10-binary.zip"),
+            ("cifar10 python", "cifar-10-python.tar.gz"),
+            ("cifar10 python", "cifar-10-python.zip"),
+            ("gtsrb", "GTSRB.tar.gz"),
+            ("gtsrb", "GTSRB.zip"),
+        ]
+        for kept in (0.0, 0.5, 0.98)
+    ),
+    (broken_image, "Final_Test/Images/00002.ppm does not decode"),
+    (undecodable_image_of_a_folder, "stop/a.png is not a PNG, JPEG, WebP, GIF, BMP or PPM image"),
+    (absent_image, "GT-final_test.csv, line 4 names 00002.ppm, which is not in"),
+]
+
+
+def seen_after_refusal(arguments: list[str], words: str, shown: pytest.CaptureFixture[str]) -> None:
+    """Run the command: nothing on the output, one line of errors, exit code 2."""
+    assert run(["data", *arguments]) == 2
+    seen = shown.readouterr()
+    assert seen.out == ""
+    (line,) = seen.err.splitlines()
+    assert line.startswith("Error: ")
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        *BAD_FILES,
+        (lambda path: ["mnist", "--from", str(path / "absent")], "neither a folder nor a file"),
+        (lambda path: ["mnits", "--from", str(path)], "'mnits' is not a known dataset: mnist,"),
+        (lambda path: ["mnist"], "either --from DIR"),
+        (lambda path: ["mnist", "--from", str(path), "--download"], "either --from DIR"),
+        (lambda path: ["mnist", "--from", str(path), "--gray"], "are for --folder"),
+        (lambda path: ["x", "--folder", "--download"], "use it with --from alone"),
+        (lambda path: ["x", "--folder", "--from", str(path), "--size", "48"], "48x48. Got '48'"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_cache(
+    prepare: Callable[[Path], list[str]],
+    words: str,
+    cache: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen_after_refusal(prepare(tmp_path), words, capsys)
+    assert not list(cache.glob("*/*"))
+
+
+@pytest.mark.parametrize(("prepare", "words"), BAD_FILES)
+def test_bad_files_leave_every_byte_of_an_earlier_import(
+    prepare: Callable[[Path], list[str]],
+    words: str,
+    cache: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = prepare(tmp_path)
+    earlier = tmp_path / "earlier"
+    if "--folder" in arguments:
+        (earlier / "go").mkdir(parents=True)
+        Image.fromarray(np.zeros((9, 7, 3), np.uint8)).save(earlier / "go" / "a.png")
+        import_image_folder("signs", earlier, cache=cache)
+    else:
+        write = {"mnist": write_idx, **WRITERS}[arguments[0]]
+        import_images(arguments[0], write(earlier), cache=cache, published=False)
+    before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+    seen_after_refusal(arguments, words, capsys)
+    assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == before
+
+
+MIDWAY = """
+import sys
+from poisonproof.cli._app import run
+from poisonproof_research.datasets import idx
+real = idx.put_split
+def put_split(entry, name, split, n_classes):
+    real(entry, name, split, n_classes)
+    if name == "train":
+        print("midway", flush=True)
+        sys.stdin.readline()
+idx.put_split = put_split
+sys.exit(run(["data", "mnist", "--unpublished", "--from", sys.argv[1]]))
+"""
+
+
+@pytest.fixture
+def midway(cache: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Give a process that has written half of an import, and goes on when it reads a line."""
+    source = write_idx(tmp_path / "slow", seed=5)
+    command = [sys.executable, "-c", MIDWAY, str(source)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "midway\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_an_import_killed_midway_can_be_repeated(
+    earlier: bool, cache: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    again = ["data", "mnist", "--unpublished", "--from", str(tmp_path / "slow")]
+    if earlier:
+        import_images("mnist", write_idx(tmp_path / "earlier"), cache=cache, published=False)
+    process = request.getfixturevalue("midway")
+    process.kill()
+    process.wait()
+    assert len(list(cache.glob("mnist/arrays-*"))) == 1 + earlier
+    if earlier:
+        assert len(load_images("mnist", cache).x_train) == 30
+    else:
+        assert list_images(cache) == []
+    assert run(again) == 0
+    np.testing.assert_array_equal(load_images("mnist", cache).x_test, mnist_arrays(5)["x_test"])
+    assert len(list(cache.glob("mnist/*"))) == 2
+
+
+def test_a_second_import_at_once_is_refused_and_the_first_goes_on(
+    midway: subprocess.Popen[str], cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["mnist", "--unpublished", "--from", str(write_idx(tmp_path / "other"))]
+    seen_after_refusal(arguments, f"another process is writing mnist to {cache}", capsys)
+    midway.communicate("\n")
+    assert midway.returncode == 0
+    np.testing.assert_array_equal(load_images("mnist", cache).x_test, mnist_arrays(5)["x_test"])
+    assert len(list(cache.glob("mnist/*"))) == 2

@@ -1,0 +1,262 @@
+"""What the terminal shows: tables and sentences that read well at 80 columns and in a pipe."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from poisonproof.data.value_text import escaped
+from poisonproof.exceptions import ClusterWarning, InvalidInputError, MemberWarning, needing
+from poisonproof.files import write_bytes
+
+if TYPE_CHECKING:
+    from poisonproof.certificates.result import Certificates
+    from poisonproof.data.rows import CheckedRows
+    from poisonproof.evaluation.accuracy import Summary
+
+
+class _Screen(Console):
+    """A console on which no name of a file, column or class has a meaning of its own."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Show a sentence or a cell of a table as it is: nothing in it styles or moves anything."""
+        plain = {**options, "markup": False, "emoji": False, "highlight": False}
+        return super().render_str(escaped(text), **plain)
+
+
+def console() -> Console:
+    """Return a console on the standard output of this moment."""
+    return _Screen()
+
+
+def say(*sentences: str) -> None:
+    """Print sentences, each on a line of its own."""
+    screen = console()
+    for sentence in sentences:
+        screen.print(sentence)
+
+
+def note(text: str) -> None:
+    """Say on standard error what the user should know although nothing failed."""
+    sys.stderr.write(f"Note: {escaped(' '.join(text.split()))}\n")
+
+
+def note_one_label(labels: NDArray[Any], truth: NDArray[Any], whose: str = "") -> None:
+    """Say on standard error that a model told nothing apart, if every row got the same label."""
+    if len(labels) and (labels == labels[0]).all() and not (truth == truth[0]).all():
+        note(
+            f"{whose}All {len(labels):,} rows got the label {shown(str(labels[0]))!r}: the members "
+            "tell nothing apart. Some kinds (kernel-ridge, svc, neighbors) need columns of one "
+            "scale, about 1; scaled-kernel takes any units."
+        )
+
+
+def note_problems(rows: CheckedRows) -> None:
+    """Say on standard error which rows of a file were left out, and what for."""
+    if rows.problems:
+        left_out = f"{counted(len(rows.problems), 'row')} left out that did not fit"
+        kinds = shown(rows.describe_kinds(), 600)
+        note(f"{left_out}; the first: {rows.describe_problems()} {kinds}")
+
+
+def counted(number: int, singular: str, plural: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "row"), counted(12000, "row"), counted(2, "class", "classes")
+    ('1 row', '12,000 rows', '2 classes')
+    """
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def shown(text: str, most: int = 60) -> str:
+    """Return a text from a data file that is not too long.
+
+    >>> shown("a long label", 9)
+    'a long...'
+    """
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def self_check_sentence(classifier: Any) -> str:
+    """Say how many members were trained twice."""
+    if n := classifier.n_self_checked_:
+        return (
+            f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference."
+        )
+    return "Self-check: no member was trained again to see whether it comes out the same."
+
+
+def verbosity() -> int:
+    """Return 1 where a progress bar can be drawn: on a terminal."""
+    return int(sys.stdout.isatty())
+
+
+@contextmanager
+def spoken_warnings() -> Iterator[None]:
+    """Turn what the library warns about into notes on standard error, at once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for kind in (ClusterWarning, MemberWarning):
+            warnings.simplefilter("always", kind)
+        warnings.showwarning = lambda message, *_args, **_more: note(str(message))
+        yield
+
+
+def print_summary(summary: Summary) -> None:
+    """Print the certified accuracy at each attack size, then the findings in words."""
+    table = shares_table(
+        (summary.threat.plural.capitalize(), "Test rows that stay correct"),
+        summary.sizes,
+        summary.certified,
+        summary.n_rows,
+    )
+    console().print(table)
+    say(*summary.sentences())
+
+
+def print_protected(certificates: Certificates, sizes: Sequence[int]) -> None:
+    """Print how many predictions, right or wrong, no attack of each size can change."""
+    from poisonproof.evaluation.accuracy import protected_share
+
+    targeted = certificates.target is not None
+    table = shares_table(
+        (
+            certificates.threat.plural.capitalize(),
+            f"Predictions that cannot {'become the target' if targeted else 'change'}",
+        ),
+        sizes,
+        protected_share(certificates, list(sizes)).tolist(),
+        len(certificates),
+    )
+    console().print(table)
+    say(*str(certificates).splitlines())
+
+
+def print_closing(certificates: Certificates, classifier: Any) -> None:
+    """Say in plain words what was proved about these predictions."""
+    from poisonproof.evaluation.accuracy import closing_sentences
+
+    known = getattr(classifier, "provenance_", None) or {}
+    if certificates.target is None:
+        counts = {key: known.get(key) for key in ("n_rows", "n_groups")}
+        say(*closing_sentences(certificates, **counts))
+
+
+def shares_table(
+    heads: tuple[str, str], sizes: Sequence[int], shares: Sequence[float], n_rows: int
+) -> Table:
+    """Return a table of attack sizes, and how many of `n_rows` withstand each."""
+    table = Table(*(Column(head, justify="right") for head in (*heads, "Share")))
+    for size, share in zip(sizes, shares, strict=True):
+        rows = f"{round(share * n_rows):,} of {n_rows:,}"
+        table.add_row(f"{size:,}", rows, f"{100 * share:.1f} %")
+    return table
+
+
+# Files written whole or not at all, and checked before the work begins.
+
+COLUMN_SUFFIXES = (".csv", ".parquet", ".npz")
+
+
+def check_out(
+    path: Path | None, suffixes: Sequence[str] = COLUMN_SUFFIXES, inputs: Sequence[Path | None] = ()
+) -> None:
+    """Raise now if a file could not be written later, or would replace an input."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        raise InvalidInputError(
+            f"{path} must end in one of {', '.join(suffixes)}, which tells its format."
+        )
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a directory; name a file.")
+    for other in inputs:
+        if other is not None and other.exists() and path.exists() and path.samefile(other):
+            raise InvalidInputError(f"Writing {path} would replace the input. Choose another name.")
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"Cannot write {path}: {path.parent} is not a directory.")
+    _check_writable(path.parent, path)
+
+
+def check_folder(path: Path) -> None:
+    """Raise now if a folder could not be made or written to."""
+    if path.exists() and not path.is_dir():
+        raise InvalidInputError(f"Cannot write to {path}: it is not a directory.")
+    _check_writable(_existing_ancestor(path), path)
+
+
+def check_model_path(path: Path) -> None:
+    """Raise now if a model could not be saved to `path`, or would replace something else."""
+    from poisonproof.store.writing import check_target
+
+    check_target(path)
+    _check_writable(_existing_ancestor(path.parent), path)
+
+
+def check_columns(path: Path, names: Sequence[str] | None, *, overwrite: bool) -> None:
+    """Raise now if a model of other columns stands at `path`, unless it may be replaced."""
+    from poisonproof.store.writing import refuse_another
+
+    columns = None if names is None else [str(name) for name in names]
+    refuse_another(path, {"feature_names_in": columns}, overwrite=overwrite)
+
+
+def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+    """Write columns of equal length as CSV, Parquet or npz, by the suffix of `path`."""
+    write_bytes(path, column_bytes(path, columns))
+
+
+def column_bytes(path: Path, columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return what `write_columns` writes."""
+    formats = {".csv": _csv_bytes, ".parquet": _parquet_bytes, ".npz": _npz_bytes}
+    return formats[path.suffix.lower()](columns)
+
+
+def _csv_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    return text.getvalue().encode()
+
+
+def _npz_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **columns)
+    return buffer.getvalue()
+
+
+def _parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    with needing("pyarrow", "data"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({name: pa.array(column) for name, column in columns.items()}), buffer)
+    return buffer.getvalue()
+
+
+def _existing_ancestor(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _check_writable(folder: Path, path: Path) -> None:
+    if not folder.is_dir():
+        raise InvalidInputError(f"Cannot write {path}: {folder} is not a directory.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"Cannot write {path}: no permission to write in {folder}.")

@@ -1,0 +1,458 @@
+"""Columns of a table: what a cell may hold, what a missing one means, how it becomes numbers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.files import cache_folder
+
+if TYPE_CHECKING:
+    from poisonproof.features.base import FrozenTransformer
+    from poisonproof.features.images import ImageMap
+
+MAX_FEATURES = 2**20
+"""The largest number of features that one column may become."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column(ABC):
+    """A column of the source, by name.
+
+    Attributes
+    ----------
+    type : str
+        What the schema file calls this kind of column.
+    n_features : int
+        How many numbers a cell becomes.
+    """
+
+    name: str
+
+    type: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """How many numbers a cell becomes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the column as it stands in a schema file."""
+        values = asdict(self)
+        plain = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+        return {"name": plain.pop("name"), "type": self.type, **plain}
+
+    def _refuse(self, message: str) -> InvalidInputError:
+        return InvalidInputError(f"Column {self.name!r} of the schema: {message}")
+
+    def _check_choice(self, key: str, value: object, allowed: tuple[str, ...]) -> None:
+        if value not in allowed:
+            raise self._refuse(f"{key} is one of {', '.join(allowed)}. Got {value!r}.")
+
+    def _check_count(self, key: str, value: object, largest: int) -> None:
+        if type(value) is not int or not 1 <= value <= largest:
+            raise self._refuse(f"{key} is a whole number from 1 to {largest:,}. Got {value!r}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberColumn(Column):
+    """A number: ``(cell - center) / scale``, both declared.
+
+    Parameters
+    ----------
+    name : str
+    missing : {"reject", "nan"} or float
+        An empty cell rejects its row, stays missing (for members that take missing values), or
+        becomes this number, with a second feature that says so.
+    center, scale : float
+        Constants. Computed from the untrusted rows they would tie all members together.
+
+    Examples
+    --------
+    >>> NumberColumn(name="length", missing=0.0).n_features
+    2
+    """
+
+    type: ClassVar[str] = "number"
+
+    missing: str | float = "reject"
+    center: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.missing, str):
+            self._check_choice("missing", self.missing, ("reject", "nan"))
+        for key in ("missing", "center", "scale"):
+            value = getattr(self, key)
+            if isinstance(value, str) and key == "missing":
+                continue
+            if type(value) not in (int, float) or not math.isfinite(value):
+                raise self._refuse(f"{key} must be a finite number. Got {value!r}.")
+            object.__setattr__(self, key, float(value))
+        if self.scale <= 0:
+            raise self._refuse(f"scale must be above 0. Got {self.scale!r}.")
+
+    @property
+    def n_features(self) -> int:
+        """One, and another one where missing cells are filled."""
+        return 1 if isinstance(self.missing, str) else 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryColumn(Column):
+    """One of a declared list of texts: one feature each, 1 for the one that the cell holds.
+
+    Parameters
+    ----------
+    name : str
+    categories : tuple of str
+        The declared texts, compared exactly.
+    unknown, missing : {"other", "reject"}
+        What another text, and an empty cell, does: it becomes the category "other", one more
+        feature, or rejects its row.
+
+    Examples
+    --------
+    >>> CategoryColumn(name="country", categories=("DE", "FR")).n_features
+    3
+    """
+
+    type: ClassVar[str] = "category"
+
+    categories: tuple[str, ...]
+    unknown: str = "other"
+    missing: str = "other"
+
+    def __post_init__(self) -> None:
+        names = tuple(self.categories) if isinstance(self.categories, (list, tuple)) else ()
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise self._refuse(f"categories is a list of texts. Got {self.categories!r}.")
+        if len(set(names)) < len(names):
+            raise self._refuse("a category is listed twice.")
+        object.__setattr__(self, "categories", names)
+        self._check_choice("unknown", self.unknown, ("other", "reject"))
+        self._check_choice("missing", self.missing, ("other", "reject"))
+
+    @property
+    def has_other(self) -> bool:
+        """Whether there is a feature for everything that is not listed."""
+        return "other" in (self.unknown, self.missing)
+
+    @property
+    def n_features(self) -> int:
+        """One per category, and one for the rest."""
+        return len(self.categories) + self.has_other
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextColumn(Column):
+    """A text, as hashed n-grams or by a sentence-embedding model that the user has.
+
+    Parameters
+    ----------
+    name : str
+    missing : {"empty", "reject"}
+        An empty cell is the empty text, or rejects its row.
+    encoder : {"ngrams", "sentences"}
+        Hashed n-grams, or the model in the folder `model`.
+    size : int
+        Features: columns of the hash, or the length of the model's vectors.
+    analyzer : {"char_wb", "char", "word"}
+    shortest, longest : int
+        Lengths of the n-grams.
+    model : str
+        Folder of a sentence-transformers model; empty for n-grams.
+    digest : str
+        SHA-256 over the files of that folder, filled in when the schema is proposed.
+    """
+
+    type: ClassVar[str] = "text"
+
+    missing: str = "empty"
+    encoder: str = "ngrams"
+    size: int = 1024
+    analyzer: str = "char_wb"
+    shortest: int = 3
+    longest: int = 5
+    model: str = ""
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        self._check_choice("missing", self.missing, ("empty", "reject"))
+        self._check_choice("encoder", self.encoder, ("ngrams", "sentences"))
+        self._check_choice("analyzer", self.analyzer, ("char_wb", "char", "word"))
+        self._check_count("size", self.size, MAX_FEATURES)
+        self._check_count("longest", self.longest, 50)
+        self._check_count("shortest", self.shortest, self.longest)
+        if not isinstance(self.model, str) or not isinstance(self.digest, str):
+            raise self._refuse("model is a folder and digest its SHA-256, both texts.")
+        if (self.encoder == "sentences") != bool(self.model and self.digest):
+            raise self._refuse("model and digest belong to the encoder 'sentences' alone.")
+
+    @property
+    def n_features(self) -> int:
+        """The declared size."""
+        return self.size
+
+    def feature_map(self) -> FrozenTransformer:
+        """Return the map from texts to features, which learns nothing."""
+        from poisonproof.features.texts import HashedNGrams, SentenceEmbedding
+
+        if self.encoder == "sentences":
+            return SentenceEmbedding(self.model, n_features=self.size, digest=self.digest)
+        return HashedNGrams(
+            self.size, analyzer=self.analyzer, ngram_range=(self.shortest, self.longest)
+        )
+
+
+# Columns of dates and times.
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def days_of(text: str) -> float:
+    """Return the days from 1970 to an ISO 8601 date or time; one without a zone is UTC.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+
+    Examples
+    --------
+    >>> days_of("1970-01-02"), days_of("1970-01-01T12:00:00"), days_of("1970-01-01 02:00+02:00")
+    (1.0, 0.5, 0.0)
+    """
+    moment = datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) / timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DateColumn(Column):
+    """A date or time in ISO 8601: days since `origin`, by `scale`, both declared.
+
+    Parameters
+    ----------
+    name : str
+    missing : {"reject", "nan"} or str
+        An empty cell rejects its row, stays missing (for members that take missing values), or
+        becomes this date, with a second feature that says so.
+    origin : str
+        A date.
+    scale : float
+        Days.
+
+    Examples
+    --------
+    >>> DateColumn(name="opened", origin="2020-01-01", missing="2020-06-01").n_features
+    2
+    """
+
+    type: ClassVar[str] = "date"
+
+    missing: str = "reject"
+    origin: str = "2000-01-01"
+    scale: float = 365.25
+
+    def __post_init__(self) -> None:
+        for key in ("origin", "missing"):
+            value = getattr(self, key)
+            if key == "missing" and value in ("reject", "nan"):
+                continue
+            try:
+                days_of(value)
+            except (TypeError, ValueError, AttributeError):
+                words = "a date, as 2020-01-31" + (", reject or nan" if key == "missing" else "")
+                raise self._refuse(f"{key} is {words}. Got {value!r}.") from None
+        if type(self.scale) not in (int, float) or not 0 < self.scale < math.inf:
+            raise self._refuse(f"scale is a number of days above 0. Got {self.scale!r}.")
+        object.__setattr__(self, "scale", float(self.scale))
+
+    @property
+    def fills(self) -> bool:
+        """Whether a declared date takes the place of missing ones."""
+        return self.missing not in ("reject", "nan")
+
+    @property
+    def n_features(self) -> int:
+        """One, and another one where missing cells are filled."""
+        return 2 if self.fills else 1
+
+
+# Columns whose cells are whole samples: arrays of an npz file, images of a folder.
+
+LARGEST_SIDE = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayColumn(Column):
+    """The samples of an npz file: one array of numbers per row.
+
+    Parameters
+    ----------
+    name : str
+        Name of the array in the file.
+    shape : tuple of int
+        Shape of one sample.
+    values : {"float64", "uint8"}
+        Which numbers are allowed: all, or whole ones from 0 to 255.
+    missing : {"reject", "nan"}
+        What a NaN in a sample does: it rejects its row, or stays.
+    """
+
+    type: ClassVar[str] = "array"
+
+    shape: tuple[int, ...]
+    values: str = "float64"
+    missing: str = "reject"
+
+    def __post_init__(self) -> None:
+        sides = tuple(self.shape) if isinstance(self.shape, (list, tuple)) else ()
+        if not sides or not all(type(side) is int and side > 0 for side in sides):
+            raise self._refuse(f"shape is a list of positive numbers. Got {self.shape!r}.")
+        object.__setattr__(self, "shape", sides)
+        self._check_count("the product of shape", math.prod(sides), 2**31)
+        self._check_choice("values", self.values, ("float64", "uint8"))
+        self._check_choice("missing", self.missing, ("reject", "nan"))
+
+    @property
+    def n_features(self) -> int:
+        """The numbers of a sample."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageColumn(Column):
+    """The images of a folder with one folder per class.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    height, width : int
+        Every image is resized to this, bilinear.
+    gray : bool
+        One gray channel instead of three colours.
+    encoder : {"pixels", "orientations", "network"}
+        The pixels from 0 to 255, colours first, or histograms of the directions of edges, a fixed
+        map that suits closed-form members, or the network in the file `model`.
+    cell : int
+        Side of the squares in which directions are counted.
+    model : str
+        A file with a network that was trained on other data; empty without one.
+    digest : str
+        SHA-256 of that file, filled in when the schema is proposed.
+    size : int
+        Features that the network returns; 0 without one.
+    """
+
+    type: ClassVar[str] = "image"
+
+    height: int
+    width: int
+    gray: bool = False
+    encoder: str = "pixels"
+    cell: int = 4
+    model: str = ""
+    digest: str = ""
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_count("height", self.height, LARGEST_SIDE)
+        self._check_count("width", self.width, LARGEST_SIDE)
+        self._check_choice("encoder", self.encoder, ("pixels", "orientations", "network"))
+        self._check_count("cell", self.cell, LARGEST_SIDE)
+        if not isinstance(self.gray, bool):
+            raise self._refuse(f"gray is true or false. Got {self.gray!r}.")
+        if not isinstance(self.model, str) or not isinstance(self.digest, str):
+            raise self._refuse("model is a file and digest its SHA-256, both texts.")
+        if (self.encoder == "network") != bool(self.model and self.digest and self.size):
+            raise self._refuse("model, digest and size belong to the encoder 'network' alone.")
+        if self.encoder == "network":
+            self._check_count("size", self.size, MAX_FEATURES)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the column; without a network as it was written before there were any."""
+        values = super().to_json()
+        if self.encoder != "network":
+            for key in ("model", "digest", "size"):
+                del values[key]
+        return values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the pixels: (height, width) if gray, else (3, height, width)."""
+        return (self.height, self.width) if self.gray else (3, self.height, self.width)
+
+    @property
+    def n_features(self) -> int:
+        """The number of pixels, or of what the map makes of them."""
+        if self.encoder == "pixels":
+            return math.prod(self.shape)
+        if self.encoder == "network":
+            return self.size
+        channels = 1 if self.gray else 3
+        blank = np.zeros((1, self.height, self.width, channels))
+        return int(self.feature_map().transform(blank).shape[1])
+
+    def feature_map(self) -> ImageMap:
+        """Return the fixed map of images with colours last."""
+        from poisonproof.features.images import OrientationHistogram
+        from poisonproof.features.networks import NetworkFeatures
+
+        shape = (self.height, self.width, 1 if self.gray else 3)
+        if self.encoder == "network":
+            return NetworkFeatures(
+                self.model,
+                digest=self.digest,
+                image_shape=shape,
+                cache=cache_folder() / "features",
+                n_jobs=-1,
+                verbose=int(find_spec("rich") is not None),
+            )
+        return OrientationHistogram(cell=self.cell, image_shape=shape)
+
+
+# From an entry of a schema file to a column.
+
+COLUMN_TYPES: Mapping[str, type[Column]] = {
+    kind.type: kind
+    for kind in (NumberColumn, CategoryColumn, TextColumn, DateColumn, ArrayColumn, ImageColumn)
+}
+
+
+def parse_column(entry: object) -> Column:
+    """Return the column that an entry of a schema file describes.
+
+    >>> parse_column({"name": "links", "type": "number"})
+    NumberColumn(name='links', missing='reject', center=0.0, scale=1.0)
+    """
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise InvalidInputError(f"A column of the schema needs a name. Got {str(entry)[:80]}.")
+    options = dict(entry)
+    kind = COLUMN_TYPES.get(str(options.pop("type", None)))
+    if kind is None:
+        raise InvalidInputError(
+            f"Column {entry['name']!r} of the schema: type is one of {', '.join(COLUMN_TYPES)}. "
+            f"Got {entry.get('type')!r}."
+        )
+    known = {field.name for field in fields(kind)}
+    if strange := sorted(set(options) - known):
+        raise InvalidInputError(
+            f"Column {entry['name']!r} of the schema: a {kind.type} has "
+            f"{', '.join(sorted(known))}. Got {', '.join(map(repr, strange))}."
+        )
+    try:
+        return kind(**options)
+    except TypeError as error:
+        raise InvalidInputError(f"Column {entry['name']!r} of the schema: {error}.") from None

@@ -1,0 +1,562 @@
+"""Columns of pyarrow as text, every value by itself.
+
+pyarrow's own way to Python values stops at the first one that Python cannot hold (a date beyond
+the year 9999, text that is not UTF-8), so one row could make a file unreadable; and it gives
+another type for nanoseconds than for other units. Times are therefore read as the integers that
+they are stored as, and text as bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.data.csv_files import cell_number
+from poisonproof.data.declared_columns import Columns, Schema
+from poisonproof.data.rows import RawRows, join_rows, too_long
+from poisonproof.data.schema import Limits
+from poisonproof.data.value_text import NoTextError, TimeOfDay, label_text
+from poisonproof.exceptions import InvalidInputError, needing
+
+
+def has_texts(kind: Any) -> bool:
+    """Say whether values of a type of pyarrow have a text: nested ones and intervals do not."""
+    from pyarrow import types
+
+    kind = _stored(kind)
+    return not (types.is_nested(kind) or types.is_interval(kind) or types.is_union(kind))
+
+
+def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None], dict[int, str]]:
+    """Return the text of every value, as `label_text` writes it, and which have none.
+
+    Parameters
+    ----------
+    column : ChunkedArray of length n
+        Of a type for which `has_texts` holds.
+    most : int
+        The largest value that becomes a text, in bytes.
+
+    Returns
+    -------
+    texts : list of (str or None), length n
+        None for a missing value, and for one without a text.
+    reasons : dict of int to str
+        Why values have no text, by position.
+    """
+    texts: list[str | None] = []
+    reasons: dict[int, str] = {}
+    for chunk in column.chunks:
+        values, codes = _distinct(chunk)
+        values, large = _without_large(values, most)
+        known: list[str | None] = []
+        unknown: dict[int, str] = {}
+        for code, value in enumerate(_plain_values(values)):
+            try:
+                if code in large:
+                    raise NoTextError(too_long("it", most))
+                known.append(label_text(value))
+            except NoTextError as error:
+                known.append(None)
+                unknown[code] = str(error)
+        for place in np.flatnonzero(np.isin(codes, list(unknown))).tolist() if unknown else ():
+            reasons[len(texts) + place] = unknown[int(codes[place])]
+        texts += np.array([*known, None], dtype=object)[codes].tolist()
+    return texts, reasons
+
+
+def _distinct(chunk: Any) -> tuple[Any, NDArray[np.int64]]:
+    """Return the different values that occur, and for every entry which one it is.
+
+    The last of them, or one past it, stands for nulls.
+    """
+    import pyarrow as pa
+
+    if isinstance(chunk, pa.ExtensionArray):
+        chunk = chunk.storage
+    if not pa.types.is_dictionary(chunk.type):
+        chunk = chunk.dictionary_encode()
+    values = chunk.dictionary
+    if values.type in (pa.string_view(), pa.binary_view()):
+        values = values.cast(pa.large_binary())
+    n_values = len(values)
+    codes = chunk.indices.cast(pa.int64()).fill_null(n_values).to_numpy(zero_copy_only=False)
+    used, numbers = np.unique(np.append(codes, n_values), return_inverse=True)
+    return values.take(pa.array(used[:-1])), numbers[:-1]
+
+
+def _without_large(values: Any, most: int) -> tuple[Any, set[int]]:
+    """Return nulls in place of texts and bytes of more than `most` bytes, and which these are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    kind = values.type
+    checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    if not any(is_kind(kind) for is_kind in (*checks, types.is_fixed_size_binary)):
+        return values, set()
+    large = pc.fill_null(pc.greater(pc.binary_length(values), most), False)
+    found = set(np.flatnonzero(large.to_numpy(zero_copy_only=False)).tolist())
+    return (pc.if_else(large, pa.scalar(None, kind), values) if found else values), found
+
+
+def _stored(kind: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _plain_values(values: Any) -> list[Any]:
+    """Return values as Python objects that hold every one of them."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    from poisonproof.partition.cells import ATTOSECONDS, PER_SECOND, Duration, Instant
+
+    kind = values.type
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return list(values.cast(pa.large_binary()).to_pylist())
+    if types.is_date32(kind):
+        days = values.cast(pa.int32()).to_pylist()
+        return [None if day is None else Instant(day * 86_400, 0) for day in days]
+    if not types.is_temporal(kind):
+        return list(values.to_pylist())
+    unit = "ms" if types.is_date64(kind) else kind.unit
+    per_second = {"s": 1, **PER_SECOND}[unit]
+    whole = values.cast(pa.int32() if types.is_time32(kind) else pa.int64()).to_pylist()
+    made = TimeOfDay if types.is_time(kind) else Duration if types.is_duration(kind) else Instant
+    return [
+        None
+        if count is None
+        else made(count // per_second, count % per_second * (ATTOSECONDS // per_second))
+        for count in whole
+    ]
+
+
+# How large the pages of a Parquet file are, read from their headers before any is decompressed.
+#
+# pyarrow decompresses a page as a whole and shows its cells afterwards, and a page of two gigabytes
+# may take a few kilobytes in the file. The headers in front of the pages say how large they become.
+# pyarrow does not show them, hence this reader of the few fields that are needed (Thrift, compact
+# protocol).
+
+LARGEST_PAGE = 2**26
+"""A file with a page that becomes larger is refused. Writers aim at one megabyte, but some look at
+the size after a thousand cells only."""
+
+_USUAL_PAGE = 2**22
+"""Larger pages are counted by themselves: one of them must not make all batches small."""
+
+_DEEPEST = 8
+_DICTIONARY = (2, 8)
+"""Encodings of pages that hold numbers of cells in another page."""
+_DELTA_BYTE_ARRAY = 7
+"""The encoding in which a cell may begin as the one before does, without being stored again."""
+
+_Numbers = NDArray[Any]
+
+
+def rows_per_batch(
+    path: Path, metadata: Any, group: int, names: Sequence[str], most: int, batch_bytes: int
+) -> int:
+    """Return how many rows of a row group can be read together.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    metadata : pyarrow.parquet.FileMetaData
+        Its footer.
+    group : int
+        Number of the row group.
+    names : sequence of str
+        Columns that are read; nested ones among them are not counted.
+    most : int
+        The largest answer.
+    batch_bytes : int
+        About how large the cells of a batch may be, beyond one page of unusual size.
+
+    Raises
+    ------
+    InvalidInputError
+        If a page is larger than `LARGEST_PAGE`, or the file is damaged.
+    """
+    wanted, columns = set(names), metadata.row_group(group)
+    chunks = map(columns.column, range(columns.num_columns))
+    found = [_pages(path, chunk) for chunk in chunks if chunk.path_in_schema in wanted]
+    step = max(1, most)
+    for usual, allowed in ((True, batch_bytes), (False, LARGEST_PAGE)):
+        counted = [
+            (rows, np.where((sizes <= _USUAL_PAGE) == usual, sizes, 0)) for rows, sizes in found
+        ]
+        while step > 1 and _heaviest(counted, step) > allowed:
+            step //= 2
+    return step
+
+
+def stays_encoded(chunk: Any) -> bool:
+    """Say whether pyarrow can hand out a column of texts as different values and their numbers."""
+    return not any(name.startswith("DELTA") for name in chunk.encodings)
+
+
+def _heaviest(columns: Sequence[tuple[_Numbers, _Numbers]], step: int) -> float:
+    """Return the most bytes that `step` consecutive rows take, all columns together."""
+    ends = [np.concatenate([[0], np.cumsum(rows)]) for rows, _ in columns]
+    sums = [np.concatenate([[0], np.cumsum(sizes)]) for _, sizes in columns]
+    # The sum over a window changes its slope where a page ends; so one of these is the largest.
+    edges = np.unique(np.concatenate([[0], *ends]))
+    starts = np.concatenate([edges, np.maximum(edges - step, 0)])
+    pairs = list(zip(ends, sums, strict=True))
+    total = sum(
+        np.interp(starts + step, end, size) - np.interp(starts, end, size) for end, size in pairs
+    )
+    return float(np.max(total)) if pairs else 0.0
+
+
+def _pages(path: Path, chunk: Any) -> tuple[_Numbers, _Numbers]:
+    """Return rows and bytes of the data pages of a column chunk, each of shape (n,)."""
+    start, seen, dictionary = int(chunk.data_page_offset), 0, 0
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = int(chunk.dictionary_page_offset)
+    rows, sizes = [], []
+    encoded = chunk.physical_type != "BYTE_ARRAY" or stays_encoded(chunk)
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            while seen < chunk.num_values:
+                header, start = _read_struct(view, start, _DEEPEST)
+                size, stored = header[2], header[3]
+                if size > LARGEST_PAGE:
+                    raise InvalidInputError(
+                        f"Column {chunk.path_in_schema!r} of {path} has a page of {size:,} bytes; "
+                        f"pages of at most {LARGEST_PAGE:,} bytes are read. Write the file with "
+                        "smaller pages and without cells of that size."
+                    )
+                data = header.get(5) or header.get(8)  # version 1 or 2; a dictionary has neither
+                n_rows = data[1] if data else 0
+                if min(size, stored, n_rows) < 0 or start + stored > len(view):
+                    raise ValueError
+                start, seen = start + stored, seen + n_rows
+                if not data:
+                    dictionary = size
+                    continue
+                rows.append(n_rows)
+                encoding = data[2] if 5 in header else data[4]
+                if encoding == _DELTA_BYTE_ARRAY:
+                    size *= n_rows
+                elif encoding in _DICTIONARY and not encoded:
+                    size += dictionary * n_rows
+                sizes.append(size)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(
+            f"{path} is not a readable Parquet file: its pages are damaged."
+        ) from error
+    return np.array(rows, dtype=np.int64), np.array(sizes, dtype=np.float64)
+
+
+def _read_struct(view: mmap.mmap, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Return the numbers and structures of a Thrift structure by field, and where it ends."""
+    fields: dict[int, Any] = {}
+    number = 0
+    if depth == 0:
+        raise ValueError
+    while kind := view[at]:
+        at += 1
+        if kind >> 4:
+            number += kind >> 4
+        else:
+            number, at = _read_integer(view, at)
+        fields[number], at = _read_value(view, at, kind & 15, depth)
+    return fields, at + 1
+
+
+def _read_value(view: mmap.mmap, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (1, 2):  # true, false
+        return kind == 1, at
+    if kind == 3:  # a byte
+        return view[at], at + 1
+    if kind in (4, 5, 6):  # integers
+        return _read_integer(view, at)
+    if kind == 7:  # a double
+        return None, at + 8
+    if kind == 8:  # bytes
+        length, at = _read_varint(view, at)
+        return None, at + length
+    if kind == 12:
+        return _read_struct(view, at, depth - 1)
+    raise ValueError  # no header of a page holds a list or a map
+
+
+def _read_integer(view: mmap.mmap, at: int) -> tuple[int, int]:
+    value, at = _read_varint(view, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _read_varint(view: mmap.mmap, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = view[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError
+
+
+# Rows of a Parquet file.
+
+_BATCH_BYTES = 1 << 24
+
+
+def read_parquet_rows(path: Path, schema: Schema) -> RawRows:
+    """Read a Parquet file; features may be stored as any kind of number, nulls are missing values.
+
+    Labels and groups become text by `label_text`, whatever type they are stored in.
+    """
+    return join_rows([part for part, _ in parquet_parts(path, schema)])
+
+
+def parquet_parts(
+    path: Path, schema: Schema, batch_bytes: int = _BATCH_BYTES
+) -> Iterator[tuple[RawRows, int]]:
+    """Read the same rows some at a time, with their number; the first part holds none."""
+    with open_parquet(path) as file:
+        header = [str(name) for name in file.schema_arrow.names]
+        found = schema.locate(header, path)
+        empty = file.schema_arrow.empty_table()
+    yield _rows(empty, header, found, path, schema, 0), 0  # complains of columns of other kinds
+    single = [index for index in (found.label, found.groups, found.weights) if index is not None]
+    wanted = sorted({*found.features, *found.texts, *single})
+    first = 0
+    for table in parquet_tables(path, [header[index] for index in wanted], batch_bytes):
+        place = {index: position for position, index in enumerate(wanted)}
+        columns = Columns(
+            features=tuple(place[index] for index in found.features),
+            label=None if found.label is None else place[found.label],
+            groups=None if found.groups is None else place[found.groups],
+            weights=None if found.weights is None else place[found.weights],
+            texts=tuple(place[index] for index in found.texts),
+        )
+        names = [header[index] for index in wanted]
+        yield _rows(table, names, columns, path, schema, first), table.num_rows
+        first += table.num_rows
+
+
+def _rows(
+    table: Any, header: Sequence[str], columns: Columns, path: Path, schema: Schema, first_row: int
+) -> RawRows:
+    """Return the rows of a pyarrow table, the first of which is row `first_row` of the file."""
+    reasons: dict[int, str] = {}
+    label_reasons: dict[int, str] = {}
+    most = schema.limits.cell
+
+    def _texts(index: int | None, problems: dict[int, str] = reasons) -> Any:
+        if index is None:
+            return None
+        texts, without = arrow_texts(table.column(index), most)
+        for row, reason in without.items():
+            problems.setdefault(row, f"column {header[index]!r}: {reason}")
+        return texts
+
+    def _numbers(index: int) -> Any:
+        column, name = table.column(index), header[index]
+        if schema.text_numbers and _is_text(column.type):
+            return _parsed(_texts(index), name, reasons)
+        return column_numbers(column, name, path)
+
+    _check_texts(table, header, columns, path)
+    X = np.empty((table.num_rows, len(columns.features)))
+    for target, index in enumerate(columns.features):
+        X[:, target] = _numbers(index)
+    return RawRows(
+        X=X,
+        labels=_texts(columns.label, label_reasons),
+        groups=_texts(columns.groups),
+        weights=None
+        if columns.weights is None
+        else column_numbers(table.column(columns.weights), header[columns.weights], path),
+        names=tuple(header[index] for index in columns.features),
+        places=range(first_row, first_row + table.num_rows),
+        unit="row",
+        texts=tuple(_texts(index) for index in columns.texts),
+        reasons=reasons,
+        label_reasons=label_reasons,
+    )
+
+
+@contextmanager
+def open_parquet(path: Path, metadata: Any = None, encoded: Sequence[str] = ()) -> Iterator[Any]:
+    """Open a Parquet file whose row groups are read as they are asked for.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    metadata : pyarrow.parquet.FileMetaData, optional
+        Its footer, where that has been read.
+    encoded : sequence of str
+        Columns whose equal cells stay one cell: a file may hold a large one once and name it in
+        many rows.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is not Parquet, or turns out to be damaged within the block.
+    """
+    with needing("pyarrow", "data"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    try:
+        # A buffer per column instead of whole row groups: these may be as large as the file.
+        with pq.ParquetFile(
+            path,
+            metadata=metadata,
+            read_dictionary=list(encoded),
+            buffer_size=1 << 20,
+            pre_buffer=False,
+        ) as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{path} has a column whose name is not UTF-8 ({error.object!r}). Write the file with "
+            "another name."
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InvalidInputError(f"{path} is not a readable Parquet file: {first}") from error
+
+
+def parquet_tables(
+    path: Path, names: Sequence[str], batch_bytes: int, most: int | None = None
+) -> Iterator[Any]:
+    """Yield the rows of some columns as tables of pyarrow whose cells take `batch_bytes` or so.
+
+    No table has more than `most` rows. Columns of text come encoded, as different values and
+    numbers of them.
+    """
+    import pyarrow as pa
+
+    with open_parquet(path) as file:
+        metadata = file.metadata
+        kinds = {name: file.schema_arrow.field(name).type for name in names}
+    plain = {chunk.path_in_schema for chunk in _chunks(metadata) if not stays_encoded(chunk)}
+    texts = [name for name, kind in kinds.items() if _is_bytes(kind) and name not in plain]
+    most = most or max(1, batch_bytes // max(8, sum(map(_cell_bytes, kinds.values()))))
+    with open_parquet(path, metadata, texts) as file:
+        for group in range(metadata.num_row_groups):
+            step = rows_per_batch(path, metadata, group, names, most, batch_bytes)
+            for batch in file.iter_batches(step, row_groups=[group], columns=list(names)):
+                yield pa.Table.from_batches([batch])
+
+
+def parquet_texts(path: Path, most: int, limits: Limits) -> dict[str, list[str | None]]:
+    """Return the first rows of a Parquet file as text by column name, as `label_text` writes it.
+
+    Nested columns, and values without a text or beyond the limit, come as if they were empty.
+    """
+    with open_parquet(path) as file:
+        names = [str(name) for name in file.schema_arrow.names]
+        plain = [name for name in names if has_texts(file.schema_arrow.field(name).type)]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidInputError(f"{path} has more than one column named {name[:80]!r}.")
+    columns: dict[str, list[str | None]] = {name: [] for name in plain}
+    n_rows = 0
+    for table in parquet_tables(path, plain, _BATCH_BYTES, most):
+        for name in plain:
+            columns[name] += arrow_texts(table.column(name), limits.cell)[0]
+        n_rows += table.num_rows
+        if n_rows >= most:
+            break
+    return {name: columns.get(name, [None] * n_rows)[:most] for name in names}
+
+
+def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
+    """Return a column of numbers as float64, NaN for nulls."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif not any(is_kind(kind) for is_kind in _numeric_kinds()):
+        raise InvalidInputError(
+            f"Column {name!r} of {path} holds {kind}, but features and weights are numbers. Encode "
+            f"it as numbers, or ignore it (on the command line: --ignore {name})."
+        )
+    if pa.types.is_decimal(kind):
+        # By value: pyarrow's own conversion rounds by the scale that all rows share.
+        cells = (np.nan if cell is None else float(cell) for cell in column.to_pylist())
+        return np.fromiter(cells, dtype=np.float64, count=len(column))
+    values = pc.cast(column, pa.float64(), safe=False).combine_chunks()
+    numbers: NDArray[np.float64] = values.to_numpy(zero_copy_only=False)
+    return numbers.astype(np.float64, copy=False)
+
+
+def _numeric_kinds() -> tuple[Any, ...]:
+    from pyarrow import types
+
+    # A column that holds nothing but nulls may have no type of its own.
+    return types.is_integer, types.is_floating, types.is_decimal, types.is_null
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _chunks(metadata: Any) -> Iterator[Any]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield from map(group.column, range(group.num_columns))
+
+
+def _is_bytes(kind: Any) -> bool:
+    """Say whether pyarrow can leave a column encoded."""
+    from pyarrow import types
+
+    binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
+    return _is_text(kind) or any(is_kind(kind) for is_kind in binary)
+
+
+def _cell_bytes(kind: Any) -> int:
+    """Return the size of a cell, of a column that stays encoded the size of its number."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_binary(kind):
+        return int(kind.byte_width)
+    return 2**22 if isinstance(kind, pa.BaseExtensionType) else 8  # these do not stay encoded
+
+
+def _parsed(texts: Sequence[str | None], name: str, reasons: dict[int, str]) -> NDArray[np.float64]:
+    """Read numbers that are stored as text, each cell as a cell of a CSV file."""
+    numbers = np.full(len(texts), np.nan)
+    for row, cell in enumerate(texts):
+        try:
+            numbers[row] = cell_number(cell or "")
+        except ValueError as error:
+            reasons.setdefault(row, f"column {name!r}: {error}")
+    return numbers
+
+
+def _check_texts(table: Any, header: Sequence[str], columns: Columns, path: Path) -> None:
+    for index in (columns.label, columns.groups, *columns.texts):
+        if index is not None and not has_texts(kind := table.column(index).type):
+            raise InvalidInputError(
+                f"Column {header[index]!r} of {path} holds {kind}; labels, groups and texts are "
+                "text, numbers or dates."
+            )

@@ -1,0 +1,442 @@
+"""A first draft of a schema, made by looking at the rows.
+
+The rows are untrusted, so this is a proposal and nothing else: a human reads it, corrects it and
+freezes it, and only what is frozen is ever used to read data.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+from poisonproof.data.columns import (
+    ArrayColumn,
+    CategoryColumn,
+    Column,
+    DateColumn,
+    ImageColumn,
+    NumberColumn,
+    TextColumn,
+    days_of,
+)
+from poisonproof.data.csv_files import cell_number
+from poisonproof.data.image_files import FORMATS, channels_first, decode_image, hidden, refusal
+from poisonproof.data.image_trees import open_tree
+from poisonproof.data.npz_files import array_texts, load_arrays
+from poisonproof.data.readers import FirstRows, check_file, first_rows
+from poisonproof.data.rows import problem_kind
+from poisonproof.data.schema import MAX_COLUMNS, Limits, TableSchema
+from poisonproof.exceptions import InvalidInputError
+
+NUMERIC_SHARE = 0.9
+"""A column is a number if this share of its filled cells is: one strange cell changes nothing."""
+
+COUNTING_SHARE = 0.9
+"""A column counts the rows if so many of its cells are different whole numbers close together; a
+file that was put together from several holds some rows twice."""
+
+MOST_CATEGORIES = 50
+MOST_CLASSES = 1000
+
+LARGEST_SCALE = 1e300
+"""A spread above this comes from cells that somebody made up."""
+
+
+@dataclass(frozen=True)
+class ProposalOptions:
+    """What the user says before the rows are looked at.
+
+    Attributes
+    ----------
+    label : str
+        The column with the labels.
+    groups, weights : str, optional
+        Columns with contributors and weights.
+    ignore, text : tuple of str
+        Columns to leave out, and columns that are text whatever they look like.
+    classes : tuple of str
+        The label set, if it is known.
+    test_share : float
+        Share of rows to hold out.
+    embedding : TextColumn, optional
+        How texts are encoded, if not as hashed n-grams.
+    network : ImageColumn, optional
+        How images are encoded, if by a network.
+    """
+
+    label: str
+    groups: str | None = None
+    weights: str | None = None
+    ignore: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    test_share: float = 0.2
+    embedding: TextColumn | None = None
+    network: ImageColumn | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A draft, and what a human should know before freezing it.
+
+    Attributes
+    ----------
+    schema : TableSchema
+        Not frozen.
+    n_rows : int
+        Rows that were looked at.
+    notes : mapping of str to str
+        What was seen, by column.
+    label_counts : mapping of str to int
+        How often each label was seen.
+    n_broken : int
+        Lines among those looked at that are no rows.
+    n_looked_at : int
+        Images that were opened; all files are counted in `n_rows`.
+    refused : mapping of str to int
+        Why some of these images would be left out, most frequent first.
+    """
+
+    schema: TableSchema
+    n_rows: int
+    notes: Mapping[str, str]
+    label_counts: Mapping[str, int] = field(default_factory=dict)
+    n_broken: int = 0
+    n_looked_at: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+def propose_table(path: Path, options: ProposalOptions) -> Proposal:
+    """Draft the schema of a CSV or Parquet file from its first rows."""
+    seen = first_rows(path)
+    if len(seen.columns) > MAX_COLUMNS:
+        raise InvalidInputError(
+            f"{path} has {len(seen.columns):,} columns; a schema lists at most {MAX_COLUMNS:,}, "
+            "since somebody has to read it. Keep wide numeric data in a npz file."
+        )
+    _check_names(path, seen, options)
+    special = {options.label, options.groups, options.weights}
+    columns: list[Column] = []
+    ignored: list[str] = []
+    notes: dict[str, str] = {}
+    for name, cells in seen.columns.items():
+        if name in special:
+            continue
+        column, notes[name] = _propose(name, cells, options)
+        if column is None:
+            ignored.append(name)
+        else:
+            columns.append(column)
+    counts = Counter(cell for cell in seen.columns[options.label] if cell is not None)
+    schema = TableSchema(
+        columns=tuple(columns),
+        label=options.label,
+        classes=_classes(path, options, counts),
+        groups=options.groups,
+        weights=options.weights,
+        ignore=tuple(ignored),
+        test_share=options.test_share,
+    )
+    return Proposal(schema, seen.n_rows, notes, dict(counts.most_common()), seen.n_broken)
+
+
+def _check_names(path: Path, seen: FirstRows, options: ProposalOptions) -> None:
+    named = [options.label, options.groups, options.weights, *options.ignore, *options.text]
+    for name in named:
+        if name is not None and name not in seen.columns:
+            shown = ", ".join(repr(column[:40]) for column in list(seen.columns)[:12])
+            hint = ""
+            if len(seen.columns) == 1 and any(mark in shown for mark in (";", "|", "\\t")):
+                hint = " Cells are separated by commas, or by tabs in a .tsv file: save it so."
+            raise InvalidInputError(
+                f"{path} has no column {name!r}. Its columns are {shown}.{hint}"
+            )
+    if not seen.n_rows:
+        raise InvalidInputError(f"{path} holds no rows to look at.")
+
+
+def _classes(path: Path, options: ProposalOptions, counts: Counter[str]) -> tuple[str, ...]:
+    if options.classes:
+        return options.classes
+    if len(counts) > MOST_CLASSES:
+        raise InvalidInputError(
+            f"Column {options.label!r} of {path} holds {len(counts):,} different values: it is no "
+            f"label, or declare the classes with --classes (at most {MOST_CLASSES:,})."
+        )
+    if len(counts) < 2:
+        raise InvalidInputError(
+            f"Column {options.label!r} of {path} holds fewer than two different labels in its "
+            "first rows; declare the label set with --classes A,B,..."
+        )
+    return tuple(sorted(counts))
+
+
+def _propose(
+    name: str, cells: Sequence[str | None], options: ProposalOptions
+) -> tuple[Column | None, str]:
+    """Return a column and what was seen, None for a column to be ignored."""
+    if name in options.ignore:
+        return None, "as asked"
+    filled = [cell for cell in cells if cell is not None and cell.strip()]
+    if not name or not filled:
+        return None, "has no name" if filled else "is empty"
+    missing = len(cells) - len(filled)
+    if name in options.text:
+        return _text(name, options), f"text, as asked; {missing:,} missing"
+    numbers = _numbers(filled)
+    if _counts_rows(numbers, len(cells)):
+        return None, "whole numbers, nearly all different, close together: counts the rows?"
+    if len(numbers) >= NUMERIC_SHARE * len(filled):
+        return _number(name, numbers, missing), _seen_numbers(numbers, len(filled), missing)
+    dates = _dates(filled)
+    if len(dates) >= NUMERIC_SHARE * len(filled):
+        return _date(name, dates, missing), _seen_dates(dates, len(filled), missing)
+    values = Counter(filled)
+    if len(values) <= min(MOST_CATEGORIES, max(2, len(filled) // 5)):
+        note = f"{len(values)} values{_seen_once(values)}; {missing:,} missing"
+        return CategoryColumn(name=name, categories=tuple(sorted(values))), note
+    words = float(np.mean([len(cell.split()) for cell in filled]))
+    if words >= 2:
+        note = f"{words:.0f} words on average; {missing:,} missing"
+        return _text(name, options), note
+    if len(dates) >= len(filled) / 2:
+        share = f"{100 * len(dates) / len(filled):.0f} %"
+        return None, f"{share} are dates such as 2020-01-31: write all of them so to use them"
+    what = f"{len(values):,} different short texts"
+    if options.groups is None and 2 * len(values) <= len(filled):
+        return None, f"{what}, most of them repeated: contributors? Then --groups {name}"
+    return None, f"{what}: an identifier?"
+
+
+def _seen_once(values: Counter[str]) -> str:
+    """Name values that one row has: a typing error, or somebody's idea."""
+    once = sorted(value for value, count in values.items() if count == 1)
+    if not once:
+        return ""
+    named = ", ".join(repr(value[:20]) for value in once[:3])
+    return f", once: {named}{f' and {len(once) - 3} more' if len(once) > 3 else ''}"
+
+
+def _numbers(cells: Sequence[str]) -> list[float]:
+    numbers = []
+    for cell in cells:
+        try:
+            number = cell_number(cell)
+        except ValueError:
+            continue
+        if np.isfinite(number):
+            numbers.append(number)
+    return numbers
+
+
+def _counts_rows(numbers: list[float], n_rows: int) -> bool:
+    """Say whether a column looks like the numbers of the rows, even if a few were tampered with."""
+    distinct = {number for number in numbers if number.is_integer()}
+    if n_rows <= 20 or len(distinct) < COUNTING_SHARE * n_rows:
+        return False
+    low, high = np.quantile(sorted(distinct), [0.01, 0.99])
+    return bool(high - low < 2 * n_rows)
+
+
+def _number(name: str, numbers: list[float], missing: int) -> NumberColumn:
+    center = _rounded(float(np.quantile(numbers, 0.5)))  # no sum that could overflow
+    return NumberColumn(
+        name=name,
+        missing=center if missing else "reject",
+        center=center,
+        scale=_rounded(_spread(numbers)) or 1.0,
+    )
+
+
+def _spread(numbers: list[float]) -> float:
+    """Return how far the middle half reaches, else the deviation; 1 where neither is a number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = np.quantile(numbers, [0.25, 0.75])
+        spreads = (float(high - low), float(np.std(numbers)), 1.0)
+    return next(spread for spread in spreads if 0 < spread < LARGEST_SCALE)
+
+
+def _seen_numbers(numbers: list[float], n_filled: int, missing: int) -> str:
+    strange = n_filled - len(numbers)
+    text = f"{min(numbers):g} to {max(numbers):g}; {missing:,} missing"
+    return f"{text}; {_strange(strange)} no number{'s' * (strange != 1)}" if strange else text
+
+
+def _strange(count: int) -> str:
+    return "1 cell is" if count == 1 else f"{count:,} cells are"
+
+
+def _dates(cells: Sequence[str]) -> list[float]:
+    dates = []
+    for cell in cells:
+        if "-" not in cell:  # 20200131 is a date as well, but more often a number
+            continue
+        try:
+            dates.append(days_of(cell))
+        except ValueError:
+            continue
+    return dates
+
+
+def _date(name: str, dates: list[float], missing: int) -> DateColumn:
+    low, middle, high = np.quantile(dates, [0.25, 0.5, 0.75])
+    origin = _day(float(middle))
+    return DateColumn(
+        name=name,
+        missing=origin if missing else "reject",
+        origin=origin,
+        scale=_rounded(float(high - low)) or 1.0,
+    )
+
+
+def _seen_dates(dates: list[float], n_filled: int, missing: int) -> str:
+    strange = n_filled - len(dates)
+    text = f"{_day(min(dates))} to {_day(max(dates))}; {missing:,} missing"
+    return f"{text}; {_strange(strange)} no date{'s' * (strange != 1)}" if strange else text
+
+
+def _day(days: float) -> str:
+    """Return the day; a zone can move a moment out of the years that there are."""
+    ordinal = date(1970, 1, 1).toordinal() + int(days // 1)
+    return str(date.fromordinal(min(max(ordinal, 1), date.max.toordinal())))
+
+
+def _rounded(value: float) -> float:
+    """Return two digits: a constant that a human can read and agree to."""
+    return float(f"{value:.2g}")
+
+
+def _text(name: str, options: ProposalOptions) -> TextColumn:
+    model = options.embedding
+    if model is None:
+        return TextColumn(name=name)
+    return TextColumn(
+        name=name, encoder="sentences", size=model.size, model=model.model, digest=model.digest
+    )
+
+
+# First drafts of schemas for npz files and folders of images.
+
+LOOKED_AT = 50
+LARGEST_PROPOSED = 64
+
+
+def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Proposal:
+    """Draft the schema of a npz file from the shape of its samples and its labels."""
+    check_file(path, {".npz": None})
+    if options.ignore or options.text:
+        raise InvalidInputError(f"{path} has arrays, not columns: nothing to ignore or to read.")
+    named = [samples, options.label, options.groups, options.weights]
+    arrays = load_arrays(path, [name for name in named if name is not None])
+    X = arrays[samples]
+    if X.ndim < 2 or not len(X) or X.dtype.kind not in "biuf":
+        raise InvalidInputError(
+            f"Array {samples!r} of {path} has shape {X.shape} and dtype {X.dtype}; samples are "
+            "numbers of shape (n, d) or more."
+        )
+    pixels = X.dtype == np.uint8
+    texts, _ = array_texts(arrays[options.label], options.label, path)
+    counts = Counter(text for text in texts if text is not None)
+    schema = TableSchema(
+        kind="arrays",
+        columns=(
+            ArrayColumn(
+                name=samples,
+                shape=X.shape[1:],
+                values="uint8" if pixels else "float64",
+                missing="nan" if not pixels and np.isnan(X).any() else "reject",
+            ),
+        ),
+        label=options.label,
+        classes=options.classes or _proposing_samples_classes(path, counts),
+        groups=options.groups,
+        weights=options.weights,
+        test_share=options.test_share,
+    )
+    note = f"{X.dtype}, {X.min():g} to {X.max():g}"
+    return Proposal(schema, len(X), {samples: note}, dict(counts.most_common()))
+
+
+def propose_images(
+    path: Path, options: ProposalOptions, size: tuple[int, int] | None, encoder: str
+) -> Proposal:
+    """Draft the schema of a folder of images from the names of its folders and a few images."""
+    with open_tree(path) as tree:
+        paths = [file for file in tree.paths() if "/" in file and not hidden(file)]
+        counts = Counter(file.partition("/")[0] for file in paths)
+        if not paths:
+            raise InvalidInputError(f"{path} holds no images: they belong in CLASS/ below it.")
+        shapes: Counter[tuple[int, ...]] = Counter()
+        refused: Counter[str] = Counter()
+        opened = paths[:: max(1, len(paths) // LOOKED_AT)][:LOOKED_AT]
+        for file in opened:
+            try:
+                shapes[_shape(tree.read(file, Limits().file), tree.where(file))] += 1
+            except InvalidInputError as error:
+                refused[problem_kind(refusal(error, tree, file))] += 1
+    if not shapes:
+        why, _ = refused.most_common(1)[0]
+        raise InvalidInputError(
+            f"None of the {len(opened)} files looked at in {path} can be read; mostly: {why}."
+        )
+    height, width = size or _side(shapes)
+    column = options.network or ImageColumn(
+        name="image",
+        height=height,
+        width=width,
+        gray=all(len(shape) == 2 for shape in shapes),
+        encoder=encoder,
+    )
+    schema = TableSchema(
+        kind="images",
+        columns=(column,),
+        label=options.label,
+        classes=options.classes or _proposing_samples_classes(path, counts),
+        test_share=options.test_share,
+    )
+    seen = ", ".join(f"{_described(shape)} ({n} files)" for shape, n in shapes.most_common(4))
+    return Proposal(
+        schema,
+        len(paths),
+        {"image": seen},
+        dict(counts.most_common()),
+        n_looked_at=len(opened),
+        refused=dict(refused.most_common()),
+    )
+
+
+def _described(shape: tuple[int, ...]) -> str:
+    *channels, height, width = shape
+    return f"{height} x {width} {'colour' if channels else 'gray'}"
+
+
+def _shape(data: bytes, where: str) -> tuple[int, ...]:
+    from PIL import Image
+
+    decoded = decode_image(data, where)
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        gray = image.mode in ("1", "L", "LA")
+    return channels_first(decoded).shape[1 if gray else 0 :]
+
+
+def _side(shapes: Counter[tuple[int, ...]]) -> tuple[int, int]:
+    """Return the commonest size, or half, a quarter, ... of it if that is large."""
+    *_, height, width = shapes.most_common(1)[0][0]
+    while max(height, width) > LARGEST_PROPOSED:
+        height, width = max(1, height // 2), max(1, width // 2)
+    return height, width
+
+
+def _proposing_samples_classes(path: Path, counts: Counter[str]) -> tuple[str, ...]:
+    if not 2 <= len(counts) <= MOST_CLASSES:
+        raise InvalidInputError(
+            f"{path} holds {len(counts):,} different labels; declare 2 to {MOST_CLASSES:,} of them "
+            "with --classes A,B,..."
+        )
+    return tuple(sorted(counts))

@@ -1,0 +1,298 @@
+"""From a file to checked rows, by the suffix of its name."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from math import prod
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.data.csv_files import (
+    BYTE_ORDER_MARK,
+    is_blank,
+    lines_of,
+    read_csv_rows,
+    read_header,
+    split_line,
+)
+from poisonproof.data.declared_columns import Schema
+from poisonproof.data.npz_files import load_array, load_arrays, read_npy_rows, read_npz_rows
+from poisonproof.data.parquet_files import open_parquet, parquet_texts, read_parquet_rows
+from poisonproof.data.rows import CheckedRows, RawRows, check_rows
+from poisonproof.data.schema import Limits
+from poisonproof.exceptions import InvalidInputError, InvalidVotesError
+
+Reader = TypeVar("Reader")
+
+_READERS: dict[str, Callable[[Path, Schema], RawRows]] = {
+    ".csv": read_csv_rows,
+    ".tsv": read_csv_rows,
+    ".parquet": read_parquet_rows,
+    ".npz": read_npz_rows,
+    ".npy": read_npy_rows,
+}
+
+
+def read_rows(path: str | os.PathLike[str], schema: Schema) -> CheckedRows:
+    """Read a data file.
+
+    Parameters
+    ----------
+    path : path
+        A file that ends in .csv, .tsv, .parquet, .npz or .npy.
+    schema : Schema
+        What its columns mean.
+
+    Returns
+    -------
+    CheckedRows
+        The rows that fit, and why the others were rejected.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, or a declared column is not there.
+
+    Guarantee
+    ---------
+    What a row becomes depends on its own cells, the column names and the schema. No other row has
+    a say in its type, its values or whether it is kept.
+    """
+    path = Path(path)
+    raw = read_raw(path, schema)
+    return check_rows(
+        replace(raw, X=raw.X.reshape(len(raw.X), prod(raw.X.shape[1:]))), schema, path
+    )
+
+
+def read_raw(path: Path, schema: Schema) -> RawRows:
+    """Read a data file without judging any value; samples of arrays keep their shape."""
+    reader = check_file(path, _READERS)
+    try:
+        return reader(path, schema)
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
+
+
+def check_file(path: Path, readers: dict[str, Reader]) -> Reader:
+    """Return the reader for the suffix of an existing, non-empty file."""
+    suffix = path.suffix.lower()
+    if suffix not in readers:
+        raise InvalidInputError(
+            f"{path} must end in one of {', '.join(readers)}, which tells its format."
+        )
+    if not path.exists():
+        raise InvalidInputError(f"There is no file {path}.")
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is not a file.")
+    if path.stat().st_size == 0:
+        raise InvalidInputError(f"{path} is empty.")
+    return readers[suffix]
+
+
+# The first rows of a table as text, for a human and for a proposal to look at.
+
+MOST_ROWS = 10_000
+MOST_CELLS = 10_000_000
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """Cells by column name, None where a cell is empty.
+
+    Attributes
+    ----------
+    columns : dict of str to list of (str or None)
+    n_rows : int
+        Rows in these lists.
+    n_broken : int
+        Lines among the first that are no rows.
+    """
+
+    columns: dict[str, list[str | None]]
+    n_rows: int
+    n_broken: int
+
+
+def first_rows(path: Path) -> FirstRows:
+    """Return up to 10,000 rows (fewer of a very wide table) of a CSV or Parquet file."""
+    check_file(path, dict.fromkeys((".csv", ".tsv", ".parquet")))
+    if path.suffix.lower() == ".parquet":
+        columns = parquet_texts(path, MOST_ROWS, Limits())
+        return FirstRows(columns, len(next(iter(columns.values()), [])), 0)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    with path.open("rb") as file:
+        header = read_header(path, file, delimiter, Limits().line)
+        repeated = [name for name, count in Counter(header).items() if count > 1]
+        if repeated:
+            raise InvalidInputError(f"{path} has more than one column named {repeated[0][:80]!r}.")
+        rows, broken = [], 0
+        lines = lines_of(file, Limits().line)
+        for line in islice(lines, max(1, min(MOST_ROWS, MOST_CELLS // len(header)))):
+            if line is not None and is_blank(line, delimiter):
+                continue
+            try:
+                if line is None:
+                    raise ValueError("the line is too long")
+                rows.append(split_line(line, delimiter, len(header)))
+            except ValueError:
+                broken += 1
+    columns = {name: [row[j] or None for row in rows] for j, name in enumerate(header)}
+    return FirstRows(columns, len(rows), broken)
+
+
+# Vote matrices from files: the narrow waist between training and certificates.
+
+_MISSING = frozenset({"na", "n/a", "nan", "none", "null", "abstain"})
+
+
+def read_votes(
+    path: str | os.PathLike[str],
+    *,
+    key: str = "votes",
+    abstain: int = -1,
+    header: bool | None = None,
+) -> NDArray[Any]:
+    """Read a vote matrix.
+
+    Parameters
+    ----------
+    path : path
+        A .npz or .npy file with an integer array of shape (n, k), or a .csv, .tsv or .parquet
+        table with one row per test sample and one column per member.
+    key : str
+        Name of the array in a npz file.
+    abstain : int
+        The number that stands for an abstention in the file, for example 255 in uint8.
+    header : bool, optional
+        Whether the first line of a text file names the members. By default it does if it holds
+        as many different names as there are members, and it does not if it holds integers; the
+        numbers 0, 1, 2, ... (or 1, 2, 3, ...) in their order could be either, and are refused.
+
+    Returns
+    -------
+    ndarray of int, shape (n, k)
+        Class indices, -1 where a member abstains. Their range is for the certificate to check.
+    """
+    path = Path(path)
+    readers: dict[str, Callable[[Path, str], NDArray[Any]]] = {
+        ".npz": lambda file, name: load_arrays(file, [name])[name],
+        ".npy": lambda file, _: load_array(file),
+        ".csv": lambda file, _: _read_text(file, header),
+        ".tsv": lambda file, _: _read_text(file, header),
+        ".parquet": _read_parquet,
+    }
+    reader = check_file(path, readers)
+    try:
+        votes = reader(path, key)
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    if votes.dtype.kind not in "iu":
+        raise InvalidVotesError(
+            f"{path} holds votes of dtype {votes.dtype}; they must be integers: class indices, and "
+            "-1 for an abstention."
+        )
+    if votes.ndim != 2 or 0 in votes.shape:
+        raise InvalidVotesError(
+            f"{path} holds votes of shape {votes.shape}; one row per test sample and one column "
+            "per member are needed, and at least one of each."
+        )
+    return votes if abstain == -1 else _with_abstentions(votes, abstain)
+
+
+def _with_abstentions(votes: NDArray[Any], abstain: int) -> NDArray[Any]:
+    widest = np.promote_types(votes.dtype, np.int8)
+    if widest.kind != "i":  # uint64 has no signed type above it
+        raise InvalidVotesError(f"Votes of dtype {votes.dtype} cannot hold abstentions.")
+    signed = votes.astype(widest)
+    signed[votes == abstain] = -1
+    return signed
+
+
+def _read_text(path: Path, header: bool | None) -> NDArray[np.int64]:
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    rows: list[list[int]] = []
+    width, blank = None, None
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if is_blank(line, delimiter):
+                blank = blank or number
+                continue
+            if blank is not None:
+                # The k-th line is the k-th test sample: a lost line would move all those below.
+                raise InvalidVotesError(f"{path}, line {blank}: it is blank, but votes follow.")
+            try:
+                cells = split_line(line.removeprefix(BYTE_ORDER_MARK * (number == 1)), delimiter)
+                named = number == 1 and _is_header(cells, header)
+                votes = [] if named else [_integer(cell) for cell in cells]
+            except ValueError as error:
+                raise InvalidVotesError(f"{path}, line {number}: {error}.") from error
+            width = len(cells) if width is None else width
+            if len(cells) != width:
+                raise InvalidVotesError(
+                    f"{path}, line {number}: {len(cells)} votes where line 1 has {width} cells."
+                )
+            if not named:
+                rows.append(votes)
+    if not rows:
+        raise InvalidVotesError(f"{path} holds no votes.")
+    flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * len(rows[0]))
+    return flat.reshape(len(rows), len(rows[0]))
+
+
+def _is_header(cells: list[str], declared: bool | None) -> bool:
+    """Say whether the first line names the members; raise where nobody could tell."""
+    if declared is not None:
+        return declared
+    if len(set(cells)) == len(cells) and all(map(_is_name, cells)):
+        return True
+    if [cell.strip() for cell in cells] in (
+        [str(number) for number in range(first, first + len(cells))] for first in (0, 1)
+    ):
+        raise ValueError(
+            "it counts the columns, so it could be a header or votes. Say which: header=True or "
+            "header=False, on the command line --votes-header or --no-votes-header"
+        )
+    return False
+
+
+def _is_name(cell: str) -> bool:
+    """Say whether no vote, and nothing that stands for a missing one, reads like this."""
+    text = cell.strip().lower()
+    if text in _MISSING or not any(character.isalpha() for character in text):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
+
+
+def _read_parquet(path: Path, _: str) -> NDArray[Any]:
+    import pyarrow as pa
+
+    with open_parquet(path) as file:
+        table = file.read()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if not pa.types.is_integer(column.type) or column.null_count:
+            raise InvalidVotesError(
+                f"Column {name!r} of {path} holds {column.type} with {column.null_count} nulls; "
+                "votes are integers, -1 for an abstention."
+            )
+    if not table.num_columns:
+        raise InvalidVotesError(f"{path} holds no votes.")
+    return np.stack([column.to_numpy() for column in table.columns], axis=1)
+
+
+def _integer(cell: str) -> int:
+    text = cell.strip()
+    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 18:
+        raise ValueError(f"{cell[:40]!r} is not a vote; votes are integers, -1 for an abstention")
+    return int(text)

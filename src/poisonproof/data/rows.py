@@ -1,0 +1,351 @@
+"""Rows of a data file: as read, and as checked one by one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.data.declared_columns import Schema, listed
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+
+_ABOUT = re.compile(r"(column|array|feature) ('[^']*'|[0-9]+)|the (label|group|weight)\b")
+"""How a reason begins that is about one thing."""
+_DETAILS = re.compile(r"[:;] .*")
+"""What a reason says beyond the kind of fault that a file has."""
+_MOST_KINDS = 5
+
+
+@dataclass(frozen=True)
+class RowProblem:
+    """Why a row was rejected.
+
+    Attributes
+    ----------
+    place : int or str
+        Line of a text file, counted from 1; row of a binary file, counted from 0; path of an image.
+    reason : str
+        What is wrong, naming the column.
+    label : bool
+        Whether the label is all that is wrong, or may be.
+    """
+
+    place: int | str
+    reason: str
+    label: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class RawRows:
+    """What a reader found, before any value is judged.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        Numbers; NaN where a cell is empty.
+    labels, groups : sequence of (str or None), length n, or None
+        Text, None where a cell is missing.
+    weights : ndarray of shape (n,) or None
+    names : tuple of str or None
+        Names of the d features, if the file has names.
+    places : ndarray of shape (n,) or range
+        Where each row stands in the file.
+    unit : {"line", "row", "file"}
+        What `places` count.
+    problems : list of RowProblem
+        Rows that could not be read at all; they are not in the arrays.
+    texts : tuple of sequences of (str or None), each of length n
+        The columns that the schema reads as text.
+    reasons : dict of int to str
+        Rows of the arrays that are known to be unfit, and why.
+    label_reasons : dict of int to str
+        Rows whose label cannot be read, and why; nothing else is known to be wrong with them.
+    """
+
+    X: NDArray[Any]
+    labels: Sequence[str | None] | None
+    groups: Sequence[str | None] | None
+    weights: NDArray[np.float64] | None
+    names: tuple[str, ...] | None
+    places: Sequence[int] | Sequence[str] | NDArray[np.int64]
+    unit: str
+    problems: list[RowProblem] = field(default_factory=list)
+    texts: tuple[Sequence[str | None], ...] = ()
+    reasons: dict[int, str] = field(default_factory=dict)
+    label_reasons: dict[int, str] = field(default_factory=dict)
+
+    def cut(self, start: int, stop: int) -> RawRows:
+        """Return some of the rows; what could not be read at all goes with the first of them."""
+
+        def _part(cells: Any) -> Any:
+            return None if cells is None else cells[start:stop]
+
+        def _among(reasons: dict[int, str]) -> dict[int, str]:
+            return {row - start: why for row, why in reasons.items() if start <= row < stop}
+
+        return replace(
+            self,
+            X=self.X[start:stop],
+            labels=_part(self.labels),
+            groups=_part(self.groups),
+            weights=_part(self.weights),
+            places=self.places[start:stop],
+            problems=self.problems if start == 0 else [],
+            texts=tuple(map(_part, self.texts)),
+            reasons=_among(self.reasons),
+            label_reasons=_among(self.label_reasons),
+        )
+
+
+def join_rows(parts: Sequence[RawRows]) -> RawRows:
+    """Return the rows of the parts of one file, at least one, as if they had been read at once."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    starts = np.cumsum([0, *(len(part.places) for part in parts)]).tolist()
+
+    def _moved(all_reasons: Iterable[dict[int, str]]) -> dict[int, str]:
+        pairs = zip(starts[:-1], all_reasons, strict=True)
+        return {start + row: why for start, found in pairs for row, why in found.items()}
+
+    return replace(
+        first,
+        X=np.concatenate([part.X for part in parts]),
+        labels=None if first.labels is None else _chained(part.labels for part in parts),
+        groups=None if first.groups is None else _chained(part.groups for part in parts),
+        weights=None
+        if first.weights is None
+        else np.concatenate([part.weights for part in parts if part.weights is not None]),
+        places=np.concatenate([np.asarray(part.places) for part in parts]),
+        problems=_chained(part.problems for part in parts),
+        texts=tuple(_chained(column) for column in zip(*(p.texts for p in parts), strict=True)),
+        reasons=_moved(part.reasons for part in parts),
+        label_reasons=_moved(part.label_reasons for part in parts),
+    )
+
+
+def _chained(parts: Iterable[Iterable[Any] | None]) -> list[Any]:
+    return list(chain.from_iterable(part for part in parts if part is not None))
+
+
+def too_long(what: str, most: int) -> str:
+    """Return why a cell or line is rejected whose size is beyond the declared limit."""
+    return f"{what} holds more than {most:,} bytes, the limit that is declared"
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedRows:
+    """The rows of a file that fit the schema.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        Samples, finite or (where allowed) missing.
+    labels : ndarray of int, shape (n,), or None
+        Indices into the classes of the schema.
+    groups : ndarray of str objects, shape (n,), or None
+    weights : ndarray of float64, shape (n,), or None
+    names : tuple of str or None
+        Feature names, if the file has any.
+    problems : tuple of RowProblem
+        The rejected rows, in file order.
+    path : Path
+        The file.
+    unit : {"line", "row", "file"}
+        What the places count.
+    places : ndarray of shape (n,)
+        Where each row stands in the file.
+    """
+
+    X: NDArray[Any]
+    labels: NDArray[np.int64] | None
+    groups: NDArray[Any] | None
+    weights: NDArray[np.float64] | None
+    names: tuple[str, ...] | None
+    problems: tuple[RowProblem, ...]
+    path: Path
+    unit: str
+    places: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def only(self, which: NDArray[np.bool_]) -> CheckedRows:
+        """Return some of the rows; `which` has shape (n,)."""
+        return replace(
+            self,
+            X=self.X[which],
+            labels=None if self.labels is None else self.labels[which],
+            groups=None if self.groups is None else self.groups[which],
+            weights=None if self.weights is None else self.weights[which],
+            places=self.places[which],
+        )
+
+    def refuse_problems(self, advice: str = "Correct the row.") -> None:
+        """Raise `InvalidRowsError` for the first rejected row, if there is one."""
+        if self.problems:
+            raise InvalidRowsError(f"{self.describe_problems()} {advice}")
+
+    def describe_problems(self) -> str:
+        """Return the first problem in words and the number of the others."""
+        first, others = self.problems[0], len(self.problems) - 1
+        text = f"{self.path}, {self.unit} {first.place}: {first.reason}"
+        if others:
+            text += f" ({others:,} more row{'s' * (others > 1)} rejected)"
+        return f"{text}."
+
+    def count_problems(self) -> dict[str, int]:
+        """Return how many rows were rejected by what, most first.
+
+        That is a column, the label or a group; of files of their own, what is wrong with them.
+        """
+        other = None if self.unit == "file" else "anything else"
+        return dict(Counter(problem_kind(row.reason, other) for row in self.problems).most_common())
+
+    def describe_kinds(self) -> str:
+        """Return what rows were rejected for, and how many; nothing if it was one thing."""
+        kinds = self.count_problems()
+        if len(kinds) < 2:
+            return ""
+        if self.unit == "file":
+            return f"The reasons: {list_kinds(kinds)}."
+        return f"Because of: {', '.join(f'{what} {count:,}' for what, count in kinds.items())}."
+
+
+def problem_kind(reason: str, other: str | None = None) -> str:
+    """Return what a reason is about; if no part of a row, `other` or the reason without details.
+
+    >>> problem_kind("column 'age' is infinite")
+    "column 'age'"
+    >>> problem_kind("does not decode: image file is truncated (4 bytes not processed)")
+    'does not decode'
+    """
+    if match := _ABOUT.match(reason):
+        return match[0]
+    return other or _DETAILS.sub("", reason)
+
+
+def list_kinds(kinds: Mapping[str, int]) -> str:
+    """Return the most frequent faults of files in words.
+
+    >>> list_kinds({"is empty": 3, "does not decode": 1})
+    '3 x is empty; 1 x does not decode'
+    """
+    counts = list(kinds.items())
+    shown = [f"{count:,} x {what}" for what, count in counts[:_MOST_KINDS]]
+    if rest := sum(count for _, count in counts[_MOST_KINDS:]):
+        shown.append(f"{rest:,} x anything else")
+    return "; ".join(shown)
+
+
+def check_rows(
+    raw: RawRows, schema: Schema, path: Path, *, may_be_empty: bool = False
+) -> CheckedRows:
+    """Reject every row that does not fit the schema, each by itself.
+
+    Unless `may_be_empty`, as a part of a file may, at least one row must be left.
+    """
+    schema.check_count(raw.X.shape[1], path)
+    reasons = dict(raw.reasons)
+    _check_features(raw, schema, reasons)
+    _check_groups(raw, schema, reasons)
+    _check_weights(raw, schema, reasons)
+    broken = frozenset(reasons)
+    for row, reason in raw.label_reasons.items():
+        reasons.setdefault(row, reason)
+    codes = _check_labels(raw, schema, reasons)
+    good = np.ones(len(raw.X), dtype=bool)
+    good[list(reasons)] = False
+    places = np.asarray(raw.places)
+    found = [
+        RowProblem(places[row].item(), reason, label=row not in broken)
+        for row, reason in reasons.items()
+    ]
+    problems = sorted([*raw.problems, *found], key=_place)
+    checked = CheckedRows(
+        X=raw.X if good.all() else raw.X[good],
+        labels=None if codes is None else codes[good],
+        groups=None if raw.groups is None else _text_array(raw.groups)[good],
+        weights=None if raw.weights is None else raw.weights[good],
+        names=raw.names,
+        problems=tuple(problems),
+        path=path,
+        unit=raw.unit,
+        places=places[good],
+    )
+    if not len(checked) and not may_be_empty:
+        if problems:
+            raise InvalidRowsError(f"{path} has no usable row. {checked.describe_problems()}")
+        raise InvalidInputError(f"{path} holds no rows.")
+    return checked
+
+
+def _place(problem: RowProblem) -> Any:
+    return problem.place
+
+
+def _check_features(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
+    if raw.X.dtype.kind != "f":
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(raw.X.sum(dtype=np.float64)):  # no infinity and no NaN, without a mask
+            return
+    bad = np.isinf(raw.X) if schema.allow_missing else ~np.isfinite(raw.X)
+    for row in np.flatnonzero(bad.any(axis=1)).tolist():
+        column = int(bad[row].argmax())
+        what = f"column {raw.names[column]!r}" if raw.names else f"feature {column}"
+        if np.isinf(raw.X[row, column]):
+            reasons.setdefault(row, f"{what} is infinite or too large for a float64")
+        else:
+            reasons.setdefault(row, f"{what} is missing, which this kind of model cannot take")
+
+
+def _check_labels(
+    raw: RawRows, schema: Schema, reasons: dict[int, str]
+) -> NDArray[np.int64] | None:
+    if raw.labels is None:
+        return None
+    index = {text: code for code, text in enumerate(schema.classes)}
+    index |= {text: index[name] for text, name in schema.also}
+    found = map(index.get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
+    codes = np.fromiter(found, dtype=np.int64, count=len(raw.labels))
+    for row in np.flatnonzero(codes < 0).tolist():
+        text = raw.labels[row]
+        reasons.setdefault(
+            row,
+            f"the label is missing (column {schema.label!r})"
+            if text is None
+            else f"the label {text[:80]!r} is none of the declared classes "
+            f"{listed(schema.classes)}",
+        )
+    return codes
+
+
+def _check_groups(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
+    for row, text in enumerate(raw.groups or ()):
+        if not text:
+            reasons.setdefault(row, f"the group is missing (column {schema.groups!r})")
+
+
+def _check_weights(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
+    if raw.weights is None:
+        return
+    for row in np.flatnonzero(~(np.isfinite(raw.weights) & (raw.weights >= 0))).tolist():
+        reasons.setdefault(
+            row,
+            f"the weight {raw.weights[row]} (column {schema.weights!r}) is not a finite number of "
+            "at least 0",
+        )
+
+
+def _text_array(texts: Sequence[str | None]) -> NDArray[Any]:
+    array = np.empty(len(texts), dtype=object)
+    array[:] = list(texts)
+    return array

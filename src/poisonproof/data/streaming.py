@@ -1,0 +1,612 @@
+"""A training set on disk, of which one partition at a time is in memory."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.externals.loky import get_reusable_executor
+from numpy.typing import NDArray
+from sklearn.utils import get_tags
+
+from poisonproof.data.rows import RowProblem
+from poisonproof.data.sources import Chunk, RowSource, SampleFiles, sample_files
+from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.maps import refuse_steps_in_front
+from poisonproof.estimators.storing import TrainingCluster, store_members
+from poisonproof.estimators.training_rows import TrainingSet, check_training_rows
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
+from poisonproof.files import LOCK, LOCK_FLAGS, OpenFolder, WriterLock
+from poisonproof.members.member import Finished
+from poisonproof.members.scikit import check_random_state
+from poisonproof.members.training import train_portions
+from poisonproof.partition.canonical import sample_digests
+from poisonproof.partition.containers import kind_of
+from poisonproof.partition.partitioned import PartitionedData, Shard, gathered, stacked
+from poisonproof.partition.partitioners import ContentHash, make_partitioner
+from poisonproof.progress import Silent, make_progress, reporting
+from poisonproof.store.writing import check_target
+
+
+def key_type(*, weighted: bool) -> np.dtype[Any]:
+    """Return what is kept about a row besides its sample."""
+    fields: list[Any] = [("digest", "u1", 32), ("y", "<i8")]
+    return np.dtype([*fields, ("weight", "<f8")] if weighted else fields)
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedRows(TrainingSet):
+    """k partitions in a folder.
+
+    Attributes
+    ----------
+    folder : Path
+        Where the runs lie; the rows are there as long as it is.
+    runs : tuple of str
+        Their names, R of them.
+    offsets : ndarray of shape (R, k + 1)
+        Partition i is the rows ``offsets[r, i]:offsets[r, i + 1]`` of each run r.
+    samples : SampleFiles
+        How samples are kept.
+    has_weights : bool
+        Whether the rows have weights.
+    """
+
+    folder: Path
+    runs: tuple[str, ...]
+    offsets: NDArray[np.uint32]
+    samples: SampleFiles
+    has_weights: bool
+
+    def __len__(self) -> int:
+        """Return the number of partitions, k."""
+        return int(self.offsets.shape[1]) - 1
+
+    @cached_property
+    def sizes(self) -> NDArray[np.intp]:
+        """Rows per partition."""
+        sizes: NDArray[np.intp] = np.diff(self.offsets.astype(np.intp).sum(axis=0))
+        return sizes
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the rows have weights."""
+        return self.has_weights
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """About how much memory a row takes."""
+        written = sum(file.stat().st_size for file in self.folder.glob("run-*"))
+        return max(1, written // max(1, int(self.sizes.sum())))
+
+    def joined(self, other: ShardedRows) -> ShardedRows:
+        """Return the rows of both, which lie in the same folder and are of the same kind."""
+        if self.samples != other.samples or self.weighted != other.weighted:
+            raise InvalidRowsError(
+                "All files of a training set must have the same columns, types and weights."
+            )
+        offsets = np.concatenate([self.offsets, other.offsets])
+        return replace(self, runs=self.runs + other.runs, offsets=offsets)
+
+    def shard(self, index: int) -> Shard:
+        """Read one partition: one stretch of every run, in canonical order."""
+        keys = self._keys(index, index + 1)
+        spans = [(run, *self.offsets[run, index : index + 2].tolist()) for run in self._runs(index)]
+        parts = [self.samples.read(self._file(run, "samples"), a, b) for run, a, b in spans]
+        weight = keys["weight"].copy() if self.weighted else None
+        shard = Shard.build(stacked(parts), keys["y"].copy(), weight, keys["digest"].copy())
+        if not shard.is_intact():
+            raise StoreError(
+                f"The rows of partition {index} in {self.folder} are not those that were written "
+                "there. Partition the training set again."
+            )
+        return shard
+
+    def partition_digests(self, slab_bytes: int) -> list[str]:
+        """Return the digest of every partition, as `PartitionedData.partition_digests` does.
+
+        Parameters
+        ----------
+        slab_bytes : int
+            How much may be read at a time; a partition that is larger is read whole.
+        """
+        digests: list[str] = []
+        row = 2 * key_type(weighted=self.weighted).itemsize
+        for first, last in self.slabs(slab_bytes // row):
+            keys = self._keys(first, last)
+            counts = np.diff(self.offsets[:, first : last + 1].astype(np.intp), axis=1)
+            partitions = np.concatenate([np.repeat(np.arange(last - first), c) for c in counts])
+            data = PartitionedData.build(
+                None,
+                keys["y"].copy(),
+                partitions,
+                keys["digest"].copy(),
+                last - first,
+                sample_weight=keys["weight"].copy() if self.weighted else None,
+            )
+            digests += data.partition_digests()
+        return digests
+
+    def slabs(self, n_rows: int) -> Iterator[tuple[int, int]]:
+        """Yield consecutive partitions ``first:last`` of at most `n_rows` rows, at least one."""
+        ends = np.cumsum(self.sizes)
+        first = 0
+        while first < len(self):
+            before = int(ends[first - 1]) if first else 0
+            last = int(np.searchsorted(ends, before + n_rows, side="right"))
+            yield first, max(first + 1, last)
+            first = max(first + 1, last)
+
+    def _runs(self, index: int) -> list[int]:
+        """Return the runs that hold rows of a partition; one that holds none if no run does."""
+        runs = np.flatnonzero(self.offsets[:, index] < self.offsets[:, index + 1])
+        return [int(run) for run in runs] or [0]
+
+    def _keys(self, first: int, last: int) -> NDArray[Any]:
+        kind = key_type(weighted=self.weighted)
+        parts = []
+        for run in range(len(self.offsets)):
+            start, stop = int(self.offsets[run, first]), int(self.offsets[run, last])
+            if stop > start:
+                file, offset = self._file(run, "keys"), start * kind.itemsize
+                parts.append(np.fromfile(file, kind, stop - start, offset=offset))
+        return np.concatenate(parts) if parts else np.empty(0, kind)
+
+    def _file(self, run: int, what: str) -> Path:
+        return self.folder / f"{self.runs[run]}.{what}"
+
+
+# Runs: as many rows as memory holds, sorted by partition and written to disk.
+#
+# A run is two files: `keys` (digest, label and weight of every row) and `samples`. The rows of one
+# partition stand together in each run, so a partition is one stretch per run, and k partitions need
+# neither k open files nor k buffers.
+
+
+class RunWriter:
+    """Collects rows whose partitions are known, and writes a run whenever there are enough.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to write.
+    name : str
+        How the names of the runs begin; no two writers in a folder have the same.
+    n_partitions : int
+        The number of partitions, k.
+    run_bytes : int
+        How much memory the rows of a run may take.
+    samples : SampleFiles, optional
+        How samples are kept; by default as the first ones say.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        n_partitions: int,
+        run_bytes: int,
+        samples: SampleFiles | None = None,
+    ) -> None:
+        self._folder = folder
+        self._name = name
+        self._runs: list[str] = []
+        self._k = n_partitions
+        self._run_bytes = run_bytes
+        self._parts: list[tuple[Shard, NDArray[np.int64]]] = []
+        self._held = 0
+        self._offsets: list[NDArray[np.uint32]] = []
+        self._samples = samples
+        self._weighted: bool | None = None
+
+    def add(self, rows: Shard, partitions: NDArray[np.int64]) -> None:
+        """Take rows in any order, with the partition of each."""
+        if self._weighted is None:
+            self._samples = self._samples or sample_files(rows.X)
+            self._weighted = rows.sample_weight is not None
+        assert self._samples is not None
+        if not self._samples.fits(rows.X) or self._weighted != (rows.sample_weight is not None):
+            raise InvalidRowsError(
+                "All chunks of a training set must have the same columns, types and weights."
+            )
+        self._parts.append((rows, partitions))
+        self._held += self._samples.n_bytes(rows.X) + rows.digests.nbytes + 16 * len(rows)
+        if self._held >= self._run_bytes:
+            self._write()
+
+    def finish(self) -> ShardedRows | None:
+        """Write what is left and return the training set; None if it has no rows."""
+        self._write()
+        if self._samples is None or self._weighted is None:
+            return None
+        return ShardedRows(
+            self._folder,
+            tuple(self._runs),
+            np.array(self._offsets),
+            self._samples,
+            bool(self._weighted),
+        )
+
+    def _write(self) -> None:
+        if not self._parts or self._samples is None:
+            return
+        partitions = np.concatenate([part for _, part in self._parts])
+        counts = np.bincount(partitions, minlength=self._k)
+        narrow = partitions.astype(np.uint16 if self._k <= 2**16 else np.int64)
+        order = np.argsort(narrow, kind="stable")
+        run = f"{self._name}-{len(self._runs)}"
+        keys = np.empty(len(order), dtype=key_type(weighted=bool(self._weighted)))
+        keys["digest"] = np.concatenate([rows.digests for rows, _ in self._parts])
+        keys["y"] = np.concatenate([rows.y for rows, _ in self._parts])
+        if self._weighted:
+            weights = [w for rows, _ in self._parts if (w := rows.sample_weight) is not None]
+            keys["weight"] = np.concatenate(weights)
+        keys[order].tofile(self._folder / f"{run}.keys")
+        samples = [rows.X for rows, _ in self._parts]
+        self._parts, self._held = [], 0  # `samples` alone holds them now
+        self._samples.write(self._folder / f"{run}.samples", samples, order)
+        self._runs.append(run)
+        self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
+
+
+# From a source to partitions on disk, in one pass and bounded memory.
+
+MEMORY = 2**30
+"""Default bound for what partitioning takes, Python and its libraries included."""
+
+LEAST_MEMORY = 2**28
+RUN_SHARE, CHUNK_SHARE = 32, 512
+"""A run takes one part in 32 of the memory, twice while it is sorted; a chunk one part in 512,
+many times while it is read, checked and hashed. Larger ones are not faster."""
+
+PARTS_PER_WORKER = 8
+"""So many tasks per worker process: they end at about the same time, and the bar moves."""
+
+
+@dataclass
+class Rejected:
+    """Rows that were left out because they did not fit: how many, and the first."""
+
+    count: int = 0
+    first: tuple[str, RowProblem] | None = None
+
+    def add(self, where: str, problems: tuple[RowProblem, ...]) -> None:
+        """Count rows that were left out."""
+        if problems and self.first is None:
+            self.first = where, problems[0]
+        self.count += len(problems)
+
+
+class Part(NamedTuple):
+    """What became of a part of a source."""
+
+    rows: ShardedRows | None
+    fitted: dict[str, Any]
+    n_dropped: int
+    rejected: Rejected
+    amount: int
+
+
+def partition_stream(
+    classifier: Any, source: RowSource, folder: Path, *, memory: int = MEMORY
+) -> ShardedRows:
+    """Read a source once and write its rows to `folder`, sorted by partition.
+
+    Parameters
+    ----------
+    classifier : DPAClassifier
+        Says how rows are checked, labelled and partitioned. Its `classes` are declared. It gets
+        ``classes_``, ``partitioner_``, ``n_features_in_``, ``n_dropped_`` and ``rejected_``. With
+        `n_jobs`, as many processes read files of a folder.
+    source : RowSource
+        The rows.
+    folder : Path
+        An empty folder; the result reads from it.
+    memory : int
+        About how many bytes of memory may be used, by all processes together.
+
+    Returns
+    -------
+    ShardedRows
+        The training set, to be asked for one partition at a time.
+
+    Guarantee
+    ---------
+    Partitions, the order of rows in them and their digests are those of `partition_data` on the
+    same rows in memory. Files, row groups, chunks, processes and `memory` have no influence.
+    """
+    _check(classifier, memory)
+    jobs = max(1, int(effective_n_jobs(classifier.n_jobs)))
+    rows: ShardedRows | None = None
+    classifier.n_dropped_, classifier.rejected_ = 0, Rejected()
+    with reporting(make_progress(classifier.verbose), source.total, "Partitioning") as progress:
+        parts = _parts(classifier, source, folder, memory, jobs, progress.advance)
+        # Closed here: left to the garbage collector, it could stop workers of a later computation.
+        with closing(parts):
+            for part in parts:
+                vars(classifier).update(part.fitted)
+                classifier.n_dropped_ += part.n_dropped
+                classifier.rejected_.count += part.rejected.count
+                classifier.rejected_.first = classifier.rejected_.first or part.rejected.first
+                if part.rows is not None:
+                    rows = part.rows if rows is None else rows.joined(part.rows)
+    if rows is None:
+        raise InvalidInputError("The source holds no training rows.")
+    return rows
+
+
+def _check(classifier: Any, memory: int) -> None:
+    if classifier.classes is None:
+        raise GuaranteeError(
+            "Streamed rows need a declared label set: classes=[...]. It cannot be found while rows "
+            "are read, and an attacker would take part in it."
+        )
+    partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
+    if not partitioner.rowwise:
+        raise InvalidInputError(
+            f"The partitioner {partitioner.name!r} looks at all rows before it places one, so rows "
+            "cannot be streamed. Use 'content', 'group' or 'pixel_sum'."
+        )
+    if memory < LEAST_MEMORY:
+        raise InvalidInputError(
+            f"memory is at least {LEAST_MEMORY} bytes, which Python and its libraries take. "
+            f"Got {memory}."
+        )
+    classifier.partitioner_ = partitioner
+
+
+def _parts(
+    classifier: Any,
+    source: RowSource,
+    folder: Path,
+    memory: int,
+    jobs: int,
+    advance: Callable[[int], None],
+) -> Generator[Part, None, None]:
+    """Partition here, or parts of the source in worker processes."""
+    sources = source.split(PARTS_PER_WORKER * jobs) if jobs > 1 else [source]
+    # Names of this run alone: a worker whose parent was killed finishes what it was writing, and
+    # the next run may use the same folder by then.
+    name = f"run-{secrets.token_hex(8)}"
+    if len(sources) == 1:
+        yield _partition(classifier, source, folder, name, memory, advance)
+        return
+    tasks = (
+        delayed(_partition)(classifier, part, folder, f"{name}-{index}", memory // jobs)
+        for index, part in enumerate(sources)
+    )
+    # Tasks of one go each, handed out as workers become free: no queue of results.
+    try:
+        for part in Parallel(n_jobs=jobs, return_as="generator", batch_size=1)(tasks):
+            advance(part.amount)
+            yield part
+    finally:
+        # Idle workers would keep their memory while members are trained.
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
+def _partition(
+    classifier: Any,
+    source: RowSource,
+    folder: Path,
+    name: str,
+    memory: int,
+    advance: Callable[[int], None] | None = None,
+) -> Part:
+    """Write the rows of a source as runs whose names begin with `name`."""
+    k, kept = classifier.partitioner_.k, source.sample_files()
+    writer = RunWriter(folder, name, k, memory // RUN_SHARE, kept)
+    known: NDArray[Any] | None = None
+    rejected, n_dropped, amount = Rejected(), 0, 0
+    for chunk in source.chunks(
+        memory // CHUNK_SHARE,
+        allow_missing=bool(get_tags(classifier).input_tags.allow_nan),
+        invalid_rows=classifier.invalid_rows,
+    ):
+        rejected.add(chunk.where, chunk.problems)
+        amount += chunk.amount
+        if len(chunk.y):
+            known, dropped = _place(classifier, chunk, known, writer)
+            n_dropped += dropped
+        if advance is not None:
+            advance(chunk.amount)
+    names = ("classes_", "n_features_in_", "feature_names_in_")
+    fitted = {
+        name: vars(classifier)[name]
+        for name in names
+        if known is not None and name in vars(classifier)
+    }
+    return Part(writer.finish(), fitted, n_dropped, rejected, amount)
+
+
+def _place(
+    classifier: Any, chunk: Chunk, known: NDArray[Any] | None, writer: RunWriter
+) -> tuple[NDArray[Any], int]:
+    """Check and write the rows of a chunk; return the label set, and how many were dropped."""
+    partitioner = classifier.partitioner_
+    try:
+        rows = check_training_rows(
+            classifier, chunk.X, chunk.y, chunk.groups, chunk.sample_weight, classes=known
+        )
+        if len(rows.y):
+            digests = sample_digests(rows.X)
+            partitions = (
+                partitioner.assign_digests(digests)
+                if isinstance(partitioner, ContentHash)
+                else partitioner.assign(rows.X, rows.groups)
+            )
+            writer.add(Shard(rows.X, rows.y, rows.sample_weight, digests), partitions)
+    except InvalidInputError as error:
+        raise type(error)(f"{chunk.where} (counted as row 0): {error}") from error
+    classifier.classes_ = rows.classes
+    return rows.classes, rows.n_dropped
+
+
+# Training on streamed rows, straight into a store.
+
+TRAINING_SHARE = 10
+"""The rows of the members that are trained together take a tenth of the memory."""
+
+
+def fit_stream(
+    classifier: DPAClassifier,
+    path: str | os.PathLike[str],
+    source: RowSource,
+    *,
+    memory: int = MEMORY,
+    keep_data: bool = False,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+    cluster: TrainingCluster | None = None,
+    self_check: bool = True,
+) -> DPAClassifier:
+    """Fit on rows that need not fit in memory, into a model directory.
+
+    The rows are read once and written to a scratch folder, sorted by partition; then each member
+    reads its own partition alone. Killed at any moment, the same call partitions again and trains
+    only members that are missing.
+
+    Parameters
+    ----------
+    classifier : DPAClassifier
+        With declared `classes` and a partitioner that looks at one row at a time.
+    path : path
+        The model directory.
+    source : RowSource
+        `DeclaredRows`, `ImageRows` or `FrameRows`.
+    memory : int, default=1 GiB
+        About how many bytes partitioning takes at most. Training takes what a learner needs for
+        the rows it is given, of which there are at most a tenth of `memory`, and at least one
+        partition.
+    keep_data : bool, default=False
+        Keep the training rows in the store, partition by partition, for `update`.
+    overwrite : bool, default=False
+        As in ``fit_into``.
+    scratch : path, optional
+        Folder for the sorted rows, about as large as the rows in memory would be; it is made and
+        removed. By default `path` with ``.shards`` at its end.
+    cluster : DaskCluster or RayCluster, optional
+        Machines that train the members, from `poisonproof.distributed`; the rows are partitioned here.
+    self_check : bool, default=True
+        As in ``DPAClassifier.fit_into``.
+
+    Returns
+    -------
+    DPAClassifier
+        The classifier, whose members are read from the store when they are asked.
+
+    Guarantee
+    ---------
+    The model has the digests of one that ``classifier.fit_into`` trains on the same rows in memory.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pandas as pd
+    >>> from poisonproof.data import Schema
+    >>> from poisonproof.data import DeclaredRows
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> frame = pd.DataFrame({"u": range(200), "kind": ["a", "b"] * 100})
+    >>> frame.to_csv(folder / "rows.csv", index=False)
+    >>> source = DeclaredRows(folder / "rows.csv", Schema(label="kind", classes=("a", "b")))
+    >>> classifier = DPAClassifier(n_partitions=5, classes=["a", "b"])
+    >>> fit_stream(classifier, folder / "model", source).partition_sizes_.sum()
+    np.int64(200)
+    """
+    if not isinstance(classifier, DPAClassifier):
+        raise InvalidInputError(
+            f"fit_stream trains a DPAClassifier. Got {type(classifier).__name__}."
+        )
+    refuse_steps_in_front(classifier)
+    check_random_state(classifier.random_state)
+    _refuse_archive(path)
+    check_target(Path(path))
+    with _scratch_folder(Path(scratch or f"{os.fspath(path)}.shards")) as folder:
+        rows = partition_stream(classifier, source, folder, memory=memory)
+        budget = memory // TRAINING_SHARE
+        some = _one_partition(rows)
+        classifier.container_ = kind_of(some.X)
+        classifier.features_ = classifier._fit_features(some)
+        classifier._remember(rows, rows.partition_digests(budget))
+
+        def _train(missing: Sequence[int], finished: Finished) -> None:
+            _train_slabs(classifier, rows, missing, finished, budget)
+
+        store_members(
+            classifier,
+            path,
+            rows,
+            _train,
+            keep_data=keep_data,
+            overwrite=overwrite,
+            cluster=cluster,
+            self_check=self_check,
+        )
+    if not keep_data:
+        classifier.rows_ = None  # they are gone with the scratch folder
+    classifier._report_failures()
+    return classifier
+
+
+def _train_slabs(
+    classifier: Any, rows: ShardedRows, missing: Sequence[int], finished: Finished, budget: int
+) -> None:
+    """Train the missing members, those of as many partitions at a time as memory holds."""
+
+    def _count(indices: Sequence[int], members: Any) -> None:
+        finished(indices, members)
+        progress.advance(len(indices))
+
+    with reporting(make_progress(classifier.verbose), len(missing), "Training") as progress:
+        asked = set(missing)
+        for first, last in rows.slabs(budget // rows.row_bytes):
+            which = [index for index in range(first, last) if index in asked]
+            if which:
+                data = gathered({index: rows.shard(index) for index in which}, len(rows))
+                task = classifier._task(data, which)
+                jobs = classifier.n_jobs
+                train_portions(*task, n_jobs=jobs, progress=Silent(), finished=_count)
+
+
+def _one_partition(rows: ShardedRows) -> PartitionedData:
+    """Return the first partition that has rows: a fixed map looks at the kind of a sample."""
+    index = int((rows.sizes > 0).argmax())
+    return gathered({index: rows.shard(index)}, len(rows))
+
+
+def _refuse_archive(path: str | os.PathLike[str]) -> None:
+    if os.fspath(path).lower().endswith(".zip"):
+        raise InvalidInputError(
+            "A model of streamed rows is written as a directory, as its members finish. Got the "
+            f"archive {path}."
+        )
+
+
+@contextmanager
+def _scratch_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder for one process and remove it, or what a killed process left of it."""
+    try:
+        with OpenFolder(folder, owned=True) as opened:
+            names = set(opened.names())
+            if not all(name == LOCK or name.startswith("run-") for name in names):
+                raise StoreError(
+                    f"{folder} exists and holds other files; choose another scratch folder."
+                )
+            with WriterLock(opened.open(LOCK, LOCK_FLAGS), folder):
+                try:
+                    for name in names - {LOCK}:
+                        opened.remove(name)
+                    yield folder
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise StoreError(f"Cannot write to {folder}: {error.strerror or error}.") from error

@@ -1,1 +1,0 @@
-"""How members are trained and asked."""

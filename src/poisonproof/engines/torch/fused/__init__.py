@@ -1,1 +1,0 @@
-"""NiN in kernels whose every program belongs to one member."""

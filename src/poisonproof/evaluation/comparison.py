@@ -1,0 +1,363 @@
+"""One method on one dataset under one threat: what it certifies, and where that comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.ensemble import BaseEnsemble
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import BaseDecisionTree
+
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import Threat, make_threat
+from poisonproof.estimators.certifying import certify_runoff
+from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
+from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
+from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
+from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
+from poisonproof.evaluation.accuracy import certified_accuracy, clean_accuracy, median_radius
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.members.clusters.assignment import AssignmentRule
+from poisonproof.members.committee import SeedAverage
+from poisonproof.members.weights import WalkWeights
+
+FAMILIES = {
+    "dpa": "partition aggregation",
+    "ss-dpa": "partition aggregation, features without labels",
+    "finite_aggregation": "finite aggregation",
+    "runoff": "run-off election",
+    "neighbors": "neighbour votes",
+    "clusters_local": "cluster votes, each by itself",
+    "clusters_assigned": "cluster votes, assigned together",
+    "label_flips": "flips counted within members",
+}
+"""Kinds of votes by their short names."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A curve of the frontier.
+
+    Attributes
+    ----------
+    id : str
+        Short name, and the name of its folder.
+    dataset, dataset_title : str
+        The data: a name to sort by, and what people call it.
+    family : str
+        A key of `FAMILIES`.
+    title : str
+        What stands in tables and legends.
+    settings, chosen_on, command : str
+        How the method was set, what the settings were chosen on, and what made the result.
+    certificates : Certificates
+        Untargeted certificates of all test rows; labels are class indices.
+    y_true : ndarray of int, shape (n,)
+        The true class indices.
+    facts : dict
+        What else the result file says: seconds, software, sizes of the training classes, and a
+        ``note`` that must stand over the results.
+    """
+
+    id: str
+    dataset: str
+    dataset_title: str
+    family: str
+    title: str
+    settings: str
+    chosen_on: str
+    command: str
+    certificates: Certificates
+    y_true: NDArray[Any]
+    facts: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise InvalidInputError(
+                f"{self.id}: the family is one of {', '.join(FAMILIES)}. Got {self.family!r}."
+            )
+
+    @property
+    def threat(self) -> str:
+        """The code of the threat."""
+        return self.certificates.threat.code
+
+    @cached_property
+    def clean(self) -> float:
+        """Accuracy without an attack."""
+        return clean_accuracy(self.certificates, self.y_true)
+
+    @cached_property
+    def median(self) -> int | None:
+        """The largest attack size with a certified accuracy of at least one half."""
+        return median_radius(self.certificates, self.y_true)
+
+    def certified(self, sizes: Any) -> NDArray[np.float64]:
+        """Return the certified accuracy at each attack size."""
+        return certified_accuracy(self.certificates, self.y_true, sizes)
+
+    @cached_property
+    def reach(self) -> int:
+        """The largest attack size that any correct test row withstands."""
+        labels = np.asarray(self.certificates.labels)
+        right = self.certificates.radius[labels == self.y_true]
+        return int(right.max()) if len(right) else 0
+
+
+# The methods that are compared on a user's own rows.
+
+_THREATS = ("insert_delete", "label_flip")
+_COPIES = 4  # of a member, averaged: four times the training
+_CLUSTERERS = {
+    "kmeans": ("k-means", "k-means"),
+    "spectral": ("spectral", "cuts of the graph of 30 neighbours"),
+    "mixture": ("Gaussian", "mixture of axis-aligned Gaussians"),
+}
+"""What clusterers are called in titles and in settings."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to certify the predictions of a classifier, to be compared with others.
+
+    Attributes
+    ----------
+    name, family, title, settings : str
+        As in `Method`.
+    classifier : classifier with `fit` and `certify`
+        Not fitted. Candidates that follow each other may share one, which is then fitted once.
+    certify : callable, optional
+        What certifies the fitted classifier's predictions instead of its own `certify`.
+    threat : str, optional
+        What the attacker does; by default the first threat that the classifier certifies.
+    """
+
+    name: str
+    family: str
+    title: str
+    settings: str
+    classifier: Any
+    certify: Callable[..., Certificates] | None = None
+    threat: str | None = None
+
+
+def in_rows(threat: Threat) -> Threat:
+    """Count rows instead of samples: r relabelled rows are labels of at most r samples."""
+    if threat.unit != "sample":
+        return threat
+    return make_threat(threat.name, "row", threat.touches, threat.assumptions)
+
+
+def candidates(
+    n_classes: int,
+    member: Any,
+    partitions: Sequence[int],
+    cosines: Sequence[float],
+    n_jobs: int | None = None,
+) -> Iterator[Candidate]:
+    """Yield the methods to compare, those that share a classifier one after the other.
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes, C; declared.
+    member : classifier
+        What a member of partition aggregation is.
+    partitions : sequence of int
+        Numbers of partitions, k.
+    cosines : sequence of float
+        Thresholds of neighbour votes.
+    n_jobs : int, optional
+        Worker processes. Has no influence on a result.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> [c.name for c in candidates(3, GaussianNB(), [50], [0.9])][:5]
+    ['dpa-50', 'dpa-50-label-flip', 'runoff-50', 'runoff-50-label-flip', 'neighbors-0.9']
+    """
+    classes = range(n_classes)
+    for k in partitions:
+        yield from _disjoint(classes, member, k, n_jobs)
+    for cosine in cosines:
+        votes = NeighborVoteClassifier(None, cosine, classes=classes)
+        yield from _by_threat(
+            Candidate(
+                f"neighbors-{cosine}",
+                "neighbors",
+                f"neighbour votes, cosine {cosine}",
+                "columns as they are",
+                votes,
+            )
+        )
+    yield from _against_flips(classes, member, partitions, n_jobs)
+    yield from _clusters(classes)
+
+
+def _disjoint(classes: range, member: Any, k: int, n_jobs: int | None) -> Iterator[Candidate]:
+    """Yield votes of members on partitions of their own: one each, or copies that are averaged."""
+    ways = [(member, "", "")]
+    if _draws(member):
+        average = SeedAverage(clone(member), _COPIES)
+        ways.append((average, "average-", f"{_COPIES} seeds averaged, "))
+    for template, short, words in ways:
+        yield from _elections(
+            Candidate(
+                f"dpa-{short}{k}",
+                "dpa",
+                f"DPA, {words}k = {k:,}",
+                f"members: {words}{_kind(member)}",
+                DPAClassifier(clone(template), k, classes=classes, n_jobs=n_jobs),
+            ),
+            f"runoff-{short}{k}",
+            f"run-off, {words}k = {k:,}",
+        )
+
+
+def _against_flips(
+    classes: range, member: Any, partitions: Sequence[int], n_jobs: int | None
+) -> Iterator[Candidate]:
+    """Yield methods against flipped labels; they may scale columns by all samples."""
+    for k in partitions:
+        yield from _elections(
+            Candidate(
+                f"ss-dpa-{k}",
+                "ss-dpa",
+                f"SS-DPA, k = {k:,}",
+                f"columns scaled, members: {_kind(member)}",
+                SSDPAClassifier(clone(member), StandardScaler(), k, classes=classes, n_jobs=n_jobs),
+            ),
+            f"ss-runoff-{k}",
+            f"SS-DPA, run-off, k = {k:,}",
+        )
+    yield Candidate(
+        "walks",
+        "label_flips",
+        "walks along the graph of neighbours",
+        "columns scaled, 30 neighbours, walks of 100 steps on average",
+        WeightedVoteClassifier(StandardScaler(), WalkWeights(), classes=classes),
+    )
+
+
+def _clusters(classes: range) -> Iterator[Candidate]:
+    """Yield cluster votes; samples are clustered once for all rules that name as many clusters."""
+    few, many = len(classes), 2 * len(classes)
+    rules: dict[int, list[AssignmentRule]] = {few: ["one_to_one"], many: ["onto", "local"]}
+    for clusterer, (kind, settings) in _CLUSTERERS.items():
+        for count, names in rules.items():
+            votes = ClusterVoteClassifier(
+                StandardScaler(), count, names[0], clusterer=clusterer, classes=classes
+            )
+            for rule in names:
+                words = rule.replace("_", "-")
+                yield Candidate(
+                    f"{clusterer}-{count}-{words}",
+                    "clusters_local" if rule == "local" else "clusters_assigned",
+                    f"{count} {kind} clusters, {words}",
+                    f"columns scaled, {settings}",
+                    votes,
+                    partial(_certify_assigned, rule),
+                )
+
+
+def _certify_assigned(
+    rule: AssignmentRule, fitted: ClusterVoteClassifier, X: Any, **options: Any
+) -> Certificates:
+    """Certify by another rule: the clusters, and the labels counted in them, are the same."""
+    other = copy(fitted)
+    other.assignment = rule
+    return other.certify(X, **options)
+
+
+def _elections(vote: Candidate, name: str, title: str) -> Iterator[Candidate]:
+    """Yield a vote, and the run-off `name` among its members."""
+    runoff = replace(vote, name=name, family="runoff", title=title, certify=certify_runoff)
+    yield from _by_threat(vote)
+    yield from _by_threat(runoff)
+
+
+def _by_threat(candidate: Candidate) -> Iterator[Candidate]:
+    """Yield a candidate against every threat compared that its classifier certifies."""
+    certified = [threat for threat in candidate.classifier.threats if threat in _THREATS]
+    for place, threat in enumerate(certified):
+        name, settings = candidate.name, candidate.settings
+        if place:
+            name, settings = f"{name}-label-flip", f"{settings}; against flipped labels"
+        yield replace(candidate, name=name, settings=settings, threat=threat)
+
+
+def _kind(member: Any) -> str:
+    return type(_last_step(member)).__name__
+
+
+def _draws(member: Any) -> bool:
+    """Say whether a member draws random numbers, cheaply enough for copies of it: a tree does."""
+    return isinstance(_last_step(member), BaseDecisionTree | BaseEnsemble)
+
+
+def _last_step(member: Any) -> Any:
+    return member[-1] if hasattr(member, "steps") else member
+
+
+# The user's rows, and what a candidate certifies on them.
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows on which candidates are compared, labels as class indices.
+
+    Attributes
+    ----------
+    name, title : str
+        Of the data.
+    X_train, X_test : ndarray of shape (m, ...), (n, ...)
+        Samples.
+    y_train, y_test : ndarray of int
+        Class indices.
+    command : str
+        What is written down as the origin of the results.
+    """
+
+    name: str
+    title: str
+    X_train: NDArray[Any]
+    y_train: NDArray[Any]
+    X_test: NDArray[Any]
+    y_test: NDArray[Any]
+    command: str
+
+    def fit(self, classifier: Any) -> Any:
+        """Return a copy of a classifier, fitted on the training rows."""
+        return clone(classifier).fit(self.X_train, self.y_train)
+
+    def run(self, candidate: Candidate, fitted: Any) -> Method:
+        """Certify all test rows with the candidate's classifier, which `fit` has fitted."""
+        certify = candidate.certify or type(fitted).certify
+        certificates: Certificates = certify(
+            fitted, self.X_test, threat=candidate.threat, require_declared=True
+        )
+        sizes = np.bincount(self.y_train, minlength=len(fitted.classes_))
+        return Method(
+            f"{self.name}-{candidate.name}",
+            self.name,
+            self.title,
+            candidate.family,
+            candidate.title,
+            candidate.settings,
+            "nothing: all settings are reported",
+            self.command,
+            # Classes are 0 to C - 1: values are indices.
+            replace(certificates, classes=None, threat=in_rows(certificates.threat)),
+            self.y_test,
+            {
+                "n_train": len(self.y_train),
+                "train_class_sizes": sizes.tolist(),
+            },
+        )

@@ -1,0 +1,465 @@
+"""How members get better with more rows: measured on rows that the user trusts."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from poisonproof.certificates.plurality import certify_votes
+from poisonproof.certificates.result import Certificates
+from poisonproof.data.schema import held_out_rows
+from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarning
+from poisonproof.files import write_bytes
+from poisonproof.partition.canonical import sample_digests
+from poisonproof.progress import Progress, reporting
+from poisonproof.strict import parse_json
+
+FEWEST_MEMBERS = 5
+"""Shares of fewer votes say little."""
+
+MOST_MEMBERS = 100
+MOST_TEST_ROWS = 2000
+TEST_SHARE = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class CurvePoint:
+    """Members of one kind, trained on one number of rows each.
+
+    Attributes
+    ----------
+    model : str
+        The kind of member.
+    rows_per_member : int
+        Rows on average.
+    n_members : int
+        How many were trained and asked.
+    margins : ndarray of shape (n,)
+        For each test row the share of votes for its true label minus the largest other share, -1
+        to 1; a row that the vote gets wrong has at most 0.
+    accuracy : float
+        Share of the test rows that the vote of these members gets right.
+    member_accuracy : float
+        Mean accuracy of single members.
+    seconds : float
+        To train one member and to ask it about the test rows.
+    """
+
+    model: str
+    rows_per_member: int
+    n_members: int
+    margins: NDArray[np.float64]
+    accuracy: float
+    member_accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class LearningCurves:
+    """All points that were measured, and on what.
+
+    Attributes
+    ----------
+    points : tuple of CurvePoint
+    n_rows, n_test : int
+        Trusted rows to train on, and to test.
+    unit : {"row", "group"}
+        What a partition is made of, and a radius counts.
+    """
+
+    points: tuple[CurvePoint, ...]
+    n_rows: int
+    n_test: int
+    unit: str
+
+
+def measure_curves(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    members: Mapping[str, Any],
+    classes: NDArray[Any],
+    *,
+    groups: NDArray[Any] | None = None,
+    sizes: Sequence[int] | None = None,
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
+) -> LearningCurves:
+    """Train members on different numbers of trusted rows.
+
+    Parameters
+    ----------
+    X, y : arrays of shape (m, d) and (m,)
+        Trusted rows. Three tenths of them, by hash, are tested on.
+    members : mapping of str to classifier
+        The kinds of member to try.
+    classes : array of shape (C,)
+        The label set.
+    groups : array of shape (m,), optional
+        Contributors; partitions are then made of whole contributors.
+    sizes : sequence of int, optional
+        Rows per member; by default from 2 C up to a fifth of the rows, doubling.
+    n_jobs, progress
+        How to train, and who is told.
+
+    Returns
+    -------
+    LearningCurves
+
+    Assumes
+    -------
+    Nobody who attacks the training data has written these rows.
+    """
+    test = held_out_rows(X, TEST_SHARE, groups)
+    if not test.any() or (~test).sum() < 2 * FEWEST_MEMBERS * len(classes):
+        raise InvalidInputError(
+            f"{len(X):,} trusted rows are too few to measure anything: at least "
+            f"{3 * FEWEST_MEMBERS * len(classes):,} are needed for {len(classes)} classes."
+        )
+    data = _TrustedRows(X, y, groups, np.asarray(classes), test)
+    counts = list(sizes or _default_sizes(data.n_train, len(classes)))
+    points = []
+    with reporting(progress, len(counts) * len(members), "Measuring") as listener:
+        for name, member in members.items():
+            for size in counts:
+                points.append(_measure(data, name, member, size, n_jobs))
+                listener.advance()
+    unit = "row" if groups is None else "group"
+    return LearningCurves(tuple(points), data.n_train, len(data.test_rows), unit)
+
+
+class _TrustedRows:
+    """Trusted rows: those to train on in the order of their digests, and those to test on."""
+
+    def __init__(
+        self, X: Any, y: Any, groups: Any, classes: NDArray[Any], test: NDArray[np.bool_]
+    ) -> None:
+        self.X, self.y, self.groups, self.classes = X, y, groups, classes
+        digests = sample_digests(X if groups is None else groups)
+        order = np.lexsort(digests.T[::-1])
+        self.train_rows = order[~test[order]]
+        self.test_rows = order[test[order]][:MOST_TEST_ROWS]
+
+    @property
+    def n_train(self) -> int:
+        return len(self.train_rows)
+
+
+def _default_sizes(n_train: int, n_classes: int) -> list[int]:
+    largest = n_train // FEWEST_MEMBERS
+    size, sizes = 2 * n_classes, []
+    while size < largest:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, largest]
+
+
+def _measure(
+    data: _TrustedRows, name: str, member: Any, size: int, n_jobs: int | None
+) -> CurvePoint:
+    n_members = max(1, min(MOST_MEMBERS, data.n_train // size))
+    rows = data.train_rows[: n_members * size]
+    classifier = DPAClassifier(
+        clone(member),
+        n_partitions=n_members,
+        partitioner="content" if data.groups is None else "group",
+        classes=data.classes,
+        n_jobs=n_jobs,
+    )
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MemberWarning)  # abstentions show in the margins
+        classifier.fit(
+            data.X[rows], data.y[rows], groups=None if data.groups is None else data.groups[rows]
+        )
+    votes = classifier.votes(data.X[data.test_rows])
+    seconds = (time.perf_counter() - started) / n_members
+    truth = np.searchsorted(classifier.classes_, data.y[data.test_rows])
+    certificates = certify_votes(votes, len(classifier.classes_))
+    return CurvePoint(
+        model=name,
+        rows_per_member=size,
+        n_members=n_members,
+        margins=_margins(certificates, truth),
+        accuracy=float((certificates.labels == truth).mean()),
+        member_accuracy=float((votes == truth[:, np.newaxis]).mean()),
+        seconds=seconds,
+    )
+
+
+def _margins(certificates: Certificates, truth: NDArray[np.intp]) -> NDArray[np.float64]:
+    shares = certificates.counts / certificates.n_members
+    rows = np.arange(len(truth))
+    own = shares[rows, truth]
+    shares[rows, truth] = -1.0
+    margins: NDArray[np.float64] = own - shares.max(axis=1)
+    # A tie that goes to another label is lost, whatever the margin says.
+    won = certificates.labels == truth
+    margins[~won] = np.minimum(margins[~won], 0.0)
+    return margins
+
+
+# Learning curves as a JSON file: measured once, planned with many times.
+
+FORMAT = "poisonproof-curves"
+VERSION = 1
+MAX_BYTES = 2**28
+
+
+def save_curves(curves: LearningCurves, path: str | os.PathLike[str]) -> None:
+    """Write curves to a file; margins keep four digits."""
+    points = [
+        asdict(point) | {"margins": [round(margin, 4) for margin in point.margins.tolist()]}
+        for point in curves.points
+    ]
+    head = {"format": FORMAT, "version": VERSION, "unit": curves.unit}
+    values = {**head, "n_rows": curves.n_rows, "n_test": curves.n_test, "points": points}
+    write_bytes(Path(path), json.dumps(values).encode() + b"\n")
+
+
+def load_curves(path: str | os.PathLike[str]) -> LearningCurves:
+    """Read curves from a file."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidInputError(f"{path} is larger than {MAX_BYTES:,} bytes: no curves.")
+        values = parse_json(path.read_bytes())
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except ValueError as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"{path} is not a file of curves: {error}.") from error
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise InvalidInputError(
+            f"{path} holds no learning curves. Measure some with: poisonproof plan TRUSTED "
+            f"--schema FILE --out {path}"
+        )
+    if values.get("version") != VERSION:
+        raise InvalidInputError(f"{path} has version {values.get('version')!r}, not {VERSION}.")
+    try:
+        points = tuple(_point(entry) for entry in values["points"])
+        return LearningCurves(
+            points, int(values["n_rows"]), int(values["n_test"]), str(values["unit"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError(f"{path} is damaged: {error}.") from error
+
+
+def _point(entry: Any) -> CurvePoint:
+    margins = np.asarray(entry["margins"], dtype=np.float64)
+    size = int(entry["rows_per_member"])
+    if margins.ndim != 1 or not len(margins) or not np.isfinite(margins).all() or size < 1:
+        raise ValueError("a point has no margins or no rows")
+    return CurvePoint(
+        model=str(entry["model"]),
+        rows_per_member=size,
+        n_members=int(entry["n_members"]),
+        margins=margins,
+        accuracy=float(entry["accuracy"]),
+        member_accuracy=float(entry["member_accuracy"]),
+        seconds=float(entry["seconds"]),
+    )
+
+
+# k without any rows: from numbers that are known beforehand.
+
+ROWS_PER_CLASS = 25
+"""Rows of each class that a member should see where nothing else is said."""
+
+FEWEST_PER_CLASS = 2
+
+
+def declared_partitions(
+    n_classes: int, expected_rows: int | None = None, wanted_radius: int | None = None
+) -> int:
+    """Return k from declared numbers.
+
+    A radius r needs a lead of 2 r votes. With ``k = 4 r`` members it takes a lead of half of the
+    votes, as when three quarters of the members of a two-class problem agree. Without a wanted
+    radius k leaves 25 rows of each class for each member.
+
+    Parameters
+    ----------
+    n_classes : int
+        Size of the label set.
+    expected_rows : int, optional
+        Rows that will be trained on.
+    wanted_radius : int, optional
+        The attack size that half of the rows should withstand.
+
+    Raises
+    ------
+    GuaranteeError
+        If nothing was declared: k would have to come from the untrusted rows.
+
+    Examples
+    --------
+    >>> declared_partitions(2, expected_rows=10_000), declared_partitions(2, wanted_radius=37)
+    (200, 148)
+    """
+    if expected_rows is None and wanted_radius is None:
+        raise GuaranteeError(
+            "k cannot be chosen from the rows that it is to protect against: whoever poisons them "
+            "would choose it. Give rows that you trust (--trusted FILE), or numbers that you know "
+            "beforehand (--expected-rows N, --wanted-radius R)."
+        )
+    for name, value in (("expected_rows", expected_rows), ("wanted_radius", wanted_radius)):
+        if value is not None and value < 1:
+            raise InvalidInputError(f"{name} must be at least 1. Got {value}.")
+    if wanted_radius is None:
+        return max(2, (expected_rows or 0) // (ROWS_PER_CLASS * n_classes))
+    k = 4 * wanted_radius
+    if expected_rows is not None and expected_rows < k * FEWEST_PER_CLASS * n_classes:
+        raise InvalidInputError(
+            f"A radius of {wanted_radius:,} asks for {k:,} members; of {expected_rows:,} rows each "
+            f"would see {expected_rows / k:.1f}, fewer than {FEWEST_PER_CLASS} of each of the "
+            f"{n_classes} classes. Want less, or collect more rows."
+        )
+    return k
+
+
+# From learning curves to a table over k, and a proposal.
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """What to expect of one k and one kind of member.
+
+    Attributes
+    ----------
+    model : str
+    n_partitions : int
+    rows_per_member : int
+    accuracy : float
+        Expected accuracy without an attack.
+    median_radius : int
+        Expected median radius: half of the rows stay correct up to it.
+    certified : float or None
+        Expected share that stays correct under the wanted radius.
+    seconds : float
+        Expected time to train all members and ask them, one process on the machine that measured.
+    measured_members : int
+        How many members the expectation rests on.
+    """
+
+    model: str
+    n_partitions: int
+    rows_per_member: int
+    accuracy: float
+    median_radius: int
+    certified: float | None
+    seconds: float
+    measured_members: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table, and the row that is proposed.
+
+    Attributes
+    ----------
+    rows : tuple of PlanRow
+        By kind of member, then by k.
+    proposed : PlanRow
+    reason : str
+        Why this one, in words.
+    """
+
+    rows: tuple[PlanRow, ...]
+    proposed: PlanRow
+    reason: str
+
+
+def make_plan(
+    curves: LearningCurves,
+    expected_rows: int,
+    *,
+    wanted_radius: int | None = None,
+    accuracy_loss: float = 0.05,
+) -> Plan:
+    """Expect accuracy and radius over k, and propose one.
+
+    A member of an ensemble of k sees ``expected_rows / k`` rows. The votes of members of that size
+    on trusted rows give the margin of every test row, and the radius is expected to be ``k * margin
+    / 2``.
+
+    Parameters
+    ----------
+    curves : LearningCurves
+    expected_rows : int
+        Rows that will be trained on, a number known beforehand.
+    wanted_radius : int, optional
+        Propose the most accurate ensemble whose median radius reaches it. By default the largest
+        median radius is proposed among those whose accuracy is at most `accuracy_loss` below the
+        best.
+    accuracy_loss : float
+
+    Examples
+    --------
+    >>> point = CurvePoint("tree", 20, 10, np.array([0.6, 0.8]), 1.0, 0.8, 0.1)
+    >>> plan = make_plan(LearningCurves((point,), 200, 2, "row"), expected_rows=2000)
+    >>> plan.proposed.n_partitions, plan.proposed.median_radius
+    (100, 40)
+    """
+    if expected_rows < 2:
+        raise InvalidInputError(f"expected_rows must be at least 2. Got {expected_rows}.")
+    rows = tuple(
+        _row(point, expected_rows, wanted_radius)
+        for point in curves.points
+        if expected_rows >= 2 * point.rows_per_member
+    )
+    if not rows:
+        raise InvalidInputError(
+            f"{expected_rows:,} rows are fewer than two members of the smallest measured size need."
+        )
+    if wanted_radius is None:
+        best = max(row.accuracy for row in rows)
+        allowed = [row for row in rows if row.accuracy >= best - accuracy_loss]
+        chosen = max(allowed, key=lambda row: (row.median_radius, row.accuracy))
+        reason = (
+            f"the largest median radius within {100 * accuracy_loss:g} points of the best accuracy"
+        )
+    else:
+        reached = [row for row in rows if row.median_radius >= wanted_radius]
+        if not reached:
+            most = max(rows, key=lambda row: row.median_radius)
+            raise InvalidInputError(
+                f"No number of members is expected to reach a median radius of {wanted_radius:,}; "
+                f"the largest is {most.median_radius:,} (k = {most.n_partitions:,}, {most.model}). "
+                "Collect more rows, want less, or try other members."
+            )
+        chosen = max(reached, key=lambda row: (row.accuracy, -row.n_partitions))
+        reason = f"the best accuracy with a median radius of at least {wanted_radius:,}"
+    return Plan(tuple(sorted(rows, key=_order)), chosen, reason)
+
+
+def _row(point: CurvePoint, expected_rows: int, wanted_radius: int | None) -> PlanRow:
+    k = max(2, expected_rows // point.rows_per_member)
+    radii = np.floor(k * point.margins / 2)
+    # The largest radius that at least half of all rows reach: the upper median.
+    middle = np.sort(radii)[::-1][(len(radii) + 1) // 2 - 1]
+    return PlanRow(
+        model=point.model,
+        n_partitions=k,
+        rows_per_member=point.rows_per_member,
+        accuracy=point.accuracy,
+        median_radius=max(0, int(middle)),
+        certified=None if wanted_radius is None else float((radii >= wanted_radius).mean()),
+        seconds=k * point.seconds,
+        measured_members=point.n_members,
+    )
+
+
+def _order(row: PlanRow) -> tuple[str, int]:
+    return row.model, row.n_partitions

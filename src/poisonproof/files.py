@@ -1,0 +1,374 @@
+"""Where the platform keeps what can be made again."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from poisonproof.exceptions import StoreError
+
+VARIABLE = "POISONPROOF_CACHE"
+
+
+def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder of imported datasets and of features that were computed before.
+
+    Parameters
+    ----------
+    cache : path, optional
+        Used as it is. Otherwise the environment variable ``POISONPROOF_CACHE`` counts, then the
+        place where the platform keeps caches.
+
+    Examples
+    --------
+    >>> cache_folder("data").name
+    'data'
+    """
+    if cache is not None:
+        return Path(cache)
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = str(Path.home() / "Library" / "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "poisonproof"
+
+
+# One writer at a time; the lock of a killed process is gone with it.
+
+LOCK = "lock"
+LOCK_FLAGS = os.O_RDWR | os.O_CREAT
+"""How the file is opened that is locked."""
+
+
+class WriterLock:
+    """Holds the right to write to a model, or to another folder with one writer.
+
+    Parameters
+    ----------
+    descriptor : int
+        Of the file that is locked; closed at the end.
+    folder : Path
+        What a second writer is told about.
+    """
+
+    def __init__(self, descriptor: int, folder: Path) -> None:
+        self.descriptor = descriptor
+        self._folder = folder
+
+    def __enter__(self) -> Self:
+        try:
+            _lock(self.descriptor)
+        except OSError as error:
+            os.close(self.descriptor)
+            raise StoreError(
+                f"another process is writing to {self._folder}. Wait until it has finished."
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self.descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# Writing to folders: by their handles, through no links, files whole or not at all.
+#
+# A folder may come from a stranger, and so may what lies in it: a link in the place of a folder or a
+# file would lead a writer elsewhere. So whatever is made, opened, replaced or deleted is named
+# relative to the handle of an open folder, and only plain files are touched.
+
+TEMPORARY = ".part-"
+"""How the names of unfinished files begin; in a folder of its own, a writer removes old ones."""
+
+_HANDLES = os.open in os.supports_dir_fd  # not on Windows: there paths stand for handles
+_STRICT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_KINDS = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe"}
+
+
+class OpenFolder:
+    """A folder by its handle.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    owned : bool, default=False
+        Whether what lies there is this library's own. Then the folder is made if it is absent; and
+        neither it nor anything in it may be a link or belong to another user.
+
+    Guarantee
+    ---------
+    Nothing outside the folder is written, truncated or deleted, whatever lies in it: links are
+    not followed, and what is no plain file, or is also known by another name, is not written to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with OpenFolder(Path(tempfile.mkdtemp()) / "new", owned=True) as folder:
+    ...     folder.write("page.md", b"all of it")
+    ...     folder.names(), folder.read("page.md"), folder.read("other.md")
+    (['page.md'], b'all of it', None)
+    """
+
+    def __init__(self, path: Path, *, owned: bool = False) -> None:
+        self.path = path
+        self._owned = owned
+        if owned:
+            if path.is_symlink():
+                raise StoreError(f"{path} is a link. Name the directory that it points to.")
+            path.mkdir(parents=True, exist_ok=True)
+        self._open(path, None)
+
+    def child(self, name: str) -> OpenFolder:
+        """Return a folder in this one, made if it is absent and this one is owned."""
+        inner = object.__new__(OpenFolder)
+        inner.path, inner._owned = self.path / name, self._owned
+        if self._owned:
+            with suppress(FileExistsError):
+                os.mkdir(**self._at(name))  # noqa: PTH102 - pathlib knows no handles
+        if not stat.S_ISDIR((found := self.stat(name)).st_mode):
+            raise StoreError(f"{inner.path} is {_kind(found)}, not a directory.")
+        inner._open(self._at(name)["path"], self._handle)
+        return inner
+
+    def _open(self, path: Any, parent: int | None) -> None:
+        self._handle: int | None = None
+        if not _HANDLES:
+            return
+        strict = self._owned or parent is not None
+        self._handle = os.open(path, _FOLDER | (_STRICT if strict else 0), dir_fd=parent)
+        if self._owned:
+            try:
+                self._require_owner(os.fstat(self._handle), self.path)
+            except BaseException:
+                self.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the handle back."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _at(self, name: str) -> dict[str, Any]:
+        """Return the arguments by which the system finds a name in this folder."""
+        if name in ("", ".", "..") or os.path.basename(name) != name:  # noqa: PTH119
+            raise StoreError(f"{name[:80]!r} is not the name of a file in {self.path}.")
+        return {"path": name if _HANDLES else self.path / name, "dir_fd": self._handle}
+
+    def names(self) -> list[str]:
+        """Return the names of everything in the folder, sorted."""
+        return sorted(os.listdir(self.path if self._handle is None else self._handle))  # noqa: PTH208
+
+    def stat(self, name: str) -> os.stat_result:
+        """Return what the system knows about an entry, about a link if it is one."""
+        return os.stat(**self._at(name), follow_symlinks=False)
+
+    def check(self, name: str, *, in_place: bool = False) -> None:
+        """Raise `StoreError` unless an entry is a plain file that may be read, or written to."""
+        self._check(name, self.stat(name), in_place=in_place)
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """Return a descriptor of a plain file; nothing is cut off before it has been checked."""
+        in_place = flags & (os.O_WRONLY | os.O_RDWR) != 0 and not flags & os.O_EXCL
+        with suppress(FileNotFoundError):  # a device must not even be opened
+            self._check(name, self.stat(name), in_place=in_place)
+        found = os.open(**self._at(name), flags=flags | _STRICT, mode=0o666)
+        try:
+            self._check(name, os.fstat(found), in_place=in_place)
+        except BaseException:
+            os.close(found)
+            raise
+        return found
+
+    def _check(self, name: str, found: os.stat_result, *, in_place: bool) -> None:
+        path = self.path / name
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreError(f"{path} is {_kind(found)}, not a plain file: not touched.")
+        if self._owned or in_place:
+            self._require_owner(found, path)
+        if in_place and found.st_nlink > 1:
+            raise StoreError(
+                f"{path} is also known by another name (a hard link), under which it would change, "
+                "too. Remove it."
+            )
+
+    @staticmethod
+    def _require_owner(found: os.stat_result, path: Path) -> None:
+        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+            raise StoreError(
+                f"{path} belongs to another user (number {found.st_uid}), so it is not written to. "
+                "Copy it to a directory of your own, or write as that user."
+            )
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a plain file, None if it is absent."""
+        try:
+            descriptor = self.open(name)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
+
+    def remove(self, name: str) -> None:
+        """Delete an entry, if it is there."""
+        with suppress(FileNotFoundError):
+            os.unlink(**self._at(name))
+
+    @contextmanager
+    def replacing(self, name: str, into: OpenFolder | None = None) -> Iterator[IO[bytes]]:
+        """Give a file to write that becomes `name` here, or `into` another folder, if all is well.
+
+        The rename is durable once `sync` has been called on the folder.
+        """
+        part = f"{TEMPORARY}{secrets.token_hex(8)}"
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            with os.fdopen(self.open(part, new), "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            self.rename(part, name, into)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(part)
+            raise
+
+    def rename(self, name: str, new: str, into: OpenFolder | None = None) -> None:
+        """Put an entry in the place of another, here or in another folder."""
+        source, target = self._at(name), (into or self)._at(new)
+        handles = {"src_dir_fd": source["dir_fd"], "dst_dir_fd": target["dir_fd"]}
+        os.replace(source["path"], target["path"], **handles)  # noqa: PTH105
+
+    def write(self, name: str, data: bytes, into: OpenFolder | None = None) -> None:
+        """Make or replace a file, whole or not at all."""
+        with self.replacing(name, into) as file:
+            file.write(data)
+
+    def sync(self) -> None:
+        """Make the names in the folder durable, where the system knows how."""
+        if self._handle is not None:
+            os.fsync(self._handle)
+
+
+def _kind(found: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(found.st_mode), "a device or a socket")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file to write that takes the place of `path` when, and only when, all went well.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "page.md"
+    >>> with replacing(path) as file:
+    ...     _ = file.write(b"all of it")
+    ...     path.exists()
+    False
+    >>> path.read_bytes()
+    b'all of it'
+    """
+    with OpenFolder(path.parent) as folder, folder.replacing(path.name) as file:
+        yield file
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Make or replace a file in a folder that exists; what the system refuses is a StoreError."""
+    try:
+        with replacing(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Make or replace several files, all or none; what the system refuses is a StoreError.
+
+    Everything is on the disk before the first file takes its place. If a later one cannot, the
+    earlier ones are as they were.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "taken").mkdir()
+    >>> try:
+    ...     write_together({folder / "first": b"1", folder / "taken": b"2"})
+    ... except StoreError:
+    ...     sorted(path.name for path in folder.iterdir())
+    ['taken']
+    """
+    before: dict[Path, bytes | None] = {}
+    path = Path()
+    try:
+        with ExitStack() as waiting:
+            for path, data in files.items():
+                before[path] = path.read_bytes() if path.is_file() else None
+                waiting.enter_context(_told(path)).write(data)
+    except BaseException as error:
+        for changed, held in before.items():
+            _restore(changed, held)
+        if isinstance(error, OSError):
+            where = getattr(error, "written", path)
+            raise StoreError(f"Cannot write {where}: {error.strerror or error}.") from error
+        raise
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[IO[bytes]]:
+    """Do as `replacing`; an error of the system knows which file it was about."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        if not hasattr(error, "written"):
+            error.written = path  # type: ignore[attr-defined]
+        raise
+
+
+def _restore(path: Path, data: bytes | None) -> None:
+    """Give a file back what it held, if that is not what it holds."""
+    if data is None:
+        if path.is_file():
+            path.unlink()
+    elif path.read_bytes() != data:
+        write_bytes(path, data)

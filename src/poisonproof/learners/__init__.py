@@ -1,1 +1,0 @@
-"""What a member is: scikit-learn classifiers, closed-form learners, networks."""

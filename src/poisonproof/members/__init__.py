@@ -1,0 +1,3 @@
+"""How members are trained and asked."""
+
+from __future__ import annotations

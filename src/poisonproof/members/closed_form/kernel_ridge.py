@@ -1,0 +1,537 @@
+"""Kernels of integer rows, computed entry by entry from their exact inner products."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.features.exact import ExactRows, Precision, exact_product, exact_rows
+from poisonproof.members.closed_form.classifier import MAX_BYTES, WeightedClassifier
+from poisonproof.members.closed_form.fitting import (
+    MemberParts,
+    MemberRows,
+    best_alpha,
+    positive_solve,
+)
+from poisonproof.members.closed_form.stacked import (
+    Readout,
+    StackedMembers,
+    Tile,
+    Visit,
+    tile_readouts,
+)
+
+KERNELS = ("linear", "rbf", "polynomial", "cosine")
+
+
+@dataclass(frozen=True)
+class RowTerms:
+    """What a kernel needs to know of each row beside the inner products.
+
+    Attributes
+    ----------
+    factor, constant : ndarray of shape (n,), or (g, n) for g stacks of rows
+        Enter the kernel entry by entry.
+    exponents : ndarray of int32, likewise
+        ``2.0 ** exponents`` is at least the square root of the kernel of a row with itself, so
+        kernels divided by both rows' powers lie in [-1, 1].
+    """
+
+    factor: NDArray[Any]
+    constant: NDArray[Any]
+    exponents: NDArray[np.int32]
+
+    def __getitem__(self, rows: Any) -> RowTerms:
+        return RowTerms(self.factor[rows], self.constant[rows], self.exponents[rows])
+
+
+class Kernel(ABC):
+    """A positive semi-definite function of two rows."""
+
+    @abstractmethod
+    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
+        """Return what `bounded` needs of each row, in the dtype of the products."""
+
+    @abstractmethod
+    def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
+        """Turn inner products into kernels divided by both rows' powers of two, in place."""
+
+
+@dataclass(frozen=True)
+class _Polynomial(Kernel):
+    """``(gamma <x, y> + coef0) ** degree``; the linear kernel is (1 <x, y> + 0) ** 1."""
+
+    gamma: float
+    coef0: float
+    degree: int
+
+    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
+        length = np.sqrt(rows.square_lengths()) * np.sqrt(self.gamma)
+        root = np.sqrt(self.coef0)
+        # Powers of two stay exponents until the end: a row may be 1e-200 or 1e200 long.
+        mantissa, power = np.frexp(length)
+        power = np.where(mantissa > 0, power + rows.exponents, -(2**20))
+        if self.coef0 > 0:
+            # The sum of two squares, each below 4^power, is below 4^(power + 1).
+            power = np.maximum(power, np.frexp(root)[1]) + 1
+        power = np.where(power < -(2**19), 0, power)
+        factor = np.ldexp(np.sqrt(self.gamma), rows.exponents - power)
+        constant = np.ldexp(root, -power)
+        exponents = (self.degree * power).astype(np.int32)
+        return _terms(factor, constant, exponents, dtype or rows.values.dtype)
+
+    def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
+        products *= left.factor[..., np.newaxis]
+        products *= right.factor[..., np.newaxis, :]
+        if self.coef0 > 0:
+            products += left.constant[..., np.newaxis] * right.constant[..., np.newaxis, :]
+        if self.degree > 1:
+            base = products.copy()
+            for _ in range(self.degree - 1):
+                products *= base
+        np.clip(products, -1, 1, out=products)
+
+
+@dataclass(frozen=True)
+class _Cosine(Kernel):
+    """The inner product of rows scaled to length one; zero for a zero row."""
+
+    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
+        length = np.sqrt(rows.square_lengths())
+        factor = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0)
+        nothing = np.zeros(len(rows), dtype=np.int32)
+        return _terms(factor, np.zeros(len(rows)), nothing, dtype or rows.values.dtype)
+
+    def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
+        products *= left.factor[..., np.newaxis]
+        products *= right.factor[..., np.newaxis, :]
+        np.clip(products, -1, 1, out=products)
+
+
+@dataclass(frozen=True)
+class _Gaussian(Kernel):
+    """``exp(-gamma |x - y|^2)``."""
+
+    gamma: float
+
+    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
+        factor = np.ldexp(np.sqrt(self.gamma), rows.exponents)
+        constant = factor * factor * rows.square_lengths()
+        if not (constant < 1e30).all():
+            raise InvalidRowsError(
+                "A row is too long for the rbf kernel: gamma |x|^2 must stay below 1e30. Scale "
+                "the features, for example with FixedScale, or use a smaller gamma."
+            )
+        nothing = np.zeros(len(rows), dtype=np.int32)
+        return _terms(factor, constant, nothing, dtype or rows.values.dtype)
+
+    def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
+        products *= 2 * left.factor[..., np.newaxis]
+        products *= right.factor[..., np.newaxis, :]
+        products -= left.constant[..., np.newaxis]
+        products -= right.constant[..., np.newaxis, :]
+        np.minimum(products, 0, out=products)
+        np.exp(products, out=products)
+
+
+def _terms(
+    factor: NDArray[np.float64],
+    constant: NDArray[np.float64],
+    exponents: NDArray[np.int32],
+    dtype: Any,
+) -> RowTerms:
+    return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating))
+
+
+@cache
+def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
+    """Return a kernel by name, after checking its parameters."""
+    if name not in KERNELS:
+        raise InvalidInputError(f"kernel must be one of {KERNELS}, but is {name!r}.")
+    if not (_is_number(gamma) and gamma > 0 and np.isfinite(gamma)):
+        raise InvalidInputError(f"gamma must be positive and finite, but is {gamma!r}.")
+    if not (_is_number(coef0) and coef0 >= 0 and np.isfinite(coef0)):
+        raise InvalidInputError(f"coef0 must be zero or positive and finite, but is {coef0!r}.")
+    if not (isinstance(degree, (int, np.integer)) and 1 <= degree <= 10):
+        raise InvalidInputError(f"degree must be an integer from 1 to 10, but is {degree!r}.")
+    if name == "rbf":
+        return _Gaussian(float(gamma))
+    if name == "cosine":
+        return _Cosine()
+    if name == "linear":
+        return _Polynomial(1.0, 0.0, 1)
+    return _Polynomial(float(gamma), float(coef0), int(degree))
+
+
+# Members that compare a test row with every row of their partition.
+
+# Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
+# to 2^29 or 2^27 without any rounding in float64.
+_KERNEL_BITS = {"single": 24, "double": 26}
+_SUM_BITS = 53
+
+
+def _column_bits(precision: str) -> int:
+    return _SUM_BITS - _KERNEL_BITS[precision]
+
+
+def _fine_bits(n_rows: int, precision: str) -> int:
+    """Return how many bits a second, finer set of coefficients can add; none in single."""
+    if precision == "single":
+        return 0
+    return max(_column_bits(precision) - int(np.ceil(np.log2(max(n_rows, 1)))), 0)
+
+
+def integer_coefficients(
+    coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Round the dual coefficients of members to integers, each member with one power of two.
+
+    Parameters
+    ----------
+    coefficients : ndarray of shape (g, m, p)
+        How much each of m rows' kernels counts for each class, for g members.
+    exponents : ndarray of shape (g, m)
+        Powers of two by which the rows' kernels will be divided.
+    precision : {"single", "double"}
+        How many bits to keep.
+
+    Returns
+    -------
+    integers : ndarray of shape (g, m, p)
+        In "single", the absolute values of a column add up to at most 2^29. In "double" they are
+        longer, and `KernelMembers` adds up their upper and lower bits apart.
+    powers : ndarray of int32 of shape (g,)
+        ``integers * 2.0 ** power`` is `coefficients` times the rows' powers of two.
+    """
+    n_rows = coefficients.shape[1]
+    top = exponents.max(axis=1, initial=0)
+    scaled = np.ldexp(coefficients, (exponents - top[:, np.newaxis])[..., np.newaxis])
+    # Added up row after row, whatever lies beside it in memory.
+    columns = np.add.accumulate(np.abs(scaled), axis=1)[:, -1]
+    heaviest = columns.max(axis=1, initial=0.0)
+    longest = 2.0 ** _column_bits(precision) - n_rows
+    powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
+    powers -= _fine_bits(n_rows, precision)
+    integers = np.rint(np.ldexp(scaled, -powers[:, np.newaxis, np.newaxis])) + 0.0
+    return integers, (powers + top).astype(np.int32)
+
+
+class KernelMembers(StackedMembers):
+    """Kernel machines: the kernels of a test row with all rows, times each member's coefficients.
+
+    The kernel matrix is computed once for all members, in tiles, and rounded to integers, so that
+    the sums over a member's rows are exact as well.
+    """
+
+    kind: ClassVar[str] = "kernel"
+
+    @classmethod
+    def like(cls, settings: dict[str, Any]) -> MemberParts:
+        """Return a member without rows."""
+        return MemberParts.without_rows(
+            settings,
+            {"coefficients": np.empty((0, settings["n_classes"]))},
+            {"exponent": np.zeros((), dtype=np.int32)},
+        )
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return make_kernel(**self.settings["kernel"])
+
+    @cached_property
+    def _support(self) -> tuple[ExactRows, RowTerms]:
+        support = ExactRows(self.rows["values"], self.rows["exponents"])
+        return support, self._kernel.terms(support)
+
+    @cached_property
+    def _readouts(self) -> list[list[Readout]]:
+        """The coefficients by which the kernels of each tile are multiplied."""
+        sizes = np.diff(self.offsets)
+        bits = np.repeat(self._lower_bits, sizes)[:, np.newaxis]
+        integers = self.rows["coefficients"]
+        upper = np.rint(np.ldexp(integers, -bits))
+        parts = [upper]
+        if bits.any():
+            parts.append(integers - np.ldexp(upper, bits))
+        return [tile_readouts(tile, parts, self.classes) for tile in self._tiles]
+
+    @cached_property
+    def _lower_bits(self) -> NDArray[np.intp]:
+        precision = self.settings["precision"]
+        sizes = np.diff(self.offsets)
+        return np.array([_fine_bits(int(size), precision) for size in sizes], dtype=np.intp)
+
+    def _worth(self, asked: ExactRows) -> NDArray[np.float64]:
+        worth: NDArray[np.float64] = np.ldexp(1.0, self._kernel.terms(asked).exponents)
+        return worth
+
+    def _unit(self, index: int) -> float:
+        bits = _KERNEL_BITS[self.settings["precision"]]
+        return float(np.ldexp(1.0, int(self.single["exponent"][index]) - bits))
+
+    def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
+        support, terms = self._support
+        asked_terms = self._kernel.terms(asked)
+        unit = support.values.dtype.type(2.0 ** _KERNEL_BITS[self.settings["precision"]])
+        products = np.empty((self._tile_rows(), len(asked)), dtype=support.values.dtype)
+        integers = np.empty(products.shape)
+        turned = np.ascontiguousarray(asked.values.T)
+        sums = _Sums(self._tiles, len(asked))
+        for tile, readouts in zip(self._tiles, self._readouts, strict=True):
+            here, size = slice(tile.start, tile.stop), tile.stop - tile.start
+            np.matmul(support.values[here], turned, out=products[:size])
+            self._kernel.bounded(products[:size], terms[here], asked_terms)
+            products[:size] *= unit
+            np.rint(products[:size], out=integers[:size])
+            sums.add(readouts, integers)
+            if len(tile.members):
+                bits = np.repeat(self._lower_bits[tile.members], tile.counts)
+                visit(tile, sums.joined(bits))
+
+
+class _Sums:
+    """Kernels times coefficients of the members of one tile, upper and lower bits apart.
+
+    Both sums are exact; adding them is the only rounding of a score.
+    """
+
+    def __init__(self, tiles: Sequence[Tile], width: int) -> None:
+        most = max((tile.n_scores for tile in tiles), default=0)
+        self._upper, self._lower = np.zeros((most, width)), np.zeros((most, width))
+        self._carried: list[NDArray[np.float64]] = []
+
+    def add(self, readouts: Sequence[Readout], integers: NDArray[np.float64]) -> None:
+        for readout in readouts:
+            kernels = integers[readout.low : readout.high]
+            found = []
+            for part, target in zip(readout.parts, (self._upper, self._lower), strict=False):
+                here = target[readout.first : readout.last]
+                np.matmul(part, kernels, out=here)
+                found.append(here)
+            if readout.continues:
+                for now, before in zip(found, self._carried, strict=True):
+                    np.add(now, before, out=now)
+            if readout.is_open:
+                self._carried = [now.copy() for now in found]
+
+    def joined(self, bits: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return scores, shape (rows, width); `bits` says how many are lower, per row."""
+        upper, lower = self._upper[: len(bits)], self._lower[: len(bits)]
+        if bits.any():
+            upper *= np.ldexp(1.0, bits)[:, np.newaxis]
+            upper += lower
+        return upper
+
+
+# Kernel ridge regression on the labels.
+
+
+class KernelRidgeClassifier(WeightedClassifier):
+    """Ridge regression on the one-hot labels in the feature space of a kernel.
+
+    Scores are ``K(x, rows) (K(rows, rows) + alpha I)^-1 Y``; the largest wins, the smaller class
+    on ties. As the members of an ensemble, all partitions share one test-to-train kernel matrix,
+    so asking k members costs little more than asking one.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "linear", "polynomial", "cosine"}, default="rbf"
+        ``exp(-gamma |x - y|^2)``, ``<x, y>``, ``(gamma <x, y> + coef0)^degree`` or the cosine.
+    gamma : float or None, default=1.0
+        Scale of the rbf and polynomial kernels; None is one over the number of features.
+    coef0 : float, default=1.0
+        Constant of the polynomial kernel.
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    alpha : float or "loo", default=0.1
+        Ridge. With "loo" every member takes the one of `alphas` that has the smallest
+        leave-one-out error on its own partition.
+    alphas : sequence of float, default=(0.01, 0.1, 1.0, 10.0)
+        Candidates for ``alpha="loo"``.
+    precision : {"double", "single"}, default="double"
+        Rows are rounded to 25 bits of their length and multiplied in float64, or to 11 bits and
+        multiplied in float32, which is twice as fast. See `poisonproof.features.exact_rows`.
+    max_bytes : int, default=2**28
+        Working memory for votes. Has no influence on them.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        Labels seen in `fit`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> float(KernelRidgeClassifier(gamma=0.1).fit(X, y).score(X, y)) > 0.97
+    True
+    """
+
+    _members: ClassVar[type[StackedMembers]] = KernelMembers
+
+    def __init__(
+        self,
+        kernel: str = "rbf",
+        *,
+        gamma: float | None = 1.0,
+        coef0: float = 1.0,
+        degree: int = 3,
+        alpha: float | Literal["loo"] = 0.1,
+        alphas: Sequence[float] = (0.01, 0.1, 1.0, 10.0),
+        precision: Precision = "double",
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.coef0 = coef0
+        self.degree = degree
+        self.alpha = alpha
+        self.alphas = alphas
+        self.precision = precision
+        self.max_bytes = max_bytes
+
+    def _check_parameters(self) -> None:
+        check_alpha(self.alpha, self.alphas)
+        make_kernel(**self._kernel_settings(1))
+
+    def _kernel_settings(self, n_features: int) -> dict[str, Any]:
+        gamma = 1.0 / max(n_features, 1) if self.gamma is None else self.gamma
+        return {
+            "name": self.kernel,
+            "gamma": gamma,
+            "coef0": self.coef0,
+            "degree": self.degree,
+        }
+
+    def _member_settings(self, n_features: int) -> dict[str, Any]:
+        return {"lift": "none", "kernel": self._kernel_settings(n_features)}
+
+    def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> _KernelRows:
+        rows = exact_rows(X, settings["precision"])
+        # Ridges may be small, so the system is set up in float64 whatever the precision of votes.
+        return _KernelRows(rows, _kernel(settings).terms(rows, np.float64))
+
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        (fitted,) = self._fit_alike([member], settings)
+        if isinstance(fitted, Exception):
+            raise fitted
+        return fitted
+
+    def _fit_alike(
+        self, members: Sequence[MemberRows], settings: dict[str, Any]
+    ) -> list[MemberParts | Exception]:
+        """Fit many small members with few calls: all arrays have the members as first axis.
+
+        Every operation here works entry by entry, on integers, or on one member's matrix.
+        """
+        rows = _stacked([member.rows for member in members])
+        root = np.sqrt(np.stack([member.weight for member in members]))[..., np.newaxis]
+        positions = np.stack([member.positions for member in members])[..., np.newaxis]
+        gram = exact_product(rows.exact, rows.exact).astype(np.float64)
+        _kernel(settings).bounded(gram, rows.terms, rows.terms)
+        exponents = rows.terms.exponents
+        if exponents.any():
+            np.ldexp(gram, exponents[..., np.newaxis] + exponents[:, np.newaxis], out=gram)
+        # Weighted: solve for the coefficients divided by the root of the weight.
+        gram *= root
+        gram *= root.swapaxes(1, 2)
+        targets = root * (positions == np.arange(len(members[0].present)))
+        dual = np.zeros(targets.shape)
+        errors: dict[int, Exception] = {}
+        for index in range(len(members)):
+            try:
+                dual[index] = self._solve(gram[index], targets[index])
+            except (np.linalg.LinAlgError, FloatingPointError) as error:
+                errors[index] = error  # no system, or an infinite one: this member's own matter
+        dual *= root
+        integers, powers = integer_coefficients(dual, exponents, self.precision)
+        return [
+            errors[index]
+            if index in errors
+            else _kernel_parts(member, integers[index], powers[index], settings)
+            for index, member in enumerate(members)
+        ]
+
+    def _solve(
+        self, gram: NDArray[np.float64], targets: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the dual coefficients (m, p) of one member."""
+        alpha = self.alpha
+        if alpha == "loo":
+            alpha = best_alpha(gram, targets, self.alphas)
+        np.einsum("ii->i", gram)[:] += float(alpha)
+        return positive_solve(gram, targets)
+
+
+def _kernel_parts(
+    member: MemberRows,
+    integers: NDArray[np.float64],
+    power: np.int32,
+    settings: dict[str, Any],
+) -> MemberParts:
+    coefficients = np.zeros((len(member.y), settings["n_classes"]))
+    coefficients[:, member.present] = integers
+    return MemberParts(
+        member.classes,
+        {
+            "values": member.rows.exact.values,
+            "exponents": member.rows.exact.exponents,
+            "coefficients": coefficients,
+        },
+        {"exponent": np.asarray(power)},
+    )
+
+
+def _stacked(rows: Sequence[_KernelRows]) -> _KernelRows:
+    return _KernelRows(
+        ExactRows(
+            np.stack([some.exact.values for some in rows]),
+            np.stack([some.exact.exponents for some in rows]),
+        ),
+        RowTerms(
+            np.stack([some.terms.factor for some in rows]),
+            np.stack([some.terms.constant for some in rows]),
+            np.stack([some.terms.exponents for some in rows]),
+        ),
+    )
+
+
+def _kernel(settings: dict[str, Any]) -> Kernel:
+    return make_kernel(**settings["kernel"])
+
+
+@dataclass(frozen=True)
+class _KernelRows:
+    """Training rows as integers, and what the kernel needs of each."""
+
+    exact: ExactRows
+    terms: RowTerms
+
+    def __getitem__(self, rows: Any) -> _KernelRows:
+        return _KernelRows(self.exact[rows], self.terms[rows])
+
+
+def check_alpha(alpha: Any, alphas: Sequence[float]) -> None:
+    """Raise unless `alpha` is a positive number or "loo" with positive candidates."""
+    numbers = list(alphas) if isinstance(alpha, str) and alpha == "loo" else [alpha]
+    for number in numbers:
+        is_number = isinstance(number, (int, float, np.integer, np.floating))
+        if not (is_number and 0 < number < np.inf):
+            raise InvalidInputError(
+                "alpha must be a positive number, or 'loo' with positive candidates in alphas, "
+                f"but alpha={alpha!r} and alphas={alphas!r}."
+            )
+    if not numbers:
+        raise InvalidInputError("alpha='loo' needs at least one candidate in alphas.")

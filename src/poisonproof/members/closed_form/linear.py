@@ -1,0 +1,191 @@
+"""Members that score a test row with one weight vector per class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.members.closed_form.classifier import MAX_BYTES, WeightedClassifier
+from poisonproof.members.closed_form.fitting import (
+    OVERFLOW,
+    MemberParts,
+    MemberRows,
+    best_alpha,
+    ridge_weights,
+)
+from poisonproof.members.closed_form.kernel_ridge import check_alpha
+from poisonproof.members.closed_form.stacked import StackedMembers, Visit
+
+
+def linear_parts(
+    classes: NDArray[np.int16],
+    weights: NDArray[np.float64],
+    bias: NDArray[np.float64],
+    settings: dict[str, Any],
+) -> MemberParts:
+    """Return a linear member: `weights` (p, columns) and `bias` (p,) of its classes."""
+    if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
+        raise FloatingPointError(OVERFLOW)
+    rows = exact_rows(weights, settings["precision"])
+    return MemberParts(
+        classes,
+        {"values": rows.values, "exponents": rows.exponents, "bias": bias + 0.0},
+    )
+
+
+class LinearMembers(StackedMembers):
+    """Linear classifiers: one weight vector and one constant per member and class."""
+
+    kind: ClassVar[str] = "linear"
+
+    @classmethod
+    def like(cls, settings: dict[str, Any]) -> MemberParts:
+        """Return a member without rows."""
+        return MemberParts.without_rows(settings, {"bias": np.empty(0)})
+
+    @cached_property
+    def _weights(self) -> ExactRows:
+        return ExactRows(self.rows["values"], self.rows["exponents"])
+
+    def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
+        weights = self._weights
+        scales, bias = weights.scales, self.rows["bias"]
+        asked_scales = asked.scales
+        products = np.empty((self._tile_rows(), len(asked)), dtype=weights.values.dtype)
+        scores = np.empty(products.shape)
+        turned = np.ascontiguousarray(asked.values.T)
+        for tile in self._tiles:
+            here, size = slice(tile.start, tile.stop), tile.stop - tile.start
+            np.matmul(weights.values[here], turned, out=products[:size])
+            np.multiply(products[:size], scales[here, np.newaxis], out=scores[:size])
+            scores[:size] *= asked_scales
+            scores[:size] += bias[here, np.newaxis]
+            visit(tile, scores[:size])
+
+    def _tile_rows(self) -> int:
+        # A member has at most one row per class and must lie within one tile.
+        return max(256, int(self.settings["n_classes"]))
+
+
+# Nearest class mean.
+
+
+class NearestMeanClassifier(WeightedClassifier):
+    """The class whose mean is nearest, in Euclidean distance.
+
+    Scores are ``<x, mean> - |mean|^2 / 2``, which order classes as the distance does.
+
+    Parameters
+    ----------
+    precision : {"double", "single"}, default="double"
+        Means and test rows are rounded to 25 bits of their length and multiplied in float64, or to
+        11 bits and multiplied in float32.
+    max_bytes : int, default=2**28
+        Working memory for votes. Has no influence on them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> round(float(NearestMeanClassifier().fit(X, y).score(X, y)), 2)
+    0.93
+    """
+
+    _members: ClassVar[type[StackedMembers]] = LinearMembers
+
+    def __init__(self, *, precision: Precision = "double", max_bytes: int = MAX_BYTES) -> None:
+        self.precision = precision
+        self.max_bytes = max_bytes
+
+    def _check_parameters(self) -> None:
+        """Nothing to check."""
+
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        rows, y, weight = member.rows, member.positions, member.weight
+        means, _ = class_means(rows, y, weight)
+        bias = -0.5 * np.square(means).sum(axis=1)
+        return linear_parts(member.classes, means, bias, settings)
+
+
+def class_means(
+    X: NDArray[np.float64], y: NDArray[np.intp], weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the weighted mean (p, d) and the total weight (p,) of each class."""
+    belongs = np.zeros((int(y.max()) + 1, len(y)))
+    belongs[y, np.arange(len(y))] = weight
+    totals = belongs.sum(axis=1)
+    return (belongs @ X) / totals[:, np.newaxis], totals
+
+
+# Ridge regression on the labels.
+
+
+class RidgeClassifier(WeightedClassifier):
+    """Linear regression with a ridge on labels coded as -1 and +1, one column per class.
+
+    The same function as `sklearn.linear_model.RidgeClassifier`, up to rounding.
+
+    Parameters
+    ----------
+    alpha : float or "loo", default=1.0
+        Ridge. With "loo" every member takes the one of `alphas` that has the smallest
+        leave-one-out error on its own partition.
+    alphas : sequence of float, default=(0.01, 0.1, 1.0, 10.0)
+        Candidates for ``alpha="loo"``.
+    fit_intercept : bool, default=True
+        Whether to add a constant without ridge.
+    precision : {"double", "single"}, default="double"
+        Weights and test rows are rounded to 25 bits of their length and multiplied in float64, or
+        to 11 bits and multiplied in float32.
+    max_bytes : int, default=2**28
+        Working memory for votes. Has no influence on them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> float(RidgeClassifier().fit(X, y).score(X, y)) > 0.98
+    True
+    """
+
+    _members: ClassVar[type[StackedMembers]] = LinearMembers
+
+    def __init__(
+        self,
+        alpha: float | Literal["loo"] = 1.0,
+        *,
+        alphas: Sequence[float] = (0.01, 0.1, 1.0, 10.0),
+        fit_intercept: bool = True,
+        precision: Precision = "double",
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.alpha = alpha
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.precision = precision
+        self.max_bytes = max_bytes
+
+    def _check_parameters(self) -> None:
+        check_alpha(self.alpha, self.alphas)
+
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        rows, y, weight = member.rows, member.positions, member.weight
+        targets = 2.0 * np.eye(len(member.present))[y] - 1.0
+        centre, level = np.zeros(rows.shape[1]), np.zeros(len(member.present))
+        leverage = np.zeros(len(y))
+        if self.fit_intercept:
+            share = weight / weight.sum()
+            centre, level, leverage = share @ rows, share @ targets, share
+        root = np.sqrt(weight)[:, np.newaxis]
+        scaled, targets = root * (rows - centre), root * (targets - level)
+        alpha = self.alpha
+        if alpha == "loo":
+            alpha = best_alpha(scaled @ scaled.T, targets, self.alphas, leverage)
+        weights = ridge_weights(scaled, targets, float(alpha))
+        bias = level - centre @ weights
+        return linear_parts(member.classes, weights.T, bias, settings)

@@ -1,0 +1,543 @@
+"""How one member sees a row of a table: columns in units of its own partition.
+
+A member that has few rows knows little of each column: where its values lie, how far they spread
+and whether they say anything about the classes. That is what a column is centred by, divided by and
+weighted with. The result is a short row of integers, whatever the units of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.members.closed_form.classifier import MAX_BYTES, WeightedClassifier
+from poisonproof.members.closed_form.fitting import MemberParts, MemberRows, positive_solve
+from poisonproof.members.closed_form.kernel_ridge import integer_coefficients
+from poisonproof.members.closed_form.stacked import StackedMembers, Tile, Visit, padded, whole_tiles
+
+UNIT = 2.0**10
+"""A row of length one becomes a row of integers of this length."""
+
+LONGEST = 3.0
+"""Cells are drawn in to this many standard deviations, so no row is longer than this."""
+
+WIDEST = 2**20
+"""More columns could round up to rows whose products are not exact in float32."""
+
+MISSING = np.int16(-(2**15))
+"""Stands for a missing cell among the integers of a training row."""
+
+# A column whose spread is so small a part of its values is constant but for rounding.
+_CONSTANT = 1e-12
+
+
+@dataclass(frozen=True)
+class ColumnScales:
+    """What one member knows of the d columns.
+
+    Attributes
+    ----------
+    centre, factor : ndarray of shape (d,)
+        A cell x becomes ``(x - centre) * factor``; a factor of zero leaves the column out.
+    bound : ndarray of int16 of shape (d,)
+        Cells beyond are drawn in to it.
+    absent, present : ndarray of int16 of shape (d,)
+        What a missing and a known cell become in one more column, which says that something is
+        missing. Both zero leave it out.
+    """
+
+    centre: NDArray[np.float64]
+    factor: NDArray[np.float64]
+    bound: NDArray[np.int16]
+    absent: NDArray[np.int16]
+    present: NDArray[np.int16]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name, for `from_arrays`."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ColumnScales:
+        """Return the scales that `arrays` described."""
+        return cls(**{name: arrays[name] for name in cls.__dataclass_fields__})
+
+    def columns(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Return which columns are scaled in float32, which in float64, and which tell of gaps.
+
+        Where values lie far from zero beside their spread, or are huge or tiny, float32 is too
+        coarse. Elsewhere it is off by less than a tenth of an integer, and much faster.
+        """
+        factor = self.factor
+        ordinary = (factor > 2.0**-60) & (factor < 2.0**60)
+        coarse = ordinary & (np.abs(self.centre) * factor <= 2.0**20)
+        used = factor > 0
+        return (
+            np.flatnonzero(used & coarse),
+            np.flatnonzero(used & ~coarse),
+            np.flatnonzero((self.absent != 0) | (self.present != 0)),
+        )
+
+    def integers(self, rows: NDArray[np.float64]) -> NDArray[np.int16]:
+        """Return rows (m, d) as integers, `MISSING` where a cell is NaN."""
+        used = self.factor > 0
+        bound = self.bound[used].astype(np.float64)
+        scaled = (rows[:, used] - self.centre[used]) * self.factor[used]
+        values = np.zeros(rows.shape, dtype=np.int16)
+        gone = np.isnan(rows)
+        values[:, used] = np.rint(np.clip(np.where(gone[:, used], 0.0, scaled), -bound, bound))
+        values[gone] = MISSING
+        return values
+
+    def support(self, values: NDArray[np.int16]) -> NDArray[np.float32]:
+        """Return training rows from `integers`, column after column as in `columns`; (m, width)."""
+        coarse, fine, told = self.columns()
+        used = np.concatenate([coarse, fine])
+        support = np.empty((len(values), len(used) + len(told)), dtype=np.float32)
+        support[:, : len(used)] = np.take(values, used, axis=1)
+        numbers, flags = support[:, : len(used)], support[:, len(used) :]
+        numbers[numbers == MISSING] = 0
+        gone = values[:, told] == MISSING
+        flags[:] = np.where(gone, self.absent[told], self.present[told])
+        return support
+
+
+def learn_scales(
+    rows: NDArray[np.float64],
+    positions: NDArray[np.intp],
+    weight: NDArray[np.float64],
+    least_relevance: float,
+) -> ColumnScales:
+    """Learn the scales of one partition.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m, d)
+        Samples; NaN stands for a missing value.
+    positions : ndarray of shape (m,)
+        Their classes, counted from zero.
+    weight : ndarray of shape (m,)
+        Weights, all positive.
+    least_relevance : float
+        What a column that tells nothing about the classes counts for.
+    """
+    if rows.shape[1] > WIDEST:
+        raise InvalidInputError(
+            f"rows of {rows.shape[1]} columns are too wide; at most {WIDEST} are possible"
+        )
+    gone = np.isnan(rows)
+    known = np.where(gone, 0.0, weight[:, np.newaxis])
+    total = known.sum(axis=0)
+    share = known / np.where(total > 0, total, 1.0)
+    filled = np.where(gone, 0.0, rows)
+    centre = (share * filled).sum(axis=0)
+    scaled, spread = _standardised(filled, gone, share, centre)
+    belongs = np.zeros((int(positions.max()) + 1, len(positions)))
+    belongs[positions, np.arange(len(positions))] = weight / weight.sum()
+    n_rows = float(weight.sum())
+
+    lost = 1.0 - total / weight.sum()
+    tells = gone.any(axis=0) & (lost > 0) & (lost < 1)
+    swing = np.sqrt(np.where(tells, lost * (1 - lost), 1.0))
+    flags = np.where(tells, (gone - lost) / swing, 0.0)
+
+    worth = (_relevance(scaled, belongs, n_rows) + least_relevance) * (spread > 0)
+    flag_worth = (_relevance(flags, belongs, n_rows) + least_relevance) * tells
+    everything = worth.sum() + flag_worth.sum()
+    root = UNIT * np.sqrt(worth / (everything if everything > 0 else 1.0))
+    flag_root = UNIT * np.sqrt(flag_worth / (everything if everything > 0 else 1.0))
+    factor = root / np.where(spread > 0, spread, 1.0)
+    usable = np.isfinite(factor) & (factor > 0)
+    return ColumnScales(
+        np.where(usable, centre, 0.0),
+        np.where(usable, factor, 0.0),
+        np.where(usable, np.rint(LONGEST * root), 0.0).astype(np.int16),
+        np.rint(np.clip((1 - lost) / swing, 0, LONGEST) * flag_root).astype(np.int16),
+        np.rint(np.clip(-lost / swing, -LONGEST, 0) * flag_root).astype(np.int16),
+    )
+
+
+def _standardised(
+    filled: NDArray[np.float64],
+    gone: NDArray[np.bool_],
+    share: NDArray[np.float64],
+    centre: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return cells in standard deviations (m, d), zero where missing, and these deviations (d,).
+
+    A column that is constant, or not finite after all, has the deviation zero.
+    """
+    off = np.where(gone, 0.0, filled - centre)
+    # Divided by the largest first: squares of what a float64 can hold may not fit into one.
+    farthest = np.abs(off).max(axis=0)
+    size = np.abs(filled).max(axis=0)
+    varies = (farthest > _CONSTANT * size) & np.isfinite(farthest)
+    off = np.where(varies, off / np.where(varies, farthest, 1.0), 0.0)
+    spread = np.sqrt((share * np.square(off)).sum(axis=0))
+    scaled = np.clip(off / np.where(varies, spread, 1.0), -LONGEST, LONGEST)
+    return scaled, np.where(varies, spread * farthest, 0.0)
+
+
+def _relevance(
+    scaled: NDArray[np.float64], belongs: NDArray[np.float64], n_rows: float
+) -> NDArray[np.float64]:
+    """Return which part of each column's variance lies between the classes, (d,).
+
+    Of few rows some part lies between the classes by chance; that part is taken off (epsilon
+    squared, Kelley 1935).
+
+    Parameters
+    ----------
+    scaled : ndarray of shape (m, d)
+        Columns of mean zero and variance one.
+    belongs : ndarray of shape (p, m)
+        Each row's share of all weights, in the row of its class.
+    n_rows : float
+        The sum of all weights.
+    """
+    n_classes = len(belongs)
+    if n_rows <= n_classes:
+        return np.zeros(scaled.shape[1])
+    shares = belongs.sum(axis=1)
+    means = (belongs @ scaled) / shares[:, np.newaxis]
+    between = (shares[:, np.newaxis] * np.square(means)).sum(axis=0)
+    unexplained = (1 - between) * (n_rows - 1) / (n_rows - n_classes)
+    return np.asarray(np.clip(1 - unexplained, 0.0, 1.0))
+
+
+# Members that see every row in the units of their own partition, and compare it with their rows.
+#
+# No two members see the same numbers, so there is no matrix to share. A test row is scaled anew for
+# each member, to integers so short that its products with the member's rows are exact.
+
+KERNEL_EXPONENT = 4
+"""Kernels lie within 2^4: at most 1 + 3 * 3, and what rounding adds."""
+
+_KERNEL_BITS = 24
+_SCORES = 256
+_ROWS = 256
+# Cells of test rows that are scaled at once: more do not fit into the cache, fewer cost more calls.
+_CELLS = 2**19
+# Test rows that are scaled at once, at least: a member's rows are read anew for each such chunk.
+_LEAST_ROWS = 256
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Test rows turned into columns (d, width), and where cells are missing, if any are."""
+
+    cells: NDArray[np.float64]
+    short: NDArray[np.float32]
+    gone: NDArray[np.bool_] | None
+
+    def __len__(self) -> int:
+        return int(self.cells.shape[1])
+
+
+class ScaledKernelMembers(StackedMembers):
+    """Kernel machines with the kernel ``exp(-gamma |u - v|^2) + <u, v>`` of scaled rows."""
+
+    kind: ClassVar[str] = "scaled_kernel"
+
+    @classmethod
+    def like(cls, settings: dict[str, Any]) -> MemberParts:
+        """Return a member without rows."""
+        columns = settings["n_columns"]
+        scales = ColumnScales(
+            np.zeros(columns),
+            np.zeros(columns),
+            *(np.zeros(columns, dtype=np.int16) for _ in range(3)),
+        )
+        return MemberParts(
+            np.empty(0, dtype=np.int16),
+            {
+                "values": np.empty((0, columns), dtype=np.int16),
+                "coefficients": np.empty((0, settings["n_classes"])),
+            },
+            scales.arrays()
+            | {
+                "exponent": np.zeros((), dtype=np.int32),
+                "bias": np.zeros(settings["n_classes"]),
+            },
+        )
+
+    def _tile_rows(self) -> int:
+        return max(_SCORES, int(self.settings["n_classes"]))
+
+    def _widest(self) -> int:
+        return max(_CELLS // max(int(self.settings["n_columns"]), 1), _LEAST_ROWS)
+
+    @cached_property
+    def _tiles(self) -> list[Tile]:
+        return whole_tiles(self.offsets, self.classes, self._tile_rows())
+
+    def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> _Asked:
+        cells = np.zeros((samples.shape[1], padded(stop - start)))
+        cells[:, : stop - start] = samples[start:stop].T
+        if np.isinf(cells).any():
+            raise InvalidRowsError("X contains infinity; every value must be finite or missing.")
+        gone = np.isnan(cells)
+        with np.errstate(over="ignore"):
+            short = cells.astype(np.float32)
+        return _Asked(cells, short, gone if gone.any() else None)
+
+    def _score_chunk(self, asked: _Asked, visit: Visit) -> None:
+        room = _Room(self.settings["n_columns"], len(asked))
+        scores = np.empty((max((tile.n_scores for tile in self._tiles), default=0), len(asked)))
+        for tile in self._tiles:
+            row = 0
+            for index in tile.members.tolist():
+                count = len(self.classes[index])
+                self._score_member(index, asked, room, scores[row : row + count])
+                row += count
+            visit(tile, scores[:row])
+
+    def _score_member(
+        self, index: int, asked: _Asked, room: _Room, out: NDArray[np.float64]
+    ) -> None:
+        """Write one member's scores for its classes, shape (p, width)."""
+        known = self.classes[index]
+        scales = ColumnScales.from_arrays({name: a[index] for name, a in self.single.items()})
+        seen = _scaled(asked, scales, room)
+        lengths = np.einsum("ij,ij->j", seen, seen)
+        per_unit = np.float32(1 / (UNIT * UNIT))
+        gamma = np.float32(self.settings["gamma"]) * per_unit
+        out[:] = 0.0
+        for rows in self._row_blocks(index):
+            support = scales.support(self.rows["values"][rows])
+            inner, kernel, integers = room.kernels(len(support))
+            np.matmul(support, seen, out=inner)
+            np.multiply(inner, np.float32(2), out=kernel)
+            kernel -= np.einsum("ij,ij->i", support, support)[:, np.newaxis]
+            kernel -= lengths
+            kernel *= gamma
+            np.minimum(kernel, np.float32(0), out=kernel)
+            np.exp(kernel, out=kernel)
+            inner *= per_unit
+            kernel += inner
+            kernel *= np.float32(2.0 ** (_KERNEL_BITS - KERNEL_EXPONENT))
+            np.rint(kernel, out=integers)
+            coefficients = self.rows["coefficients"][rows, known]
+            out += coefficients.T @ integers
+        out *= np.ldexp(1.0, int(self.single["exponent"][index]) - _KERNEL_BITS)
+        out += self.single["bias"][index][known, np.newaxis]
+
+    def _row_blocks(self, index: int) -> Iterator[slice]:
+        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
+        for low in range(start, stop, _ROWS):
+            yield slice(low, min(low + _ROWS, stop))
+
+
+class _Room:
+    """Arrays that are used for one member after the other, for fresh memory is slow."""
+
+    def __init__(self, n_columns: int, width: int) -> None:
+        self.seen = np.empty((2 * n_columns, width), dtype=np.float32)
+        self._inner = np.empty((_ROWS, width), dtype=np.float32)
+        self._kernel = np.empty((_ROWS, width), dtype=np.float32)
+        self._integers = np.empty((_ROWS, width))
+
+    def kernels(self, n_rows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        return self._inner[:n_rows], self._kernel[:n_rows], self._integers[:n_rows]
+
+
+def _scaled(asked: _Asked, scales: ColumnScales, room: _Room) -> NDArray[np.float32]:
+    """Return test rows as one member sees them: columns of integers, entry by entry."""
+    coarse, fine, told = scales.columns()
+    used = np.concatenate([coarse, fine])
+    seen = room.seen[: len(used) + len(told)]
+    numbers = seen[: len(coarse)]
+    centre = scales.centre[coarse, np.newaxis].astype(np.float32)
+    if len(coarse) == len(asked.short):  # all columns: no need to gather them first
+        np.subtract(asked.short, centre, out=numbers)
+    else:
+        np.take(asked.short, coarse, axis=0, out=numbers, mode="clip")
+        numbers -= centre
+    numbers *= scales.factor[coarse, np.newaxis].astype(np.float32)
+    if len(fine):
+        cells = asked.cells[fine] - scales.centre[fine, np.newaxis]
+        seen[len(coarse) : len(used)] = cells * scales.factor[fine, np.newaxis]
+    numbers = seen[: len(used)]
+    bound = scales.bound[used, np.newaxis].astype(np.float32)
+    np.minimum(numbers, bound, out=numbers)
+    np.maximum(numbers, -bound, out=numbers)
+    np.rint(numbers, out=numbers)
+    if asked.gone is not None:
+        numbers[asked.gone[used]] = 0
+    if len(told):
+        flags = seen[len(used) :]
+        flags[:] = scales.present[told, np.newaxis]
+        if asked.gone is not None:
+            absent = np.broadcast_to(scales.absent[told, np.newaxis], flags.shape)
+            np.copyto(flags, absent, where=asked.gone[told], casting="same_kind")
+    return seen
+
+
+# Kernel ridge on columns that every member scales and weighs by itself.
+
+# Keeps the system of centres solvable where two of them are the same row.
+_JITTER = 1e-8
+LEAST_GAMMA, LARGEST_GAMMA = 1e-30, 1e30
+
+
+class ScaledKernelClassifier(WeightedClassifier):
+    """Kernel ridge on raw tables: any units, constant columns, timestamps, missing values.
+
+    The default member of `DPAClassifier`. It centres every column, divides it by its standard
+    deviation and draws values in to three of these, then weighs it by how well it alone tells the
+    classes apart (epsilon squared, the part of its variance that lies between the classes beyond
+    chance). All of this is learned from the member's own partition. On the rows u, v so scaled,
+    the kernel is ``exp(-gamma |u - v|^2) + <u, v>``: smooth where there are rows, linear beyond
+    them. Its ridge regression on the one-hot labels has a constant without ridge.
+
+    A missing value (NaN) counts as the column's mean, and as 1 in a column of its own that says
+    that it was missing, where some rows of the partition miss it.
+
+    Parameters
+    ----------
+    alpha : float, default=0.1
+        Ridge.
+    gamma : float, default=1.0
+        How fast the kernel falls; an average row has length one.
+    least_relevance : float, default=0.01
+        What a column counts for that tells nothing about the classes; one that tells everything
+        counts for 1 more.
+    n_centers : int, default=500
+        Rows of a partition that others are compared with. Of a larger partition evenly many rows
+        in canonical order are taken; all rows take part in the fit.
+    max_bytes : int, default=2**28
+        Working memory for votes. Has no influence on them.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        Labels seen in `fit`.
+
+    Guarantee
+    ---------
+    What a member sees of a test row is a function of its own partition and that row. It is rounded
+    to integers, so products are exact and their bits depend on nothing else.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> float(ScaledKernelClassifier().fit(X, y).score(X, y)) > 0.98
+    True
+    """
+
+    _members: ClassVar[type[StackedMembers]] = ScaledKernelMembers
+    _takes_missing: ClassVar[bool] = True
+    precision = "single"
+
+    def __init__(
+        self,
+        alpha: float = 0.1,
+        *,
+        gamma: float = 1.0,
+        least_relevance: float = 0.01,
+        n_centers: int = 500,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.alpha = alpha
+        self.gamma = gamma
+        self.least_relevance = least_relevance
+        self.n_centers = n_centers
+        self.max_bytes = max_bytes
+
+    def _check_parameters(self) -> None:
+        for name in ("alpha", "gamma", "least_relevance"):
+            value = getattr(self, name)
+            is_number = isinstance(value, (int, float, np.integer, np.floating))
+            if not (is_number and 0 < value < np.inf):
+                raise InvalidInputError(f"{name} must be positive and finite, but is {value!r}.")
+        if not LEAST_GAMMA <= self.gamma <= LARGEST_GAMMA:
+            raise InvalidInputError(
+                f"gamma must lie between {LEAST_GAMMA:g} and {LARGEST_GAMMA:g}, for members vote "
+                f"in single precision, but is {self.gamma!r}. Columns are scaled by each member, "
+                "so useful values lie around 1."
+            )
+        if not (isinstance(self.n_centers, (int, np.integer)) and self.n_centers >= 1):
+            raise InvalidInputError(
+                f"n_centers must be an integer of at least 1, but is {self.n_centers!r}."
+            )
+
+    def _member_settings(self, n_features: int) -> dict[str, Any]:
+        return {"lift": "none", "gamma": float(self.gamma)}
+
+    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+        y, weight = member.positions, member.weight
+        scales = learn_scales(member.rows, y, weight, float(self.least_relevance))
+        values = scales.integers(member.rows)
+        support = scales.support(values).astype(np.float64)
+        targets = np.eye(len(member.present))[y]
+        if len(y) <= self.n_centers:
+            chosen = np.arange(len(y))
+            dual, bias = self._solve_all(support, targets, weight)
+        else:
+            chosen = np.arange(self.n_centers) * len(y) // self.n_centers
+            dual, bias = self._solve_centers(support, chosen, targets, weight)
+        halves = np.full((1, len(chosen)), KERNEL_EXPONENT, dtype=np.int32)
+        integers, power = integer_coefficients(dual[np.newaxis], halves, "single")
+        coefficients = np.zeros((len(chosen), settings["n_classes"]))
+        coefficients[:, member.present] = integers[0]
+        level = np.zeros(settings["n_classes"])
+        level[member.present] = bias
+        return MemberParts(
+            member.classes,
+            {"values": values[chosen], "coefficients": coefficients},
+            scales.arrays() | {"exponent": np.asarray(power[0]), "bias": level},
+        )
+
+    def _solve_all(
+        self,
+        support: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        weight: NDArray[np.float64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return coefficients (m, p) that add up to zero, and the constant (p,)."""
+        system = self._kernel(support, support)
+        system[np.diag_indices(len(support))] += self.alpha / weight
+        ones = np.ones((len(support), 1))
+        solved = positive_solve(system, np.concatenate([targets, ones], axis=1))
+        bias = solved[:, :-1].sum(axis=0) / solved[:, -1].sum()
+        return solved[:, :-1] - solved[:, -1:] * bias, bias
+
+    def _solve_centers(
+        self,
+        support: NDArray[np.float64],
+        chosen: NDArray[np.intp],
+        targets: NDArray[np.float64],
+        weight: NDArray[np.float64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return coefficients of the chosen rows, fitted to all rows, and the constant."""
+        centers = support[chosen]
+        share = weight / weight.sum()
+        system = self.alpha * self._kernel(centers, centers)
+        right = np.zeros((len(chosen), targets.shape[1]))
+        level = share @ targets
+        mean = np.zeros(len(chosen))
+        for start in range(0, len(support), len(chosen)):
+            here = slice(start, start + len(chosen))
+            kernel = self._kernel(support[here], centers)
+            weighted = weight[here, np.newaxis] * kernel
+            system += kernel.T @ weighted
+            right += weighted.T @ (targets[here] - level)
+            mean += share[here] @ kernel
+        system -= weight.sum() * np.outer(mean, mean)
+        system[np.diag_indices(len(chosen))] += _JITTER * weight.sum()
+        dual = positive_solve(system, right)
+        return dual, level - mean @ dual
+
+    def _kernel(self, left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the kernels of scaled rows, (len(left), len(right))."""
+        inner = left @ right.T
+        lengths = [np.einsum("ij,ij->i", rows, rows) for rows in (left, right)]
+        apart = lengths[0][:, np.newaxis] + lengths[1] - 2 * inner
+        kernel: NDArray[np.float64] = np.exp(apart * (-self.gamma / UNIT**2))
+        return kernel + inner / UNIT**2

@@ -1,0 +1,557 @@
+"""How the rows of all members are cut into tiles, and how a tile's votes are found.
+
+Products are exact, so neither the cuts nor the order of the tiles can change a bit.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+
+from poisonproof.certificates.plurality import ABSTAIN
+from poisonproof.exceptions import InvalidRowsError, StoreError
+from poisonproof.features.exact import exact_rows
+from poisonproof.members.closed_form.fitting import MemberParts, lift, sample_matrix
+from poisonproof.members.member import ArrayEnsemble, Ensemble
+from poisonproof.progress import Progress, reporting
+from poisonproof.threads import one_thread
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows ``low:high`` of one member; most members are one piece."""
+
+    member: int
+    low: int
+    high: int
+    is_first: bool
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows ``start:stop`` of the stack, and the members whose last row is among them.
+
+    Attributes
+    ----------
+    start, stop : int
+        Rows of the tile.
+    pieces : tuple of Piece
+        The members in it, in order.
+    members : ndarray of shape (g,)
+        The members that end in this tile, whose scores are complete then.
+    counts : ndarray of shape (g,)
+        How many classes each of them knows. Its scores are as many rows of the tile's scores.
+    classes : ndarray of shape (sum of counts,)
+        Those classes, member after member.
+    open_classes : int
+        How many classes the member knows that goes on in the next tile, if there is one.
+    """
+
+    start: int
+    stop: int
+    pieces: tuple[Piece, ...]
+    members: NDArray[np.intp]
+    counts: NDArray[np.intp]
+    classes: NDArray[np.int16]
+    open_classes: int
+
+    @property
+    def n_scores(self) -> int:
+        """Rows of scores while this tile is worked on, those of an unfinished member included."""
+        return len(self.classes) + self.open_classes
+
+    @cached_property
+    def _by_knowledge(self) -> NDArray[np.intp]:
+        """Places in `members`, those that know most classes first."""
+        return np.argsort(-self.counts, kind="stable")
+
+    @cached_property
+    def _rows_by_rank(self) -> list[NDArray[np.intp]]:
+        """Score rows of the first, second, ... class of all members that know so many."""
+        firsts = (np.cumsum(self.counts) - self.counts)[self._by_knowledge]
+        counts = self.counts[self._by_knowledge]
+        most = int(counts[0]) if len(counts) else 0
+        return [firsts[counts > rank] + rank for rank in range(most)]
+
+    def vote(self, scores: NDArray[np.float64], votes: NDArray[np.int16], room: VotingRoom) -> None:
+        """Write the class of each member's largest score, the smaller class on ties.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (sum of counts, width)
+            Scores of the members that end in this tile.
+        votes : ndarray of shape (k, width)
+            Votes of all members; those of this tile's members are written.
+        room : VotingRoom
+            Memory to work in.
+        """
+        # Rank after rank for all members at once: calls are few, and all loops run along rows.
+        first, *others = self._rows_by_rank
+        best, found = room.best[: len(first)], room.found[: len(first)]
+        np.take(scores, first, axis=0, out=best, mode="clip")
+        found[:] = self.classes[first, np.newaxis]
+        for rows in others:
+            n = len(rows)
+            leading, leader, change = best[:n], found[:n], room.change[:n]
+            challenger = np.take(scores, rows, axis=0, out=room.challenger[:n], mode="clip")
+            # Arithmetic instead of a masked copy: which class wins is hard to predict, and a
+            # processor that guesses branches would be wrong half of the time.
+            np.subtract(self.classes[rows, np.newaxis], leader, out=change)
+            change *= np.greater(challenger, leading, out=room.better[:n]).view(np.int8)
+            leader += change
+            np.maximum(leading, challenger, out=leading)
+        votes[self.members[self._by_knowledge]] = found
+
+
+class VotingRoom:
+    """Arrays that are used for one tile after the other, for fresh memory is slow.
+
+    Parameters
+    ----------
+    tiles : sequence of Tile
+        The tiles that will vote in it.
+    width : int
+        Number of test rows.
+    """
+
+    def __init__(self, tiles: Sequence[Tile], width: int) -> None:
+        shape = (max((len(tile.members) for tile in tiles), default=0), width)
+        self.best, self.challenger = np.empty(shape), np.empty(shape)
+        self.found, self.change = np.empty(shape, np.int16), np.empty(shape, np.int16)
+        self.better = np.empty(shape, np.bool_)
+
+
+def cut_tiles(
+    offsets: NDArray[np.intp], classes: Sequence[NDArray[np.int16]], limit: int
+) -> list[Tile]:
+    """Cut the rows of all members into tiles of at most `limit` rows.
+
+    A member longer than a tile is cut into pieces; all others lie in one tile.
+    """
+    return [_tile(start, stop, pieces, classes) for start, stop, pieces in _cuts(offsets, limit)]
+
+
+def whole_tiles(
+    offsets: NDArray[np.intp], classes: Sequence[NDArray[np.int16]], limit: int
+) -> list[Tile]:
+    """Put whole members together until they have more than `limit` scores."""
+    tiles, pieces, scores = list[Tile](), list[Piece](), 0
+    for member, (low, high) in enumerate(pairwise(offsets.tolist())):
+        if high == low:
+            continue
+        if pieces and scores + len(classes[member]) > limit:
+            tiles.append(_tile(pieces[0].low, low, pieces, classes))
+            pieces, scores = [], 0
+        pieces.append(Piece(member, low, high, True, True))
+        scores += len(classes[member])
+    if pieces:
+        tiles.append(_tile(pieces[0].low, int(offsets[-1]), pieces, classes))
+    return tiles
+
+
+def _cuts(offsets: NDArray[np.intp], limit: int) -> Iterator[tuple[int, int, list[Piece]]]:
+    start, pieces = 0, list[Piece]()
+    for member, (low, high) in enumerate(pairwise(offsets.tolist())):
+        if high == low:
+            continue
+        if pieces and high - start > limit:
+            yield start, low, pieces
+            start, pieces = low, []
+        while high - start > limit:
+            yield start, start + limit, [Piece(member, start, start + limit, start == low, False)]
+            start += limit
+        begin = max(low, start)
+        pieces.append(Piece(member, begin, high, begin == low, True))
+    if pieces:
+        yield start, int(offsets[-1]), pieces
+
+
+def _tile(start: int, stop: int, pieces: list[Piece], classes: Sequence[NDArray[np.int16]]) -> Tile:
+    ended = [piece.member for piece in pieces if piece.is_last]
+    known = [classes[member] for member in ended]
+    return Tile(
+        start,
+        stop,
+        tuple(pieces),
+        np.array(ended, dtype=np.intp),
+        np.array([len(some) for some in known], dtype=np.intp),
+        np.concatenate(known) if known else np.empty(0, dtype=np.int16),
+        sum(len(classes[piece.member]) for piece in pieces if not piece.is_last),
+    )
+
+
+# Coefficients of neighbouring members as one matrix.
+#
+# A product for each of many small members is mostly overhead. Members that lie side by side in a
+# tile share one block-diagonal matrix instead: their kernels and coefficients are integers and their
+# sums exact, so the zeros between the blocks change no bit.
+
+_SHARED_ROWS = 32
+"""Members are put together until they have so many rows."""
+
+
+@dataclass(frozen=True)
+class Readout:
+    """How rows ``low:high`` of a tile's kernels add to rows ``first:last`` of its scores.
+
+    Attributes
+    ----------
+    low, high, first, last : int
+        Rows of kernels, and of scores.
+    parts : tuple of ndarray of shape (last - first, high - low)
+        Upper bits of the coefficients, and lower bits if there are any.
+    continues, is_open : bool
+        Whether earlier rows of this member lie in the tile before, and later ones in the next.
+    """
+
+    low: int
+    high: int
+    first: int
+    last: int
+    parts: tuple[NDArray[np.float64], ...]
+    continues: bool
+    is_open: bool
+
+
+def tile_readouts(
+    tile: Tile, parts: Sequence[NDArray[np.float64]], classes: Sequence[NDArray[np.int16]]
+) -> list[Readout]:
+    """Return the readouts of a tile.
+
+    Parameters
+    ----------
+    tile : Tile
+        Some rows of the stack.
+    parts : sequence of ndarray of shape (rows of the stack, C)
+        Upper and lower bits of every row's coefficients.
+    classes : sequence of ndarray
+        The classes each member knows.
+    """
+    readouts = []
+    first = 0
+    for pieces in _neighbours(tile.pieces):
+        counts = [len(classes[piece.member]) for piece in pieces]
+        low, high, last = pieces[0].low, pieces[-1].high, first + sum(counts)
+        blocks = tuple(np.zeros((last - first, high - low)) for _ in parts)
+        row = 0
+        for piece, count in zip(pieces, counts, strict=True):
+            known = classes[piece.member]
+            for part, block in zip(parts, blocks, strict=True):
+                columns = slice(piece.low - low, piece.high - low)
+                block[row : row + count, columns] = part[piece.low : piece.high, known].T
+            row += count
+        is_open = not pieces[-1].is_last
+        span = (low - tile.start, high - tile.start, first, last)
+        readouts.append(Readout(*span, blocks, not pieces[0].is_first, is_open))
+        first = first if is_open else last
+    return readouts
+
+
+def _neighbours(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Group whole small members; one that is cut by the tile's edge stays alone."""
+    group: list[Piece] = []
+    for piece in pieces:
+        whole = piece.is_first and piece.is_last
+        if group and (not whole or piece.high - group[0].low > _SHARED_ROWS):
+            yield group
+            group = []
+        group.append(piece)
+        if not whole:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+# Many closed-form members in a few arrays, asked together.
+#
+# A member is a stretch of rows (weight vectors, or its own training rows) and a short list of
+# classes it has seen. The rows of all members lie one after the other in shared arrays, so the
+# products of test rows with all of them are one stream of large tiles.
+
+_LANES = 64
+_WIDEST = 1024
+_TURNED = 256
+_KINDS: dict[str, type[StackedMembers]] = {}
+
+Visit = Callable[[Tile, NDArray[np.float64]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class StackedMembers(ArrayEnsemble):
+    """The members of one closed-form learner.
+
+    Attributes
+    ----------
+    settings : dict
+        What the members share and what decides their votes, as JSON.
+    offsets : ndarray of shape (k + 1,)
+        Rows of member i are ``offsets[i]:offsets[i + 1]`` of every array in `rows`.
+    classes : tuple of k ndarrays
+        The classes each member can vote for.
+    rows, single : mapping of str to ndarray
+        Arrays with one entry per row, and with one entry per member.
+    reasons : mapping of int to str
+        Why members abstain whose fit raised.
+    max_bytes : int
+        Working memory for asking, in bytes. Has no influence on any vote.
+
+    Guarantee
+    ---------
+    The products of test rows with member rows are exact, and everything after them is computed
+    entry by entry or from one member's entries alone. So the votes of a member on a test row are a
+    function of that member and that row: not of other members, other rows, tiles or threads.
+    """
+
+    settings: dict[str, Any]
+    offsets: NDArray[np.intp]
+    classes: tuple[NDArray[np.int16], ...]
+    rows: Mapping[str, NDArray[Any]]
+    single: Mapping[str, NDArray[Any]]
+    reasons: Mapping[int, str]
+    max_bytes: int
+
+    family: ClassVar[str] = "closed_form"
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        _KINDS[cls.kind] = cls
+
+    @classmethod
+    def stack(cls, settings: dict[str, Any], parts: Sequence[MemberParts], max_bytes: int) -> Self:
+        """Put the members one after the other."""
+        like = cls.like(settings)
+        sizes = [len(part.rows["values"]) if part.rows else 0 for part in parts]
+        return cls(
+            settings=settings,
+            offsets=np.concatenate([[0], np.cumsum(sizes, dtype=np.intp)]).astype(np.intp),
+            classes=tuple(part.classes for part in parts),
+            rows={
+                name: _joined([part.rows[name] for part in parts if part.rows], empty)
+                for name, empty in like.rows.items()
+            },
+            single={
+                name: _joined([part.single.get(name, zero)[np.newaxis] for part in parts], zero)
+                for name, zero in like.single.items()
+            },
+            reasons={i: part.failure for i, part in enumerate(parts) if part.failure is not None},
+            max_bytes=max_bytes,
+        )
+
+    @classmethod
+    @abstractmethod
+    def like(cls, settings: dict[str, Any]) -> MemberParts:
+        """Return a member without rows: the names, dtypes and shapes of its arrays."""
+
+    @abstractmethod
+    def _score_chunk(self, asked: Any, visit: Visit) -> None:
+        """Call ``visit(tile, scores)`` for each tile in which members end."""
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is only kept from the last votes: asking a member does not change it."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def member(self, index: int) -> MemberParts:
+        """Return the arrays of one member."""
+        here = slice(self.offsets[index], self.offsets[index + 1])
+        return MemberParts(
+            self.classes[index],
+            {name: array[here] for name, array in self.rows.items()},
+            {name: array[index] for name, array in self.single.items()},
+            self.reasons.get(index),
+        )
+
+    def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
+        """Ask every member about every row of `X`; shape (n, k)."""
+        samples = self._samples(X)
+        votes = np.empty((len(samples), len(self)), dtype=np.int16)
+        constant = np.full((len(self), 1), ABSTAIN, dtype=np.int16)
+        for index, classes in enumerate(self.classes):
+            if len(classes) == 1:
+                constant[index] = classes[0]
+
+        def ask(start: int, stop: int) -> None:
+            answers = np.empty((len(self), padded(stop - start)), dtype=np.int16)
+            answers[:] = constant
+
+            asked = self._chunk(samples, start, stop)
+            # A row of a member may be so large that its products overflow; it is then infinitely
+            # far, for that member alone.
+            with np.errstate(over="ignore", invalid="ignore"):
+                room = VotingRoom(self._tiles, len(asked))
+                self._score_chunk(asked, lambda tile, scores: tile.vote(scores, answers, room))
+            # Turned in blocks that fit into the cache.
+            for block in range(0, len(self), _TURNED):
+                here = slice(block, block + _TURNED)
+                votes[start:stop, here] = answers[here, : stop - start].T
+
+        self._stream(ask, len(samples), n_jobs, progress)
+        return votes
+
+    def scores(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.float64]:
+        """Return every member's score for every class, shape (n, k, C).
+
+        A class that is not in a member's partition has the score minus infinity.
+        """
+        samples = self._samples(X)
+        n_classes = self.settings["n_classes"]
+        scores = np.full((len(samples), len(self), n_classes), -np.inf)
+        for index, classes in enumerate(self.classes):
+            scores[:, index, classes] = 0.0
+
+        def ask(start: int, stop: int) -> None:
+            asked = self._chunk(samples, start, stop)
+            worth = self._worth(asked)[: stop - start, np.newaxis]
+
+            def visit(tile: Tile, block: NDArray[np.float64]) -> None:
+                units = np.array([self._unit(index) for index in tile.members])
+                owners = np.repeat(tile.members, tile.counts)
+                found = block[:, : stop - start].T * (worth * np.repeat(units, tile.counts))
+                scores[start:stop, owners, tile.classes] = found
+
+            with np.errstate(over="ignore", invalid="ignore"):  # as in `votes`
+                self._score_chunk(asked, visit)
+
+        self._stream(ask, len(samples), n_jobs, progress)
+        return scores
+
+    def _worth(self, asked: Any) -> NDArray[np.float64]:
+        """Return by what a test row's scores are to be multiplied, shape (width,)."""
+        return np.ones(len(asked))
+
+    def _unit(self, index: int) -> float:
+        """Return by what a member's scores are to be multiplied."""
+        return 1.0
+
+    def _samples(self, X: Any) -> NDArray[Any]:
+        samples = sample_matrix(X)
+        if samples.shape[1] != self.settings["n_features"]:
+            raise InvalidRowsError(
+                f"X has {samples.shape[1]} features, but the members were fitted on "
+                f"{self.settings['n_features']}."
+            )
+        return samples
+
+    def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> Any:
+        """Return test rows as `_score_chunk` takes them: here as integers.
+
+        They are filled up so that no SIMD remainder loop is ever used.
+        """
+        block = np.zeros((padded(stop - start), samples.shape[1]))
+        block[: stop - start] = samples[start:stop]
+        return exact_rows(lift(block, self.settings), self.settings["precision"])
+
+    def _stream(
+        self, ask: Callable[[int, int], None], n: int, n_jobs: int | None, progress: Progress
+    ) -> None:
+        """Call `ask` on stretches of rows that fit into the working memory."""
+        workers = effective_n_jobs(n_jobs)
+        # Bytes per test row: its votes, copies of the row, and columns of the tiles' arrays.
+        per_row = 2 * len(self) + 40 * self.settings["n_columns"] + 48 * self._tile_rows()
+        lanes = self.max_bytes // (workers * per_row * _LANES)
+        most = max(min(self._widest(), _WIDEST) // _LANES, 1)
+        width = int(np.clip(lanes, 1, most)) * _LANES
+        spans = [(start, min(start + width, n)) for start in range(0, n, width)]
+        with (
+            reporting(progress, n, "Voting"),
+            one_thread("blas"),
+            ThreadPoolExecutor(workers) as pool,
+        ):
+            asked = pool.map(lambda span: ask(*span), spans)
+            for (start, stop), _ in zip(spans, asked, strict=True):
+                progress.advance(stop - start)
+
+    def _tile_rows(self) -> int:
+        return 256
+
+    def _widest(self) -> int:
+        """Return how many test rows at most are asked about at once."""
+        return _WIDEST
+
+    @cached_property
+    def _tiles(self) -> list[Tile]:
+        return cut_tiles(self.offsets, self.classes, self._tile_rows())
+
+    def digests(self) -> list[str]:
+        """Return one digest per member, over its arrays and the shared settings."""
+        return self.digests_of(range(len(self)))
+
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members."""
+        head = json.dumps([self.kind, self.settings], sort_keys=True).encode()
+        return [self.member(index).digest(head) for index in which]
+
+    def failures(self) -> dict[int, str]:
+        """Return the reason of every member that abstains because its fit raised."""
+        return dict(self.reasons)
+
+    def replaced(self, which: Sequence[int], members: Ensemble) -> Self:
+        """Return a copy in which member ``which[j]`` is member j of `members`."""
+        if not isinstance(members, type(self)) or members.settings != self.settings:
+            raise TypeError(
+                "Members can be replaced by members of the same learner with the same settings "
+                f"only, but {type(self).__name__} met {type(members).__name__}."
+            )
+        new = dict(zip(which, range(len(members)), strict=True))
+        parts = [members.member(new[i]) if i in new else self.member(i) for i in range(len(self))]
+        return self.stack(self.settings, parts, self.max_bytes)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the members as JSON and named arrays, for `restore_members`."""
+        parts = [self.member(index) for index in range(len(self))]
+        meta = {
+            "kind": self.kind,
+            "settings": self.settings,
+            "max_bytes": self.max_bytes,
+            "members": [{"failure": part.failure} for part in parts],
+        }
+        return meta, {
+            f"{index}/{name}": array
+            for index, part in enumerate(parts)
+            for name, array in part.arrays().items()
+        }
+
+    @classmethod
+    def restore(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the members that `export` described."""
+        own: list[dict[str, NDArray[Any]]] = [{} for _ in meta["members"]]
+        for key, array in arrays.items():
+            place, _, name = key.partition("/")
+            own[int(place)][name] = array
+        like = cls.like(meta["settings"])
+        parts = [
+            MemberParts.from_arrays(found, like, entry["failure"])
+            for found, entry in zip(own, meta["members"], strict=True)
+        ]
+        return cls.stack(dict(meta["settings"]), parts, int(meta["max_bytes"]))
+
+
+def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StackedMembers:
+    """Return the ensemble that `StackedMembers.export` described."""
+    kind = meta.get("kind")
+    if kind not in _KINDS:
+        raise StoreError(f"Unknown kind of members {kind!r}; known are {sorted(_KINDS)}.")
+    return _KINDS[kind].restore(meta, arrays)
+
+
+def padded(n: int) -> int:
+    """Return how wide a chunk of `n` test rows is made."""
+    return -(-n // _LANES) * _LANES
+
+
+def _joined(arrays: Sequence[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate(arrays) if arrays else empty

@@ -1,0 +1,505 @@
+"""The contract between the data of one partition and the member it trains.
+
+A *learner* is a deterministic rule. Given one partition and a seed it returns one member;
+nothing else may reach the member. Learners that can train many members in one computation
+implement `BatchedLearner`; they owe the same law, bit for bit.
+"""
+
+from __future__ import annotations
+
+import errno
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.utils.parallel import Parallel, delayed
+
+from poisonproof.certificates.plurality import ABSTAIN
+from poisonproof.exceptions import InvalidRowsError, MemberWarning, PoisonproofError
+from poisonproof.members.streams import restored_streams
+from poisonproof.partition.containers import is_sparse, n_rows, take_rows
+from poisonproof.partition.partitioned import Partition, PartitionedData
+from poisonproof.progress import Progress, reporting
+from poisonproof.threads import one_thread
+
+
+class Member(ABC):
+    """One fitted f_i: a function from samples to votes."""
+
+    @abstractmethod
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Return one class index per row of `X`, `ABSTAIN` where there is none."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Return a hexadecimal digest of everything that decides this member's votes."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why this member abstains everywhere, or None."""
+        return None
+
+
+class Ensemble(ABC):
+    """The k fitted members of one model, in the order of their partitions."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of members, k."""
+
+    @abstractmethod
+    def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
+        """Return the vote matrix, shape (n, k)."""
+
+    @abstractmethod
+    def digests(self) -> list[str]:
+        """Return one digest per member."""
+
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members."""
+        everyone = self.digests()
+        return [everyone[index] for index in which]
+
+    @abstractmethod
+    def failures(self) -> dict[int, str]:
+        """Return the reason of every member that abstains because its learner raised."""
+
+    @abstractmethod
+    def replaced(self, which: Sequence[int], members: Ensemble) -> Ensemble:
+        """Return a copy in which member ``which[j]`` is member j of `members`."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold, besides the method's own assumptions, for members to obey the law."""
+        return ()
+
+
+Finished = Callable[[Sequence[int], Ensemble], None]
+"""Told of members as soon as they are trained: their partitions, and an ensemble of as many."""
+
+
+class ArrayEnsemble(Ensemble):
+    """Members that are nothing but arrays, so that the store need not know what they do."""
+
+    family: ClassVar[str]
+    """What rebuilds them, by the name the store knows it."""
+
+    @abstractmethod
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return JSON values and named arrays from which the same members can be rebuilt.
+
+        ``values["members"]`` lists one JSON object per member, and an array named ``"3/weights"``
+        belongs to member 3 alone; all other values and arrays are shared. So a store can keep,
+        replace and forget every member by itself.
+        """
+
+
+class Learner(ABC):
+    """What a member is: a deterministic function of one partition and a seed."""
+
+    @abstractmethod
+    def specification(self) -> Mapping[str, Any]:
+        """Return everything about this learner that can change a member's bits, as JSON."""
+
+    @abstractmethod
+    def fit_member(self, partition: Partition, n_classes: int, seed: int) -> Member:
+        """Train one member on one non-empty partition of at least two classes."""
+
+
+class BatchedLearner(ABC):
+    """A learner that trains many members in one computation.
+
+    Guarantee
+    ---------
+    Member i of the result is a function of ``data[i]``, `n_classes` and `seed` alone: not of the
+    other partitions' contents or sizes, of `which`, or of the order of the work.
+    """
+
+    @abstractmethod
+    def specification(self) -> Mapping[str, Any]:
+        """Return everything about this learner that can change a member's bits, as JSON."""
+
+    @abstractmethod
+    def fit_members(
+        self,
+        data: PartitionedData,
+        which: Sequence[int],
+        n_classes: int,
+        seed: int,
+        *,
+        n_jobs: int | None,
+        progress: Progress,
+    ) -> Ensemble:
+        """Train the members of the partitions `which`; the result has ``len(which)`` members.
+
+        Every partition is allowed, the empty ones too: those members abstain.
+        """
+
+
+# Whose error it is: the machine's, which stops a fit, or a member's own, which silences it.
+#
+# Memory, disks and devices are shared: a member whose neighbour takes them all would abstain,
+# although its own partition did not change. So such an error must not become an abstention; the fit
+# stops and can be resumed. Everything else that a learner raises is a function of its rows.
+
+ADDRESSES = 2**47
+"""Bytes that a process can address at most (128 TiB), however much memory a machine has."""
+
+_OF_A_NAME = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EACCES",  # may not be opened, or lies in a directory that may not be entered
+        "EBADF",
+        "EEXIST",
+        "EFBIG",
+        "EILSEQ",
+        "EINVAL",
+        "EISDIR",
+        "ELOOP",
+        "ENAMETOOLONG",
+        "ENODEV",
+        "ENOENT",
+        "ENOTDIR",
+        "ENOTEMPTY",
+        "ENOTSUP",
+        "ENOTTY",
+        "ENXIO",  # a pipe or device without another end
+        "EOPNOTSUPP",
+        "EOVERFLOW",
+        "EPERM",
+        "EROFS",
+        "ESPIPE",
+        "ETXTBSY",
+        "EXDEV",
+    )
+)
+"""What the system answers because of the name it was given, or of what lies there.
+
+A row may hold that name. All other numbers are the machine's (no space, no memory, no quota, too
+many open files, a broken disk or connection), and so is one that is not known.
+"""
+
+_SHARED = (BrokenExecutor, BlockingIOError, ChildProcessError, ConnectionError, TimeoutError)
+"""Errors about workers and connections. joblib's `TerminatedWorkerError` is one of the first."""
+
+_BEGINNINGS = (
+    "[enforce fail at alloc_cpu",
+    "CUDA ",
+    "DefaultCPUAllocator",
+    "Resource temporarily unavailable",
+    "can't start new thread",
+    "cuDNN error",
+    "std::bad_alloc",
+)
+"""How torch and others that are not written in Python say that there was no memory, or no device.
+
+Only the beginning is looked at: further on a message may quote a cell, which an attacker wrote.
+"""
+
+_NATIVE = frozenset({"catboost", "_catboost", "lightgbm", "torch", "xgboost"})
+"""Packages whose own errors, of whatever class, carry the words of native code."""
+
+_DEVICE = frozenset({"AcceleratorError", "OutOfMemoryError"})
+"""Their classes that are about a device, whatever it says."""
+
+
+def is_machine_error(error: BaseException) -> bool:
+    """Return whether an error must stop the work instead of silencing the member that met it.
+
+    An error that was raised from a machine's error is one, too. (What else was being handled then
+    may be the caller's: a fit that is tried again after an error trains the same members.)
+
+    >>> is_machine_error(MemoryError()), is_machine_error(ValueError("no such class"))
+    (True, False)
+    >>> is_machine_error(OSError(28, "No space left")), is_machine_error(FileNotFoundError(2, ""))
+    (True, False)
+    >>> is_machine_error(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    True
+    """
+    seen: list[BaseException] = []
+    behind: BaseException | None = error
+    while behind is not None and not any(behind is one for one in seen):
+        if _is_of_machine(behind):
+            return True
+        seen.append(behind)
+        behind = behind.__cause__
+    return False
+
+
+def _is_of_machine(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return not _is_impossible(error)
+    if isinstance(error, _SHARED):
+        return True
+    if isinstance(error, OSError):  # a library that raises one itself has no number for it
+        return error.errno is not None and error.errno not in _OF_A_NAME
+    native = type(error).__module__.split(".")[0] in _NATIVE
+    if native and type(error).__name__ in _DEVICE:
+        return True
+    return (native or isinstance(error, RuntimeError)) and _text(error).startswith(_BEGINNINGS)
+
+
+def _is_impossible(error: MemoryError) -> bool:
+    """Say whether an array was asked for that is larger than what a process can address.
+
+    Such a request fails everywhere and always, so it is a property of the rows that made a learner
+    ask, as any other exception is. A smaller request may fail here and succeed elsewhere.
+
+    Examples
+    --------
+    >>> try:
+    ...     np.empty(2**50)
+    ... except MemoryError as error:
+    ...     _is_impossible(error)
+    True
+    >>> _is_impossible(MemoryError())
+    False
+    """
+    shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+    if shape is None or dtype is None:
+        return False
+    return bool(prod(map(int, shape)) * np.dtype(dtype).itemsize >= ADDRESSES)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an error in words, as a member that abstains keeps them.
+
+    >>> reason_of(ZeroDivisionError("by zero"))
+    'ZeroDivisionError: by zero'
+    """
+    return f"{type(error).__name__}: {_text(error)}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # it quotes an object that cannot be shown
+        return ""
+
+
+def largest_cell(X: Any) -> str:
+    """Return in words the largest number of some rows, which may be why so much was asked for.
+
+    >>> largest_cell(np.array([[1.0, 2.0], [-1e15, 3.0]]))
+    ' (its largest value is -1e+15, in column 0)'
+    >>> largest_cell(["a text"])
+    ''
+    """
+    if not isinstance(X, np.ndarray) or X.dtype.kind not in "iuf" or X.ndim != 2 or not X.size:
+        return ""
+    sizes = np.nan_to_num(np.abs(X.astype(np.float64)), nan=-1.0)
+    row, column = np.unravel_index(int(np.argmax(sizes)), X.shape)
+    return f" (its largest value is {X[row, column]:g}, in column {int(column)})"
+
+
+# Members that need no learner, and a list of members as an ensemble.
+
+
+@dataclass(frozen=True)
+class ConstantMember(Member):
+    """Votes the only class its partition holds."""
+
+    label: int
+
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Return `label` for every row."""
+        return np.full(n_rows(X), self.label, dtype=np.int16)
+
+    def digest(self) -> str:
+        """Return a digest of the constant."""
+        return f"constant:{self.label}"
+
+
+@dataclass(frozen=True)
+class AbstainingMember(Member):
+    """Gives no vote: its partition is empty, or its learner raised on it.
+
+    The reason is not part of the digest: it decides no vote, and an error may quote an address.
+    """
+
+    reason: str | None = None
+
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Return `ABSTAIN` for every row."""
+        return np.full(n_rows(X), ABSTAIN, dtype=np.int16)
+
+    def digest(self) -> str:
+        """Return a digest of the abstention."""
+        return "abstain:empty" if self.reason is None else "abstain:failed"
+
+    @property
+    def failure(self) -> str | None:
+        """What the learner raised, or None for an empty partition."""
+        return self.reason
+
+
+class MemberList(Ensemble):
+    """Members that are asked one after the other, or by several workers.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        One per partition, in order.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = list(members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
+        """Ask every member about every row of `X`.
+
+        A member that raises on a row abstains on it, and a `MemberWarning` says why. That is so
+        where all do, too: an attacker who silences the others must not turn an answer into an
+        error.
+        """
+        votes = np.empty((n_rows(X), len(self)), dtype=np.int16)
+        workers = effective_n_jobs(n_jobs)
+        blocks = np.array_split(np.arange(len(self)), min(len(self), 8 * workers))
+        errors: dict[int, str] = {}
+        with reporting(progress, len(self), "Voting"):
+            for block, answers in zip(blocks, self._answers(blocks, X, workers), strict=True):
+                votes[:, block] = answers.votes
+                errors.update({int(block[place]): text for place, text in answers.errors.items()})
+                progress.advance(len(block))
+        self._report(errors)
+        return votes
+
+    def _answers(
+        self, blocks: Sequence[NDArray[np.intp]], X: Any, workers: int
+    ) -> Iterator[_Answers]:
+        chosen = ([self.members[i] for i in block] for block in blocks)
+        if workers == 1:
+            with _fixed_settings():
+                yield from (_ask(members, X) for members in chosen)
+        else:
+            yield from Parallel(n_jobs=workers, backend="loky", return_as="generator")(
+                delayed(_ask_in_worker)(members, X) for members in chosen
+            )
+
+    def _report(self, errors: dict[int, str]) -> None:
+        if not errors:
+            return
+        first = min(errors)
+        warnings.warn(
+            f"{len(errors)} of {len(self)} members abstain on some of these rows; "
+            f"member {first}: {errors[first]}",
+            MemberWarning,
+            stacklevel=4,
+        )
+
+    def digests(self) -> list[str]:
+        """Return one digest per member."""
+        return [member.digest() for member in self.members]
+
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members."""
+        return [self.members[index].digest() for index in which]
+
+    def failures(self) -> dict[int, str]:
+        """Return why the members without a model abstain."""
+        return {
+            index: member.failure
+            for index, member in enumerate(self.members)
+            if member.failure is not None
+        }
+
+    def replaced(self, which: Sequence[int], members: Ensemble) -> MemberList:
+        """Return a copy in which member ``which[j]`` is member j of `members`."""
+        if not isinstance(members, MemberList):
+            raise TypeError(f"expected a MemberList, got {type(members).__name__}")
+        copy = list(self.members)
+        for index, member in zip(which, members.members, strict=True):
+            copy[index] = member
+        return MemberList(copy)
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What a few members said: votes (n, b), and what some raised."""
+
+    votes: NDArray[np.int16]
+    errors: dict[int, str]
+
+
+def _ask(members: Sequence[Member], X: Any) -> _Answers:
+    votes = np.full((n_rows(X), len(members)), ABSTAIN, dtype=np.int16)
+    errors: dict[int, str] = {}
+    for position, member in enumerate(members):
+        try:
+            votes[:, position] = _votes(member, X)
+        except Exception as error:
+            if is_machine_error(error):
+                raise
+            errors[position] = reason_of(error)
+            votes[:, position] = _ask_by_halves(member, X)
+    return _Answers(votes, errors)
+
+
+def _votes(member: Member, X: Any) -> NDArray[np.int16]:
+    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+        return member.votes(guarded(X))
+
+
+def _ask_by_halves(member: Member, X: Any) -> NDArray[np.int16]:
+    """Ask a member that has raised about fewer rows, so that one row silences it on no other."""
+    votes = np.full(n_rows(X), ABSTAIN, dtype=np.int16)
+    waiting = np.array_split(np.arange(len(votes)), 2)[::-1] if len(votes) > 1 else []
+    while waiting:
+        rows = waiting.pop()
+        try:
+            votes[rows] = _votes(member, take_rows(X, rows))
+        except Exception as error:
+            if is_machine_error(error):
+                raise
+            if len(rows) > 1:
+                waiting += np.array_split(rows, 2)[::-1]
+    return votes
+
+
+def _ask_in_worker(members: Sequence[Member], X: Any) -> _Answers:
+    with _fixed_settings():
+        return _ask(members, X)
+
+
+@contextmanager
+def _fixed_settings() -> Iterator[None]:
+    """Ask on one thread, for BLAS may round differently with another number of them."""
+    with one_thread(), restored_streams():
+        yield
+
+
+def mapped_by(features: Any, rows: Any) -> Any:
+    """Map rows; what the map raises is said about the rows, unless it is the machine's error."""
+    try:
+        return features.transform(rows)
+    except Exception as error:
+        if isinstance(error, PoisonproofError) or is_machine_error(error):
+            raise
+        raise InvalidRowsError(
+            f"{type(features).__name__} cannot map these rows: {type(error).__name__}: {error}"
+        ) from error
+
+
+def guarded(X: Any) -> Any:
+    """Return the rows in a form through which whoever sees them cannot change them for the next."""
+    if isinstance(X, np.ndarray):
+        view = X.view()
+        view.setflags(write=False)
+        return view
+    if is_sparse(X):  # canonical rows are CSR
+        arrays = tuple(guarded(part) for part in (X.data, X.indices, X.indptr))
+        return type(X)(arrays, shape=X.shape)
+    if hasattr(X, "iloc"):
+        return X.copy(deep=False)  # pandas copies on write
+    return X

@@ -1,0 +1,368 @@
+"""What a parameter may be: of the right type, and such that training comes to an end."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import metadata
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import config_context
+from sklearn.base import BaseEstimator, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC, LinearSVC, NuSVC
+
+from poisonproof.certificates.plurality import ABSTAIN
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.members.digest import class_name, forget_folders, state_digest
+from poisonproof.members.member import (
+    AbstainingMember,
+    ConstantMember,
+    Learner,
+    Member,
+    guarded,
+    is_machine_error,
+)
+from poisonproof.members.streams import (
+    WORKERS,
+    give_one_worker,
+    in_own_streams,
+    nested_random_states,
+    seed_nested,
+)
+from poisonproof.partition.containers import n_rows, take_rows
+from poisonproof.partition.partitioned import Partition
+
+MOST_STEPS = 1_000_000
+"""How many steps libsvm takes at most for one pair of classes where no limit is set.
+
+By default it has none, and one row with a cell of 1e15 keeps a linear kernel busy for ever. A
+million steps on 1,000 rows take seconds; ordinary rows of one scale need thousands.
+"""
+
+LARGEST = 1e15
+"""The largest value that liblinear is given.
+
+Its inner loops have no limit. They end if they can be computed: they do not where squares overflow
+(1e300), and none of many rows of up to 1e15 kept them for long.
+"""
+
+
+def is_count(value: object) -> bool:
+    """Say whether a parameter is a whole number, at least 1.
+
+    >>> is_count(3), is_count(0), is_count(2.5), is_count("3"), is_count(True)
+    (True, False, False, False, False)
+    """
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
+
+
+def is_number(value: object) -> bool:
+    """Say whether a parameter is a real number.
+
+    >>> is_number(0.5), is_number("0.5"), is_number(None)
+    (True, False, False)
+    """
+    return isinstance(value, Real)
+
+
+def check_random_state(random_state: Any) -> int:
+    """Accept a non-negative integer: anything else is a stream that would be shared, or drawn."""
+    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
+        seed = int(random_state)
+        if seed >= 0:
+            return seed
+    raise InvalidInputError(
+        "random_state must be a non-negative integer, so that everything drawn is a function of it "
+        f"and of the rows; got {random_state!r}."
+    )
+
+
+def limit_steps(estimator: Any) -> None:
+    """Limit the steps of support vector machines that have no limit, nested ones too.
+
+    A number of steps is a function of the rows, as a time limit would not be.
+
+    >>> from sklearn.pipeline import make_pipeline
+    >>> member = make_pipeline(SVC())
+    >>> limit_steps(member)
+    >>> member[0].max_iter
+    1000000
+    """
+    for part in (estimator, *estimator.get_params(deep=True).values()):
+        if isinstance(part, (SVC, NuSVC)) and part.max_iter == -1:
+            part.set_params(max_iter=MOST_STEPS)
+
+
+def largest_value(estimator: Any) -> float:
+    """Return how large a number in a training row may be, so that training ends.
+
+    >>> largest_value(LinearSVC()), largest_value(LogisticRegression())
+    (1000000000000000.0, inf)
+    """
+    parts = [estimator, *estimator.get_params(deep=True).values()]
+    return LARGEST if any(map(_uses_liblinear, parts)) else math.inf
+
+
+def _uses_liblinear(part: Any) -> bool:
+    if isinstance(part, LogisticRegression):
+        return bool(part.solver == "liblinear")
+    default = isinstance(part, CalibratedClassifierCV) and part.estimator is None
+    return default or isinstance(part, LinearSVC)
+
+
+# Which installed packages a member's estimators come from: their versions decide bits too.
+
+_RECORDED = {"poisonproof", "numpy", "scipy", "sklearn", "torch"}
+"""Packages whose versions every model records."""
+
+
+def provider_versions(estimator: Any) -> dict[str, str]:
+    """Return the versions of the packages that an estimator and its parts are written in.
+
+    Those that every model records anyway are left out, and so is what no package provides.
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> provider_versions(LogisticRegression())
+    {}
+    """
+    parts = [estimator, *estimator.get_params(deep=True).values()]
+    modules = (getattr(part, "__module__", None) or type(part).__module__ for part in parts)
+    roots = {str(module).split(".")[0] for module in modules}
+    found: dict[str, str] = {}
+    for root in roots - _RECORDED - sys.stdlib_module_names:
+        found |= {name: metadata.version(name) for name in _distributions().get(root, ())}
+    return dict(sorted(found.items()))
+
+
+@cache
+def _distributions() -> dict[str, tuple[str, ...]]:
+    """Return which packages provide a module; looked up once, for it reads many files."""
+    provided = metadata.packages_distributions()
+    return {root: tuple(sorted(set(names))) for root, names in provided.items()}
+
+
+# Any scikit-learn classifier as a member.
+
+PLAIN = (type(None), bool, int, float, str)
+"""Kinds of parameters that cannot be changed in place."""
+
+
+class ScikitMember(Member):
+    """A fitted scikit-learn classifier that votes.
+
+    Parameters
+    ----------
+    estimator : fitted classifier
+        Trained on one partition with class values as labels.
+    classes : ndarray of shape (C,)
+        The label set, sorted; a vote is an index into it.
+    seed, index : int
+        The key of the random streams at prediction time.
+    """
+
+    def __init__(self, estimator: Any, classes: NDArray[Any], seed: int, index: int) -> None:
+        self.estimator = estimator
+        self.classes = classes
+        self.seed = seed
+        self.index = index
+
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Predict, and turn class values into indices; a value outside the label set abstains."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answer = in_own_streams(self.seed, self.index, lambda: self.estimator.predict(X))
+        predicted = np.asarray(answer)
+        position = np.searchsorted(self.classes, predicted)
+        position = np.minimum(position, len(self.classes) - 1)
+        known = self.classes[position] == predicted
+        return np.where(known, position, ABSTAIN).astype(np.int16)
+
+    def digest(self) -> str:
+        """Return a digest of the fitted classifier and of what its votes mean."""
+        return state_digest((self.classes, self.estimator))
+
+
+class ScikitLearner(Learner):
+    """Fits a clone of one scikit-learn classifier per partition.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The template; never fitted itself.
+    classes : ndarray of shape (C,)
+        The label set, sorted.
+
+    Guarantee
+    ---------
+    The member sees its partition, and random streams keyed by (seed, partition index): every
+    nested ``random_state``, and the global streams, which are restored afterwards. It has one
+    worker and one thread, when it is trained and when it votes, whatever the template asks for.
+    """
+
+    def __init__(self, estimator: Any, classes: NDArray[Any]) -> None:
+        self.estimator = estimator
+        self.classes = classes
+        self._random_states = nested_random_states(estimator)
+        self._pristine = clone(estimator)
+        give_one_worker(self._pristine)
+        forget_folders(self._pristine)  # a cache there would outlive the rows it was made of
+        limit_steps(self._pristine)
+        self._plain = _is_plain(self._pristine)
+        if self._plain:
+            _check_parameters(self._pristine)
+
+    def specification(self) -> Mapping[str, Any]:
+        """Name the template and digest its parameters."""
+        kind = type(self.estimator)
+        versions = provider_versions(self.estimator)
+        return {
+            **({"packages": versions} if versions else {}),
+            "learner": "scikit-learn",
+            "estimator": class_name(kind),
+            "parameters": _shown(self._pristine),
+            "digest": state_digest(self._pristine),
+        }
+
+    def fit_member(self, partition: Partition, n_classes: int, seed: int) -> Member:
+        """Fit a fresh clone on one partition."""
+        # Warnings are not part of f: a filter that turns them into errors would change members.
+        with warnings.catch_warnings(), config_context(skip_parameter_validation=self._plain):
+            warnings.simplefilter("ignore")
+            estimator = in_own_streams(seed, partition.index, lambda: self._fitted(partition, seed))
+        return ScikitMember(estimator, self.classes, seed, partition.index)
+
+    def _fitted(self, partition: Partition, seed: int) -> Any:
+        estimator = self._fresh()
+        seed_nested(estimator, seed, partition.index, self._random_states)
+        weights = (
+            {} if partition.sample_weight is None else {"sample_weight": partition.sample_weight}
+        )
+        estimator.fit(partition.X, self.classes[partition.y], **weights)
+        return estimator
+
+    def _fresh(self) -> Any:
+        """Return an unfitted copy; a plain template is copied by hand, which is much faster."""
+        if not self._plain:
+            return clone(self._pristine)
+        estimator = object.__new__(type(self._pristine))
+        vars(estimator).update(vars(self._pristine))
+        return estimator
+
+
+def _shown(template: Any) -> str:
+    """Return the plain parameters in words; others, which may show an address, are digested."""
+    shown = sorted(template.get_params(deep=True).items())
+    return ", ".join(
+        f"{name}={value!r}"
+        for name, value in shown
+        if type(value) in PLAIN and name.split("__")[-1] not in WORKERS
+    )
+
+
+def _check_parameters(template: Any) -> None:
+    try:
+        template._validate_params()
+    except ValueError as error:
+        raise InvalidInputError(f"no member can be trained: {error}") from None
+
+
+def _is_plain(template: Any) -> bool:
+    """Say whether a template holds nothing that two copies could share, or nest, or clone oddly.
+
+    Its parameters are then the same for every member, and are validated once.
+    """
+    kind: Any = type(template)
+    return (
+        isinstance(template, BaseEstimator)
+        and kind.__new__ is object.__new__
+        and kind.__sklearn_clone__ is BaseEstimator.__sklearn_clone__
+        and hasattr(kind, "_parameter_constraints")
+        and all(type(value) in PLAIN for value in vars(template).values())
+    )
+
+
+# Scores of members that are asked one by one: the probabilities of scikit-learn classifiers.
+
+_UNSEEN = -1.0
+"""Score of a class that a member has no row of: below every probability."""
+
+
+def member_probabilities(members: Sequence[Member], X: Any, n_classes: int) -> NDArray[np.float64]:
+    """Return every member's score for every class, shape (n, k, C).
+
+    Parameters
+    ----------
+    members : sequence of Member
+        Members of scikit-learn classifiers with `predict_proba`, constant or abstaining ones.
+    X : array, sparse matrix or DataFrame, shape (n, ...)
+        Samples in canonical form.
+    n_classes : int
+        Number of classes, C.
+
+    Returns
+    -------
+    ndarray of shape (n, k, C)
+        Probabilities, -1 for a class that is not in the member's partition, and NaN for all classes
+        where the member abstains or `predict_proba` raises.
+
+    Raises
+    ------
+    InvalidInputError
+        If a member has no probabilities.
+    """
+    scores = np.full((n_rows(X), len(members), n_classes), np.nan)
+    for place, member in enumerate(members):
+        if isinstance(member, ConstantMember):
+            scores[:, place] = _UNSEEN
+            scores[:, place, member.label] = 1.0
+        elif not isinstance(member, AbstainingMember):
+            scores[:, place] = _asked(member, X, n_classes)
+    return scores
+
+
+def _asked(member: Member, X: Any, n_classes: int) -> NDArray[np.float64]:
+    """Ask one member; where it raises, row by row, so that one row silences it on no other."""
+    if not (isinstance(member, ScikitMember) and hasattr(member.estimator, "predict_proba")):
+        kind = type(getattr(member, "estimator", member)).__name__
+        raise InvalidInputError(
+            f"A run-off needs scores, but {kind} has no predict_proba. Use a classifier that gives "
+            "probabilities, closed-form members or TorchLearner; or certify the plurality."
+        )
+    try:
+        return _probabilities(member, X, n_classes)
+    except Exception as error:
+        if is_machine_error(error):
+            raise
+        return np.concatenate(
+            [_one_row(member, take_rows(X, np.array([row])), n_classes) for row in range(n_rows(X))]
+        )
+
+
+def _one_row(member: ScikitMember, row: Any, n_classes: int) -> NDArray[np.float64]:
+    try:
+        return _probabilities(member, row, n_classes)
+    except Exception as error:
+        if is_machine_error(error):
+            raise
+        return np.full((1, n_classes), np.nan)
+
+
+def _probabilities(member: ScikitMember, X: Any, n_classes: int) -> NDArray[np.float64]:
+    ask = member.estimator.predict_proba
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = in_own_streams(member.seed, member.index, lambda: ask(guarded(X)))
+    found = np.asarray(answer, dtype=np.float64)
+    scores = np.full((len(found), n_classes), _UNSEEN)
+    places = np.searchsorted(member.classes, member.estimator.classes_)
+    scores[:, places] = found
+    scores[~np.isfinite(scores).all(axis=1)] = np.nan  # a member without numbers abstains
+    return scores

@@ -1,0 +1,266 @@
+"""torch on a device, for computations that have the same result without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidInputError, needing
+from poisonproof.features.exact import ExactRows, Precision, exact_rows
+
+
+def torch_on(device: str | None, dtype: str = "float32") -> Any:
+    """Return torch, if it can hold numbers of this type on the device and send them back."""
+    with needing("torch", "torch"):
+        import torch
+    try:
+        torch.zeros(1, dtype=getattr(torch, dtype), device=device).cpu()
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InvalidInputError(
+            f"torch cannot compute with {dtype} on device={device!r}: {reason}. Use device=None, "
+            "which computes the same with NumPy."
+        ) from error
+    return torch
+
+
+# Which rows are near which, decided by the two rows alone, on the processor or on a GPU.
+#
+# Rows are rounded to short integers, each by itself, so that every inner product is an exact sum
+# (see `poisonproof.features.exact`). What follows is one correctly rounded operation after the other
+# on the entries of a tile. So whether two rows are near is a function of these two rows and the
+# parameters: tiles, threads, the other rows and the device only schedule.
+
+Metric = Literal["cosine", "euclidean"]
+
+_Choose = Callable[[ExactRows], NDArray[np.int64]]
+"""From some asked rows to their nearest known rows."""
+
+_ASKED, _KNOWN = 512, 8192  # entries of a tile: a few megabytes
+_GPU_ASKED, _GPU_KNOWN = 2048, 65536
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """The relation "near enough" between rows.
+
+    Parameters
+    ----------
+    threshold : float
+        Smallest cosine, or largest Euclidean distance, of rows that are near.
+    metric : {"cosine", "euclidean"}
+        How rows are compared. By the cosine a row of zeros is near nobody.
+    precision : {"single", "double"}
+        Rows keep 11 or 25 bits of their length; see `poisonproof.features.exact_rows`.
+    device : str or None
+        None computes with NumPy; "cpu", "cuda", ... with torch. Has no influence on the result.
+
+    Examples
+    --------
+    >>> near = Neighborhood(0.9)
+    >>> known = near.prepare(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 2.0]]))
+    >>> near.count_by_class(near.prepare(np.array([[3.0, 0.0]])), known, np.array([0, 0, 1]), 2)
+    array([[2, 0]])
+    """
+
+    threshold: float
+    metric: Metric = "cosine"
+    precision: Precision = "single"
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in ("cosine", "euclidean"):
+            raise InvalidInputError(f"metric is 'cosine' or 'euclidean'. Got {self.metric!r}.")
+        top = 1.0 if self.metric == "cosine" else np.inf
+        number = isinstance(self.threshold, (int, float, np.integer, np.floating))
+        if not number or not 0 < self.threshold <= top:
+            allowed = "above 0, at most 1" if top == 1.0 else "a positive number"
+            raise InvalidInputError(
+                f"threshold is {allowed} for metric={self.metric!r}. Got {self.threshold!r}."
+            )
+
+    def prepare(self, X: NDArray[Any]) -> ExactRows:
+        """Round the rows of `X`, shape (n, d), each by itself."""
+        return exact_rows(X, self.precision)
+
+    def count_by_class(
+        self, asked: ExactRows, known: ExactRows, y: NDArray[Any], n_classes: int
+    ) -> NDArray[np.int64]:
+        """Count, for every asked row, the near known rows of each class.
+
+        Parameters
+        ----------
+        asked, known : ExactRows of length n and m
+            Rows made by `prepare`.
+        y : ndarray of int, shape (m,)
+            Class indices of the known rows.
+        n_classes : int
+            Number of classes, C.
+
+        Returns
+        -------
+        ndarray of shape (n, C)
+        """
+        counts = np.zeros((len(asked), n_classes), dtype=np.int64)
+        for label in range(n_classes):
+            rows = np.flatnonzero(y == label)
+            if len(rows):
+                counts[:, label] = self._count(asked, known[rows])
+        return counts
+
+    def _count(self, asked: ExactRows, known: ExactRows) -> NDArray[np.int64]:
+        if self.device is not None:
+            return _torch_count(self, asked, known)
+        counts = np.zeros(len(asked), dtype=np.int64)
+        left, right = self._terms(asked), self._terms(known)
+        for above in _blocks(len(known), _KNOWN):
+            turned = np.ascontiguousarray(known.values[above].T)
+            for here in _blocks(len(asked), _ASKED):
+                product = asked.values[here] @ turned
+                near = self._near(product, left[here], right[above])
+                counts[here] += np.count_nonzero(near, axis=1)
+        return counts
+
+    def _terms(self, rows: ExactRows) -> NDArray[Any]:
+        """Return what a comparison needs of each row, shape (n, 2), in the dtype of products."""
+        squares = rows.square_lengths()
+        dtype = rows.values.dtype
+        if self.metric == "cosine":
+            lengths = np.sqrt(squares)
+            # An infinite length is above every product: a row of zeros is near nobody.
+            lengths[squares == 0] = np.inf
+            return np.column_stack([lengths, lengths]).astype(dtype)
+        return np.column_stack([squares * rows.scales**2, rows.scales]).astype(np.float64)
+
+    def _near(self, product: Any, left: Any, right: Any) -> Any:
+        """Compare a tile of integer products; the same operations for NumPy and torch."""
+        if self.metric == "cosine":
+            limit = (left[:, :1] * _like(left, self.threshold)) * right[:, 0]
+            return product >= limit
+        inner = (product * left[:, 1:]) * right[:, 1]
+        return (left[:, :1] + right[:, 0]) - (inner + inner) <= self.threshold**2
+
+
+def nearest_rows(
+    asked: ExactRows, known: ExactRows, n_neighbors: int, device: str | None = None
+) -> NDArray[np.int64]:
+    """Return the known rows of largest cosine with every asked row, nearest first.
+
+    Parameters
+    ----------
+    asked, known : ExactRows of length n and m
+        Rows made by `exact_rows`. The cosine with a row of zeros is 0.
+    n_neighbors : int
+        How many, at most m.
+    device : str or None
+        None computes with NumPy; "cpu", "cuda", ... with torch. Has no influence on the result.
+
+    Returns
+    -------
+    ndarray of int, shape (n, n_neighbors)
+        Positions in `known`; of equal cosines the smaller position.
+    """
+    count = min(n_neighbors, len(known))
+    choose = _chooser(known, count) if device is None else _torch_chooser(known, count, device)
+    rows = np.empty((len(asked), count), dtype=np.int64)
+    for here in _blocks(len(asked), 256):
+        rows[here] = choose(asked[here])
+    return rows
+
+
+def _chooser(known: ExactRows, count: int) -> _Choose:
+    turned, right = np.ascontiguousarray(known.values.T), _inverse_lengths(known)
+
+    def choose(asked: ExactRows) -> NDArray[np.int64]:
+        tile = asked.values @ turned
+        tile *= _inverse_lengths(asked)[:, None]
+        tile *= right
+        return _largest(tile, count)
+
+    return choose
+
+
+def _largest(tile: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Return the columns of the `count` largest entries of each row, ties to the left."""
+    width = tile.shape[1]
+    if count == width:
+        return np.argsort(-tile, axis=1, kind="stable")
+    edge = np.partition(tile, width - count, axis=1)[:, width - count]
+    chosen = np.empty((len(tile), count), dtype=np.int64)
+    for row, (line, least) in enumerate(zip(tile, edge, strict=True)):
+        candidates = np.flatnonzero(line >= least)
+        order = np.argsort(-line[candidates], kind="stable")
+        chosen[row] = candidates[order[:count]]
+    return chosen
+
+
+def _inverse_lengths(rows: ExactRows) -> NDArray[Any]:
+    squares = rows.square_lengths()
+    inverse = np.zeros(len(rows))
+    np.divide(1.0, np.sqrt(squares), out=inverse, where=squares > 0)
+    return inverse.astype(rows.values.dtype)
+
+
+def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
+    """Sort where the products are: only what is chosen is sent back."""
+    torch = torch_on(device, known.values.dtype.name)
+
+    def there(array: NDArray[Any]) -> Any:
+        return torch.as_tensor(array, device=device)
+
+    turned, right = there(known.values).T, there(_inverse_lengths(known))
+
+    def choose(asked: ExactRows) -> NDArray[np.int64]:
+        with _full_precision(torch):
+            tile = there(asked.values) @ turned
+        tile *= there(_inverse_lengths(asked))[:, None]
+        tile *= right
+        order = torch.sort(tile, dim=1, descending=True, stable=True).indices
+        chosen: NDArray[np.int64] = order[:, :count].cpu().numpy()
+        return chosen
+
+    return choose
+
+
+def _torch_count(near: Neighborhood, asked: ExactRows, known: ExactRows) -> NDArray[np.int64]:
+    torch = torch_on(near.device, known.values.dtype.name)
+    counts = np.zeros(len(asked), dtype=np.int64)
+    left, right = near._terms(asked), near._terms(known)
+
+    def there(array: NDArray[Any]) -> Any:
+        return torch.as_tensor(array, device=near.device)
+
+    with _full_precision(torch):
+        for above in _blocks(len(known), _GPU_KNOWN):
+            turned, terms = there(known.values[above]).T, there(right[above])
+            for here in _blocks(len(asked), _GPU_ASKED):
+                product = there(asked.values[here]) @ turned
+                hits = near._near(product, there(left[here]), terms)
+                counts[here] += hits.sum(dim=1).cpu().numpy()
+    return counts
+
+
+def _like(array: Any, value: float) -> Any:
+    """Return `value` rounded to the precision of `array`, which NumPy and torch then share."""
+    dtype = np.float32 if str(array.dtype).endswith("float32") else np.float64
+    return dtype(value) if isinstance(array, np.ndarray) else float(dtype(value))
+
+
+def _blocks(n: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+@contextmanager
+def _full_precision(torch: Any) -> Iterator[None]:
+    """Multiply float32 in float32: shorter formats would round the sums."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,450 @@
+"""The rows of one partition, as tensors a network takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+from torch import Tensor
+
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.networks.augmentation import Draw, Purpose, Stream, augment, purposes
+from poisonproof.networks.device import sent
+from poisonproof.networks.specification import TorchSpec
+from poisonproof.partition.partitioned import Partition
+
+
+@dataclass(frozen=True)
+class MemberRows:
+    """One member's training data.
+
+    Attributes
+    ----------
+    index : int
+        Number of the partition; -1 for a dummy lane.
+    X : float32 tensor of shape (m, ...)
+        Samples before normalisation.
+    y : int64 tensor of shape (m,)
+        Class indices.
+    mean, std : float32 tensors that broadcast against a sample
+        Of this partition alone.
+    """
+
+    index: int
+    X: Tensor
+    y: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def digest(self) -> str:
+        """Return a digest of the partition's content."""
+        sha = hashlib.sha256(f"{self.index}{tuple(self.X.shape)}".encode())
+        sha.update(self.X.numpy().tobytes())
+        sha.update(self.y.numpy().tobytes())
+        return sha.hexdigest()
+
+
+def input_shape(X: Any, image_shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the shape of one sample, (d,) or (C, H, W).
+
+    >>> input_shape(np.zeros((5, 28, 28)), None)
+    (1, 28, 28)
+    """
+    shape = tuple(int(side) for side in np.shape(X)[1:])
+    if image_shape is None:
+        return (1, *shape) if len(shape) == 2 else shape
+    declared = tuple(int(side) for side in image_shape)
+    if len(declared) != 3 or np.prod(declared) != np.prod(shape):
+        raise InvalidInputError(
+            f"image_shape={declared} does not fit samples of shape {shape}: it must be"
+            " (channels, height, width) with the same number of values."
+        )
+    if _is_turned(shape, declared):
+        raise InvalidInputError(
+            f"Images come channels first, as image_shape={declared}; got samples of shape {shape}."
+            " Move the axes first: numpy.moveaxis(X, -1, 1)."
+        )
+    return declared
+
+
+def _is_turned(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Return whether images of `shape` would be scrambled, and not just unpacked, as `wanted`."""
+    found, expected = ([side for side in sides if side != 1] for sides in (shape, wanted))
+    return len(shape) == len(wanted) == 3 and found != expected
+
+
+def as_samples(X: Any, spec: TorchSpec) -> NDArray[np.float32]:
+    """Return samples as float32, shape (n, *input_shape), in units of the specification."""
+    if hasattr(X, "toarray"):
+        raise InvalidRowsError("Deep members take dense samples, got a sparse matrix.")
+    try:
+        # A value beyond float32 becomes infinite: its member diverges, and the others go on.
+        with np.errstate(over="ignore"):
+            array = np.asarray(X, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidRowsError(f"Deep members take numbers only: {error}") from error
+    if array[0:1].size != (np.prod(spec.input_shape) if len(array) else 0):
+        raise InvalidRowsError(
+            f"The network takes samples of shape {spec.input_shape}, got {array.shape[1:]}."
+        )
+    if _is_turned(array.shape[1:], spec.input_shape):
+        raise InvalidRowsError(
+            f"The network takes images of shape {spec.input_shape}, channels first; got"
+            f" {array.shape[1:]}."
+        )
+    array = array.reshape(len(array), *spec.input_shape)
+    return array if spec.input_scale == 1.0 else array * np.float32(spec.input_scale)
+
+
+def partition_rows(partition: Partition, spec: TorchSpec) -> MemberRows:
+    """Bring one partition to tensors and compute its own normalisation."""
+    if partition.sample_weight is not None:
+        raise InvalidInputError("TorchLearner takes no sample_weight; repeat rows instead.")
+    X = as_samples(partition.X, spec)
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite values: see `as_samples`
+        mean, std = _normalisation(X, spec)
+    return MemberRows(
+        partition.index,
+        torch.from_numpy(np.ascontiguousarray(X)),
+        torch.from_numpy(np.ascontiguousarray(partition.y, dtype=np.int64)),
+        torch.from_numpy(mean),
+        torch.from_numpy(std),
+    )
+
+
+def dummy_rows(spec: TorchSpec) -> MemberRows:
+    """Return the rows of a lane that holds no member."""
+    mean, std = _normalisation(np.zeros((0, *spec.input_shape), np.float32), spec)
+    empty = torch.zeros((0, *spec.input_shape))
+    no_labels = torch.zeros(0, dtype=torch.int64)
+    return MemberRows(-1, empty, no_labels, torch.from_numpy(mean), torch.from_numpy(std))
+
+
+def _normalisation(
+    X: NDArray[np.float32], spec: TorchSpec
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    image = len(spec.input_shape) == 3
+    per_feature = spec.normalize == "feature"
+    shape = spec.input_shape if per_feature or not image else (spec.input_shape[0], 1, 1)
+    zeros, ones = np.zeros(shape, np.float32), np.ones(shape, np.float32)
+    if spec.normalize == "fixed":
+        given = (
+            np.asarray(v, np.float32).reshape(-1, *(1,) * (len(shape) - 1))
+            for v in (spec.mean, spec.std)
+        )
+        mean, std = given
+        return np.broadcast_to(mean, shape).copy(), np.broadcast_to(std, shape).copy()
+    if spec.normalize == "none" or not len(X):
+        return zeros, ones
+    axes = (0, 2, 3) if image and not per_feature else (0,)
+    mean = X.mean(axis=axes, dtype=np.float64, keepdims=True)[0].astype(np.float32)
+    std = X.std(axis=axes, dtype=np.float64, keepdims=True)[0].astype(np.float32)
+    return mean, np.where(std > 0, std, np.float32(1.0))
+
+
+# Cross-entropy per member: a mean over its own rows, and over nothing else.
+
+
+def soft_labels(y: Tensor, spec: TorchSpec) -> Tensor:
+    """Return one distribution over classes per label, smoothed as the specification says."""
+    even = spec.label_smoothing / spec.n_classes
+    sharp = torch.nn.functional.one_hot(y, spec.n_classes).to(torch.float32)
+    return sharp * (1.0 - spec.label_smoothing) + even
+
+
+def mix(values: Tensor, share: Tensor, counts: Tensor) -> Tensor:
+    """Blend row j of a batch with row n-1-j of the same batch (mixup).
+
+    Parameters
+    ----------
+    values : tensor of shape (S, B, ...)
+        Images or label distributions.
+    share : tensor of shape (S,)
+        Weight of the row itself.
+    counts : int64 tensor of shape (S,)
+        Rows of the batch; rows behind them stay where they are.
+    """
+    place = torch.arange(values.shape[1], device=values.device)
+    partner = counts[:, None] - 1 - place
+    partner = torch.where(partner >= 0, partner, place)
+    flat = values.flatten(2)
+    other = torch.gather(flat, 1, partner[..., None].expand_as(flat)).view_as(values)
+    weight = share.view(-1, *(1,) * (values.ndim - 1))
+    return values * weight + other * (1.0 - weight)
+
+
+def lane_losses(
+    logits: Tensor, targets: Tensor, counts: Tensor, total: Tensor | None = None
+) -> Tensor:
+    """Return the cross-entropy of every lane over its first `counts` rows, shape (S,).
+
+    Parameters
+    ----------
+    logits, targets : tensors of shape (S, B, C)
+        Scores and label distributions.
+    counts : int64 tensor of shape (S,)
+        Real rows; a lane without any has loss zero.
+    total : int64 tensor of shape (S,), optional
+        What to divide by, if these rows are a part of the batch; `counts` by default.
+    """
+    per_row = -(torch.log_softmax(logits.float(), dim=-1) * targets).sum(dim=-1)
+    real = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
+    # `where`, not a product: zero times an infinite padding loss would be NaN.
+    return torch.where(real, per_row, 0.0).sum(dim=1) / (counts if total is None else total).clamp(
+        min=1
+    )
+
+
+# Which rows make up which step: a function of the member's own size and stream.
+
+_LAST = 1 << 40
+"""Larger than any draw: padding sorts behind every row."""
+
+_EPOCHS = 25
+"""Epochs planned at once; integers and tables only, so it leaves no trace in a member."""
+
+
+def member_stream(spec: TorchSpec, seed: int, indices: list[int], device: torch.device) -> Stream:
+    """Return the streams of the members `indices`; dummy lanes draw from stream 0."""
+    own = [max(i, 0) if spec.seed_rule == "partition" else 0 for i in indices]
+    host = torch.tensor(own, dtype=torch.int64)
+    return Stream(seed, sent(host, device), host)
+
+
+def n_steps(size: int, spec: TorchSpec) -> int:
+    """Return the steps per epoch of a partition of `size` rows."""
+    return max(1, -(-size // spec.batch_size))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of S lanes.
+
+    Attributes
+    ----------
+    rows : int64 tensor of shape (S, B)
+        Row numbers within each partition; 0 where a batch is short.
+    counts : int64 tensor of shape (S,)
+        Rows in each batch; 0 where the lane has finished its epoch.
+    sizes : list of int
+        `counts` on the host.
+    rates : float32 tensor of shape (S,)
+        Learning rate of each lane.
+    share : float32 tensor of shape (S,) or None
+        Mixup's weight of the first image.
+    draw : callable
+        Words for augmentation, shape (S, B, 4).
+    epoch : int
+        Counted from 0.
+    """
+
+    rows: Tensor
+    counts: Tensor
+    sizes: list[int]
+    rates: Tensor
+    share: Tensor | None
+    draw: Draw
+    epoch: int
+
+    def tiles(self, height: int) -> Iterator[Step]:
+        """Cut the step into tiles of `height` rows, as many as the fullest lane needs."""
+        for start in range(0, max(self.sizes), height):
+            rows = self.rows[:, start : start + height]
+            yield replace(
+                self,
+                rows=torch.nn.functional.pad(rows, (0, height - rows.shape[1])),
+                counts=(self.counts - start).clamp(0, height),
+                sizes=[min(max(size - start, 0), height) for size in self.sizes],
+            )
+
+
+def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator[Step]:
+    """Yield every step of the training of S lanes.
+
+    Each lane's rows are shuffled with its own draws and cut into batches. The arithmetic is on
+    integers, so its shape, which follows the longest lane, leaves no trace.
+    """
+    counts = _counts(spec, sizes)
+    on_device = sent(torch.tensor(counts), stream.lanes.device)
+    for block, e in _epochs(spec, stream, sizes):
+        for t, own in enumerate(counts):
+            share = None if block.shares is None else block.shares[e, :, t]
+            draw, when = block.drawn(e, slice(None), t), block.first + e
+            yield Step(block.rows[e, :, t], on_device[t], own, block.rates[e, t], share, draw, when)
+
+
+def planned_epochs(spec: TorchSpec, stream: Stream, size: int) -> Iterator[Step]:
+    """Yield every epoch of one member: its steps side by side, as if each were a lane."""
+    counts = [own for (own,) in _counts(spec, [size])]
+    on_device = sent(torch.tensor(counts), stream.lanes.device)
+    for block, e in _epochs(spec, stream, [size]):
+        share = None if block.shares is None else block.shares[e, 0]
+        draw, when = block.drawn(e, 0, slice(None)), block.first + e
+        yield Step(block.rows[e, 0], on_device, counts, block.rates[e, :, 0], share, draw, when)
+
+
+def _counts(spec: TorchSpec, sizes: list[int]) -> list[list[int]]:
+    """Return the rows of every lane in every step of an epoch."""
+    return [
+        [min(max(size - t * spec.batch_size, 0), spec.batch_size) for size in sizes]
+        for t in range(n_steps(max(sizes), spec))
+    ]
+
+
+def _epochs(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator[tuple[_Block, int]]:
+    for start in range(0, spec.epochs, _EPOCHS):
+        epochs = range(start, min(start + _EPOCHS, spec.epochs))
+        block = _Block(spec, stream, sizes, epochs)
+        yield from ((block, e) for e in range(len(epochs)))
+
+
+class _Block:
+    """Rows, rates and draws of several epochs, made in one go."""
+
+    def __init__(self, spec: TorchSpec, stream: Stream, sizes: list[int], epochs: range) -> None:
+        device, longest = stream.lanes.device, max(sizes)
+        self.first = epochs.start
+        steps = n_steps(longest, spec)
+        lengths = sent(torch.tensor(sizes), device)
+        place = torch.arange(longest, device=device)
+        when = torch.arange(epochs.start, epochs.stop, device=device)[:, None, None]
+        words = stream.words(Purpose.SHUFFLE, when, place)[..., 0]
+        real = place < lengths[:, None]
+        rows = torch.sort(torch.where(real, words, _LAST), dim=2, stable=True).indices
+        spare = steps * spec.batch_size - longest
+        rows = torch.nn.functional.pad(torch.where(real, rows, 0), (0, spare))
+        shape = (len(epochs), len(lengths), steps, spec.batch_size)
+        self.rows = rows.view(shape)
+        self.words = {
+            purpose: stream.words(purpose, when, rows).view(*shape, 4)
+            for purpose in purposes(spec.augmentation)
+        }
+        self.rates = sent(_rates(spec, sizes, epochs, steps), device)
+        self.shares = sent(_mixup(spec, stream, epochs, steps), device) if spec.mixup else None
+
+    def drawn(self, e: int, lanes: slice | int, steps: slice | int) -> Draw:
+        return lambda purpose: self.words[purpose][e, lanes, steps]
+
+
+def _rates(spec: TorchSpec, sizes: list[int], epochs: range, steps: int) -> Tensor:
+    """Return the learning rate per epoch, step and lane, shape (E, T, S)."""
+    own = [n_steps(size, spec) for size in sizes]
+    table = [[[spec.rate(e, t, s) for s in own] for t in range(steps)] for e in epochs]
+    return torch.tensor(table, dtype=torch.float32)
+
+
+def _mixup(spec: TorchSpec, stream: Stream, epochs: range, steps: int) -> Tensor:
+    """Draw Beta(a, a) per epoch, lane and step, shape (E, S, T).
+
+    All on the host, the quantile function in float64: every device gets the same numbers.
+    """
+    when = torch.arange(epochs.start, epochs.stop)[:, None, None]
+    words = stream.on_host().words(Purpose.MIXUP, when, torch.arange(steps))[..., 0].numpy()
+    quantile = (words.astype(np.float64) + 0.5) * 2.0**-32
+    share = betaincinv(spec.mixup, spec.mixup, quantile).astype(np.float32)
+    return torch.from_numpy(share)
+
+
+# The rows of a whole stack on the device, and the batches cut from them.
+
+
+class Lanes:
+    """At most `stack_width` members side by side; dummy lanes fill the stack up.
+
+    Parameters
+    ----------
+    spec : TorchSpec
+        The law of the members.
+    members : sequence of MemberRows
+        One lane each.
+    seed : int
+        Seed of the ensemble.
+    device : torch.device
+        Where the rows go.
+    """
+
+    def __init__(
+        self, spec: TorchSpec, members: Sequence[MemberRows], seed: int, device: torch.device
+    ) -> None:
+        self.spec, self.device = spec, device
+        width = 1 if spec.is_alone else spec.stack_width
+        lanes = [*members, *[dummy_rows(spec)] * (width - len(members))]
+        self.sizes = [len(lane) for lane in lanes]
+        # Members are gathered from one flat table: a gather moves bits and computes none.
+        self.X = self._table(lanes)
+        no_label = torch.zeros(1, dtype=torch.int64)
+        labels = torch.cat([no_label, *(lane.y for lane in lanes)])
+        self.targets = sent(soft_labels(labels, spec), device)
+        self._lengths = torch.tensor(self.sizes)
+        starts = torch.cumsum(self._lengths, 0) - self._lengths + 1
+        self.starts = sent(starts[:, None], device)
+        self.mean = sent(torch.stack([lane.mean for lane in lanes])[:, None], device)
+        self.std = sent(torch.stack([lane.std for lane in lanes])[:, None], device)
+        self.stream = member_stream(spec, seed, [lane.index for lane in lanes], device)
+
+    @property
+    def pieces_are_free(self) -> bool:
+        """Whether a part of a batch can be gathered alone: copies and exact arithmetic only."""
+        return self.spec.augmentation.is_identity and not self.spec.mixup
+
+    def raw(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
+        """Return augmented inputs before normalisation, and label distributions.
+
+        Parameters
+        ----------
+        step : Step
+            What to gather.
+        width : int
+            Rows per lane of the result; rows behind a lane's count are another row's copy.
+
+        Returns
+        -------
+        x : float32 tensor of shape (S, width, ...)
+        targets : float32 tensor of shape (S, width, C)
+        """
+        place = self._places(step, width)
+        x, targets = self.X[place], self.targets[place]
+        if not self.spec.augmentation.is_identity:
+            x = augment(x, self.spec.augmentation, lambda purpose: step.draw(purpose)[:, :width])
+        if step.share is not None:
+            x, targets = (mix(v, step.share, step.counts) for v in (x, targets))
+        return x, targets
+
+    def batch(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
+        """Return `raw`, normalised, with zeros behind each lane's count."""
+        if self.pieces_are_free:
+            place = self._places(step, width)
+            return self._normalised[place], self.targets[place]
+        x, targets = self.raw(step, width)
+        x = (x - self.mean) / self.std
+        real = torch.arange(width, device=self.device) < step.counts[:, None]
+        return torch.where(real.view(*real.shape, *(1,) * (x.ndim - 2)), x, 0.0), targets
+
+    def _table(self, lanes: Sequence[MemberRows]) -> Tensor:
+        """Return the rows of all lanes on the device, behind a blank one."""
+        blank = torch.zeros(1, *self.spec.input_shape)
+        return sent(torch.cat([blank, *(lane.X for lane in lanes)]), self.device)
+
+    def _places(self, step: Step, width: int) -> Tensor:
+        """Return where a step's rows lie in the flat tables; the blank row fills lanes up."""
+        real = torch.arange(width, device=self.device) < step.counts[:, None]
+        return torch.where(real, step.rows[:, :width] + self.starts, 0)
+
+    @cached_property
+    def _normalised(self) -> Tensor:
+        """All rows, normalised once: rows that nothing changes are the same in every epoch."""
+        if self.spec.normalize == "none":
+            return self.X
+        lane = sent(torch.repeat_interleave(self._lengths), self.device)
+        rows = (self.X[1:] - self.mean[lane, 0]) / self.std[lane, 0]
+        return torch.cat([self.X[:1], rows])

@@ -1,0 +1,372 @@
+"""torch's global settings: the same for every member, whatever the caller has chosen.
+
+A default dtype, an outer autocast, coarser products or a forgotten ``no_grad`` would train other
+members, and a later update would mix them with the first ones. Some settings belong to a thread, so
+that they would even make the number of workers matter; the others belong to the process, and the
+last thread that relies on them gives them back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.networks.fused.layout import Layout
+from poisonproof.networks.modules import ask_once, build, own_streams
+from poisonproof.networks.specification import TorchSpec
+
+_SUBNORMAL = 2.0**-140
+
+_lock = threading.Lock()
+_undo = ExitStack()
+"""How the settings of the process become what they were."""
+_inside = 0
+"""How many blocks rely on them."""
+
+
+def use_onednn() -> None:
+    """Let torch try oneDNN again.
+
+    Where oneDNN fails once, torch turns it off for the whole process: the members that follow
+    would be computed by other kernels because of the rows of one.
+    """
+    onednn: Any = torch.backends.mkldnn
+    if not onednn.enabled:
+        onednn.enabled = True
+
+
+@contextmanager
+def fixed_settings(device: str) -> Iterator[None]:
+    """Fix what decides dtype, precision, kernels and gradients, then restore it all.
+
+    Examples
+    --------
+    >>> torch.set_default_dtype(torch.float64)
+    >>> with fixed_settings("cpu"), torch.no_grad():
+    ...     torch.zeros(1).dtype
+    torch.float32
+    >>> torch.get_default_dtype()
+    torch.float64
+    >>> torch.set_default_dtype(torch.float32)
+    """
+    with ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        stack.enter_context(_of_the_process())
+        flushed = bool(torch.tensor(_SUBNORMAL, dtype=torch.float32) * 1.0 == 0.0)
+        stack.callback(torch.set_flush_denormal, flushed)
+        torch.set_flush_denormal(False)
+        for kind in sorted({"cpu", device}):
+            stack.enter_context(torch.autocast(kind, enabled=False, cache_enabled=False))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        yield
+
+
+@contextmanager
+def _of_the_process() -> Iterator[None]:
+    global _inside  # noqa: PLW0603 - settings of a process have bookkeeping of a process
+    with _lock:
+        if not _inside:
+            _undo.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float32)
+            _precision(_undo)
+            _kernels(_undo)
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _undo.close()
+
+
+def _kernels(stack: ExitStack) -> None:
+    """Kernels that always give the same bits, and none that are chosen by timing."""
+    algorithms = torch.are_deterministic_algorithms_enabled()
+    warning = torch.is_deterministic_algorithms_warn_only_enabled()
+    stack.callback(torch.use_deterministic_algorithms, algorithms, warn_only=warning)
+    torch.use_deterministic_algorithms(True)
+    memory, cudnn = torch.utils.deterministic, torch.backends.cudnn
+    fixed: list[tuple[Any, str, bool]] = [
+        # Nothing here reads memory before writing it, and filling it costs time.
+        (memory, "fill_uninitialized_memory", False),
+        # Timing-based choices would let the load of the machine pick the kernel.
+        (cudnn, "benchmark", False),
+        (cudnn, "deterministic", True),
+        (cudnn, "allow_tf32", False),
+    ]
+    for owner, name, value in fixed:
+        stack.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
+
+
+def _precision(stack: ExitStack) -> None:
+    """Full precision in products and convolutions; oneDNN wherever it works."""
+    mkldnn: Any = torch.backends.mkldnn
+    stack.callback(setattr, mkldnn, "enabled", mkldnn.enabled)
+    mkldnn.enabled = True
+    matmul: Any = torch.backends.cuda.matmul
+    for operation in (matmul, mkldnn.matmul, mkldnn.conv, mkldnn.rnn):
+        stack.callback(setattr, operation, "fp32_precision", operation.fp32_precision)
+    # Whoever has set precisions by operation has none for all of them, and asking raises.
+    with suppress(RuntimeError):
+        stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+    torch.set_float32_matmul_precision("highest")
+    for operation in (mkldnn.conv, mkldnn.rnn):
+        operation.fp32_precision = "ieee"
+
+
+# Products of stacked members, checked: no bit may depend on where in memory a lane lies.
+#
+# Without its mode for reproducible results MKL does round by it on some processors, in about one in
+# twenty shapes (``benchmarks/lane_products.py``). `import poisonproof` asks for that mode, but MKL
+# hears it only before its first product.
+
+# Odd sides put the lanes of a stack on every address that a number can have within a cache line.
+_SIDES = (3, 10, 33, 43)
+_LANES = 16
+
+
+def require_equal_lanes() -> None:
+    """Raise `GuaranteeError` if equal lanes of a stack have unequal products on this CPU."""
+    if not _equal_lanes():
+        raise GuaranteeError(
+            "On this processor torch's products depend on where in memory a matrix lies, so a"
+            " member would depend on its place in the stack. MKL stops that if it is told before"
+            " its first product: import poisonproof before torch computes anything, or set"
+            " MKL_CBWR=AUTO,STRICT before Python starts. execution='single' works as it is."
+        )
+
+
+@cache
+def product_mode() -> int | None:
+    """Return the mode in which MKL multiplies here, or None where torch does not say.
+
+    The environment says what was asked for, maybe too late.
+    """
+    for library in (Path(torch.__file__).parent / "lib").glob("*torch_cpu.*"):
+        try:
+            return int(ctypes.CDLL(str(library)).mkl_serv_cbwr_get(-1))
+        except (AttributeError, OSError):
+            continue
+    return None
+
+
+@cache
+def _equal_lanes() -> bool:
+    stream = torch.Generator().manual_seed(0)
+
+    def lanes(down: int, across: int, turned: bool) -> Tensor:
+        shape = (across, down) if turned else (down, across)
+        stack = torch.randn(shape, generator=stream).expand(_LANES, *shape).contiguous()
+        return stack.transpose(1, 2) if turned else stack
+
+    turns = product((False, True), repeat=2)
+    for (left, right), (m, k, n) in product(list(turns), product(_SIDES, repeat=3)):
+        found = torch.bmm(lanes(m, k, left), lanes(k, n, right))
+        if not torch.equal(found, found[:1].expand_as(found)):
+            return False
+    return True
+
+
+# The machine under the members: what must be pinned, and what must be recorded.
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+_INSTRUCTIONS = "ONEDNN_MAX_CPU_ISA"
+_VARIABLES = (
+    "DNNL_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+)
+"""More of the environment that makes oneDNN and MKL round differently."""
+_TRIAL = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+
+
+def require_device(spec: TorchSpec) -> torch.device:
+    """Return the device of a specification, or say that it is missing."""
+    if spec.device == "cuda":
+        if not torch.cuda.is_available():
+            raise InvalidInputError(
+                "device='cuda' was asked, but torch sees no CUDA device. Use device='cpu', which"
+                " is another model: its members have other bits."
+            )
+        # Several streams share one workspace unless its size is fixed before cuBLAS starts.
+        wanted = os.environ.setdefault(_WORKSPACE, ":4096:8")
+        if wanted not in (":4096:8", ":16:8"):
+            raise GuaranteeError(
+                f"{_WORKSPACE}={wanted!r} makes cuBLAS depend on scheduling; unset it or use"
+                " ':4096:8'."
+            )
+    elif spec.dtype == "bfloat16" and not _multiplies_bfloat16():
+        raise InvalidInputError(
+            "dtype='bfloat16' was asked on device='cpu', but torch dies there when it multiplies"
+            " bfloat16 matrices: the processor names instructions that this machine does not"
+            f" allow. Use dtype='float32', or set {_INSTRUCTIONS}=AVX512_CORE_BF16 before the"
+            " start; each is another model."
+        )
+    return torch.device(spec.device)
+
+
+@cache
+def _multiplies_bfloat16() -> bool:
+    """Return whether torch survives a product in bfloat16 on this CPU.
+
+    Virtual machines may show AMX instructions and forbid them; the first one then ends the
+    process, so the trial has a process of its own.
+    """
+    trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, check=False)
+    return trial.returncode == 0
+
+
+@contextmanager
+def autocast(spec: TorchSpec) -> Iterator[None]:
+    """Compute a forward pass in the specification's dtype.
+
+    Nothing is remembered: torch forgets its copies of weights in half precision only where the
+    outermost autocast ends, and a graph or a step that found old ones would go on with another
+    member's. A user's module may ask for copies all the same; they end here.
+    """
+    half = spec.dtype == "bfloat16"
+    torch.clear_autocast_cache()
+    try:
+        with torch.autocast(spec.device, torch.bfloat16, enabled=half, cache_enabled=False):
+            yield
+    finally:
+        torch.clear_autocast_cache()
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """Return host values on the device, without waiting for the work queued there."""
+    if device.type != "cuda":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
+
+
+def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
+    """Return what else decides bits: library versions, processor, threads."""
+    found: dict[str, str | int] = {"torch": torch.__version__, "threads": spec.threads}
+    if spec.device == "cuda" and torch.cuda.is_available():
+        found["processor"] = torch.cuda.get_device_name()
+        found["cuda"] = str(torch.version.cuda)
+        found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    else:
+        found["processor"] = platform.machine()
+        found["instructions"] = str(torch.backends.cpu.get_cpu_capability())
+        if _INSTRUCTIONS in os.environ:  # convolutions and products in bfloat16 obey it
+            found["onednn"] = os.environ[_INSTRUCTIONS]
+        if (mode := product_mode()) is not None:
+            found["mkl"] = mode
+        found |= {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    if spec.execution == "fused":
+        found["triton"] = version("triton")
+    return found
+
+
+@contextmanager
+def deterministic(spec: TorchSpec) -> Iterator[None]:
+    """Pin threads and kernels while members are trained or asked, then restore the caller's."""
+    threads = torch.get_num_threads()  # OpenMP keeps this number per calling thread
+    torch.set_num_threads(spec.threads)
+    try:
+        with fixed_settings(spec.device):
+            if spec.device == "cpu" and spec.shares_launches:
+                require_equal_lanes()
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+# How much memory a specification needs, known before the first step.
+
+_GIB = 2.0**30
+
+
+def _sizes(spec: TorchSpec) -> tuple[int, int]:
+    """Return the parameters of a member and the activations of one sample, both in values."""
+    # A user's module may look at values, and meta tensors have none.
+    where = "cpu" if spec.network == "custom" else "meta"
+    with torch.device(where), own_streams(0), torch.no_grad():
+        module = build(spec)
+        outputs = [0]
+
+        def count(_layer: nn.Module, _inputs: object, output: object) -> None:
+            outputs[0] += _values(output)
+
+        for layer in module.modules():
+            if not any(layer.children()):
+                layer.register_forward_hook(count)
+        ask_once(spec, module.eval())
+    return sum(p.numel() for p in module.parameters()), outputs[0]
+
+
+def _values(output: object) -> int:
+    """Return how many values a layer returns; recurrent ones and attention return several tensors.
+
+    >>> _values((torch.zeros(2, 3), (torch.zeros(4), None)))
+    10
+    """
+    if isinstance(output, torch.Tensor):
+        return output.numel()
+    if isinstance(output, dict):
+        output = tuple(output.values())
+    return sum(map(_values, output)) if isinstance(output, (tuple, list)) else 0
+
+
+def needed_bytes(spec: TorchSpec) -> int:
+    """Return the bytes that training under `spec` needs at its peak, the data not counted.
+
+    Examples
+    --------
+    >>> spec = TorchSpec("mlp", (64,), 10, hidden=(64,), stack_width=50)
+    >>> needed_bytes(spec) < 2**26
+    True
+    """
+    if spec.execution == "fused":
+        return spec.stack_width * Layout(spec).bytes_per_lane()
+    parameters, activations = _sizes(spec)
+    lanes = 1 if spec.execution == "single" else spec.stack_width
+    per_value = 2 if spec.dtype == "bfloat16" else 4
+    copies = 4 if spec.optimizer == "sgd" else 5
+    sample = math.prod(spec.input_shape) * 4 * 4
+    batch = spec.batch_size * (2 * activations * per_value + sample)
+    votes = spec.vote_rows * (activations * per_value + sample)
+    return lanes * (copies * parameters * 4 + max(batch, votes))
+
+
+def available_bytes(spec: TorchSpec) -> int:
+    """Return the free memory of the specification's device."""
+    if spec.device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def require_memory(spec: TorchSpec) -> None:
+    """Raise before the start if the specification cannot fit; never shrink it silently."""
+    needed, free = needed_bytes(spec), available_bytes(spec)
+    if needed > free:
+        lower = "batch_size" if spec.execution == "single" else "stack_width, or batch_size"
+        raise InvalidInputError(
+            f"This specification needs {needed / _GIB:.1f} GiB on {spec.device}, but"
+            f" {free / _GIB:.1f} GiB are free. Lower {lower} (now stack_width="
+            f"{spec.stack_width}, batch_size={spec.batch_size}); that trains another model."
+        )

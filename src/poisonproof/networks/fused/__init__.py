@@ -1,0 +1,3 @@
+"""NiN in kernels whose every program belongs to one member."""
+
+from __future__ import annotations

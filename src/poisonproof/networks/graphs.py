@@ -1,0 +1,539 @@
+"""One member at a time: the ordinary training loop, alone on its lane.
+
+Guarantee
+---------
+A stack of one. Shapes follow from the specification and the member's own partition, and no other
+member's data is in reach. Workers only schedule.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.networks.batches import (
+    Lanes,
+    MemberRows,
+    Step,
+    lane_losses,
+    planned_epochs,
+    planned_steps,
+)
+from poisonproof.networks.device import autocast, use_onednn
+from poisonproof.networks.modules import (
+    blank_module,
+    changed_names,
+    draws,
+    first_module,
+    kept_values,
+    ordered,
+    own_streams,
+    prepare_module,
+)
+from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.state import MemberState, failed, finished, host_tensors
+
+
+def train_member(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device) -> MemberState:
+    """Train one member from its own rows and its own stream."""
+    lane = Lanes(spec, [rows], seed, device)
+    module = prepare_module(first_module(spec, lane.stream), spec, device)
+    optimizer = _optimizer(spec, module)
+    last: dict[str, Tensor] = {}
+    for step in planned_steps(spec, lane.stream, lane.sizes):
+        # A stack of one has no padding: the batch is as wide as the member's own rows make it.
+        x, targets = lane.batch(step, step.sizes[0])
+        for group in optimizer.param_groups:
+            group["lr"] = float(step.rates[0])
+        if spec.on_nan == "last_finite":
+            last = {k: v.clone() for k, v in module.state_dict().items()}
+        if not _step(spec, module, optimizer, x[0], targets):
+            return _stopped(spec, rows, last)
+    return finished(rows.index, host_tensors(module.state_dict(), rows), diverged=False)
+
+
+def _optimizer(spec: TorchSpec, module: nn.Module) -> torch.optim.Optimizer:
+    if spec.optimizer == "adamw":
+        return torch.optim.AdamW(
+            module.parameters(),
+            lr=spec.learning_rate,
+            betas=spec.betas,
+            eps=spec.epsilon,
+            weight_decay=spec.weight_decay,
+        )
+    return torch.optim.SGD(
+        module.parameters(),
+        lr=spec.learning_rate,
+        momentum=spec.momentum,
+        nesterov=spec.nesterov and spec.momentum > 0,
+        weight_decay=spec.weight_decay,
+    )
+
+
+def _step(
+    spec: TorchSpec,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    x: Tensor,
+    targets: Tensor,
+) -> bool:
+    """Do one step; return False, and change nothing, if the loss is not finite."""
+    module.train()
+    with autocast(spec):
+        logits = module(ordered(x))
+    counts = torch.tensor([len(x)], device=x.device)
+    loss = lane_losses(logits[None], targets, counts).sum()
+    if not torch.isfinite(loss):
+        return False
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    if spec.on_nan == "last_finite":
+        return all(bool(torch.isfinite(v).all()) for v in module.state_dict().values())
+    return True
+
+
+def _stopped(spec: TorchSpec, rows: MemberRows, last: dict[str, Tensor]) -> MemberState:
+    if spec.on_nan == "last_finite":
+        return finished(rows.index, host_tensors(last, rows), diverged=False)
+    return finished(rows.index, {}, diverged=True)
+
+
+@torch.no_grad()
+def member_scores(
+    spec: TorchSpec, module: nn.Module, tensors: dict[str, Tensor], X: Tensor
+) -> Tensor:
+    """Return one member's scores on exactly `vote_rows` samples, shape (n, C)."""
+    module.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("normalise.")})
+    module.eval()
+    with autocast(spec):
+        scores: Tensor = module(ordered((X - tensors["normalise.mean"]) / tensors["normalise.std"]))
+    return scores.float()
+
+
+# Work that is repeated often: recorded once as a CUDA graph, replayed with one call.
+#
+# On a CPU there is nothing to record, and the work itself is called: everything around it is the
+# same code on both devices.
+
+Work = Callable[[], None]
+
+_free: list[torch.cuda.Stream] = []
+"""Streams whose recorders were closed. Libraries keep a workspace for every stream they have seen,
+so that new streams for every training would let memory grow."""
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Collect no garbage: a graph that dies while another is recorded spoils the recording."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+class Recorder:
+    """A stream of the device and the graphs recorded on it.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the work runs.
+
+    Examples
+    --------
+    >>> counter = torch.zeros(1)
+    >>> replay = Recorder(torch.device("cpu")).record(lambda: counter.add_(1) and None)
+    >>> replay(), replay(), counter.item()
+    (None, None, 2.0)
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        # A graph holds addresses only: what the work refers to has to live on here.
+        self._kept: list[Work] = []
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = _free.pop() if _free else torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            # What this waits for: buffers that were filled on the caller's stream.
+            self._stream.wait_stream(torch.cuda.current_stream())
+            # Graphs of one stream never run at the same time, so they may share their memory.
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def here(self) -> AbstractContextManager[object]:
+        """Return a context in which work goes to this stream."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def record(self, work: Work) -> Work:
+        """Return what repeats `work` while the recorder lives; on CUDA it runs once before.
+
+        The work must read and write tensors that stay where they are, and must not wait for the
+        device.
+        """
+        if self._stream is None:
+            return work
+        self._stream.wait_stream(torch.cuda.current_stream())
+        # The outer context gives the caller's stream back even if the recording fails.
+        with self.here(), nothing_collected():
+            work()  # libraries choose kernels and set themselves up; none of it may be recorded
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                work()
+        self._kept.append(work)
+        return graph.replay
+
+    def close(self) -> None:
+        """Forget what was recorded, and leave the stream to the next recorder."""
+        self._kept.clear()
+        if self._stream is not None:
+            _free.append(self._stream)
+            self._stream = None
+
+
+# A network whose parameters lie in one flat tensor, and update rules for such tensors.
+#
+# An update is then a handful of operations, however many layers there are, and a new member comes
+# in by copying. Nothing here waits for the device, so a step can be recorded.
+
+_ALIGNMENT = 64
+"""Every parameter begins at a multiple of this many values."""
+
+
+class FlatModule:
+    """A module on its device, with parameters and gradients in two flat tensors.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Its parameters are moved into the flat tensor, in the memory order they have.
+
+    Attributes
+    ----------
+    parameters, gradients : float32 tensors of shape (P,)
+        Zero between parameters.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._own = [p for p in module.parameters() if p.requires_grad]
+        wrong = {str(p.dtype) for p in self._own} - {"torch.float32"}
+        if wrong or not self._own:
+            raise InvalidInputError(
+                "Members in graphs need parameters of dtype float32 that are trained, got"
+                f" {', '.join(sorted(wrong)) or 'none'}. Use execution='single'."
+            )
+        starts, size = [], 0
+        for parameter in self._own:
+            starts.append(size)
+            size += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
+        device = self._own[0].device
+        self.parameters = torch.zeros(size, device=device)
+        self.gradients = torch.zeros(size, device=device)
+        self._places: list[Tensor] = []
+        for parameter, start in zip(self._own, starts, strict=True):
+            shape, stride = parameter.size(), parameter.stride()
+            view = self.parameters.as_strided(shape, stride, start)
+            view.copy_(parameter.detach())
+            parameter.data = view
+            self._places.append(self.gradients.as_strided(shape, stride, start))
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Copy a state in; every tensor keeps its place."""
+        self.module.load_state_dict(state)
+
+    def collect(self, loss: Tensor) -> None:
+        """Fill `gradients` with those of a loss."""
+        found = torch.autograd.grad(loss, self._own)
+        for place, gradient in zip(self._places, found, strict=True):
+            place.copy_(gradient)
+
+
+class Rule(Protocol):
+    """An update rule with its state; alone on its parameters."""
+
+    state: list[Tensor]
+
+    def step(self, parameters: Tensor, gradients: Tensor, rate: Tensor) -> None:
+        """Move the parameters. `gradients` may be overwritten; `rate` has shape (1,)."""
+
+
+class _SGD:
+    """Momentum, Nesterov's if wished, with weight decay."""
+
+    def __init__(self, spec: TorchSpec, parameters: Tensor) -> None:
+        self._spec = spec
+        self._velocity = torch.zeros_like(parameters)
+        self.state = [self._velocity]
+
+    def step(self, parameters: Tensor, gradients: Tensor, rate: Tensor) -> None:
+        spec, velocity = self._spec, self._velocity
+        if spec.weight_decay:
+            gradients.add_(parameters, alpha=spec.weight_decay)
+        torch.add(gradients, velocity, alpha=spec.momentum, out=velocity)
+        ahead = gradients.add_(velocity, alpha=spec.momentum) if spec.nesterov else velocity
+        parameters.addcmul_(ahead, rate, value=-1.0)
+
+
+class _AdamW:
+    """Adam with decoupled weight decay."""
+
+    def __init__(self, spec: TorchSpec, parameters: Tensor) -> None:
+        self._spec = spec
+        self._first = torch.zeros_like(parameters)
+        self._second = torch.zeros_like(parameters)
+        self._count = torch.zeros(1, dtype=torch.float64, device=parameters.device)
+        self.state = [self._first, self._second, self._count]
+
+    def step(self, parameters: Tensor, gradients: Tensor, rate: Tensor) -> None:
+        spec, (beta1, beta2) = self._spec, self._spec.betas
+        self._count.add_(1.0)
+        grown1, grown2 = ((1.0 - beta**self._count).float() for beta in (beta1, beta2))
+        self._first.mul_(beta1).add_(gradients, alpha=1.0 - beta1)
+        self._second.mul_(beta2).addcmul_(gradients, gradients, value=1.0 - beta2)
+        size = (self._second / grown2).sqrt_().add_(spec.epsilon)
+        parameters.mul_(1.0 - rate * spec.weight_decay)
+        parameters.addcdiv_(self._first * (rate / grown1), size, value=-1.0)
+
+
+def make_rule(spec: TorchSpec, parameters: Tensor) -> Rule:
+    """Return the update rule of a specification for flat parameters."""
+    return _SGD(spec, parameters) if spec.optimizer == "sgd" else _AdamW(spec, parameters)
+
+
+# Several members at once, each alone in its launches, replayed from CUDA graphs.
+#
+# Guarantee
+# ---------
+# A stack of one, several times over. A track holds one member: its weights, its rows and its
+# random stream. Its launches have the member's own batch widths, as in ``"single"``, and read
+# nothing of another track. How many tracks there are, and who follows whom on a track, only
+# schedules: a member is copied in whole, and nothing of the one before is left.
+
+Training = Generator[None, None, MemberState]
+"""The training of one member, one epoch per step; returns the member."""
+
+
+def train_on_tracks(
+    spec: TorchSpec, members: Iterator[MemberRows], seed: int, device: torch.device
+) -> Iterator[tuple[MemberRows, MemberState]]:
+    """Yield members as they finish; at most `stack_width` are on their way.
+
+    The host queues one epoch of every member in turn and seldom waits, so that the device always
+    has work of several members at once.
+    """
+    tracks: list[Track] = []
+    idle: list[Track] = []
+    running: list[tuple[Track, MemberRows, Training]] = []
+    try:
+        while True:
+            while len(running) < spec.stack_width and (rows := next(members, None)) is not None:
+                if not idle:
+                    tracks.append(Track(spec, seed, device))
+                    idle.append(tracks[-1])
+                track = idle.pop()
+                running.append((track, rows, track.train(rows)))
+            if not running:
+                return
+            for entry in list(running):
+                track, rows, training = entry
+                try:
+                    next(training)
+                except StopIteration as end:
+                    running.remove(entry)
+                    idle.append(track)
+                    yield rows, end.value
+    finally:
+        for track in tracks:
+            track.close()
+
+
+class Track:
+    """One stream with a network on it, through which members pass one after the other.
+
+    Parameters
+    ----------
+    spec : TorchSpec
+        The law of the members.
+    seed : int
+        Seed of the ensemble.
+    device : torch.device
+        Where to compute.
+    """
+
+    def __init__(self, spec: TorchSpec, seed: int, device: torch.device) -> None:
+        self.spec, self.seed, self.device = spec, seed, device
+        self.flat = FlatModule(prepare_module(blank_module(spec), spec, device))
+        self.rule = make_rule(spec, self.flat.parameters)
+        shape = (spec.batch_size, *spec.input_shape)
+        self.x = ordered(torch.zeros(shape, device=device))
+        self.targets = torch.zeros(1, spec.batch_size, spec.n_classes, device=device)
+        self.rate = torch.zeros(1, device=device)
+        self.healthy = torch.ones((), dtype=torch.bool, device=device)
+        self._recorder = Recorder(device)
+        self._steps: dict[int, Work] = {}
+        if spec.network == "custom":
+            self._try()
+
+    def close(self) -> None:
+        """Forget all graphs, and with them their memory on the device."""
+        self._steps.clear()
+        self._recorder.close()
+
+    def train(self, rows: MemberRows) -> Training:
+        """Train one member; what its own rows make the network raise is its abstention."""
+        try:
+            return (yield from self._train(rows))
+        except Exception as error:
+            return failed(self.spec, rows.index, error)
+
+    def _train(self, rows: MemberRows) -> Training:
+        with self._recorder.here():
+            lane = Lanes(self.spec, [rows], self.seed, self.device)
+            epochs = planned_epochs(self.spec, lane.stream, len(rows))
+            epoch = next(epochs, None)
+            steps = [self._step_of(width) for width in epoch.sizes] if epoch else []
+            self._begin(lane)
+        while epoch is not None:
+            # Never across the `yield`: others must not find themselves on this stream.
+            with self._recorder.here():
+                self._run(lane, epoch, steps)
+                epoch = next(epochs, None)
+            yield
+        with self._recorder.here():
+            return self._end(rows)
+
+    def _begin(self, lane: Lanes) -> None:
+        """Copy a new member in and clear what the last one left."""
+        with own_streams(0):  # seeded anew from the member's own stream
+            self.flat.load(first_module(self.spec, lane.stream).state_dict())
+        for tensor in self.rule.state:
+            tensor.zero_()
+        self.healthy.fill_(True)
+
+    @torch.no_grad()
+    def _run(self, lane: Lanes, epoch: Step, steps: Sequence[Work]) -> None:
+        """Queue one epoch: all its images at once, then step after step."""
+        use_onednn()
+        x, targets = lane.batch(epoch, self.spec.batch_size)
+        for t, (width, step) in enumerate(zip(epoch.sizes, steps, strict=True)):
+            self.x[:width].copy_(x[t, :width])
+            self.targets[0, :width].copy_(targets[t, :width])
+            self.rate.copy_(epoch.rates[t : t + 1])
+            step()
+
+    def _end(self, rows: MemberRows) -> MemberState:
+        if not (bool(self.healthy) or self.spec.on_nan == "last_finite"):
+            return finished(rows.index, {}, diverged=True)
+        state = self.flat.module.state_dict()
+        return finished(rows.index, host_tensors(state, rows), diverged=False)
+
+    def _step_of(self, width: int) -> Work:
+        """Return the step for batches of one width; recorded when it is first needed."""
+        if width not in self._steps:
+            count = torch.full((1,), width, device=self.device)
+            self._steps[width] = self._recorder.record(lambda: self._step(width, count))
+        return self._steps[width]
+
+    @torch.enable_grad()
+    def _step(self, width: int, count: Tensor) -> None:
+        spec, flat = self.spec, self.flat
+        keep = spec.on_nan == "last_finite"
+        everything = [flat.parameters, *self.rule.state, *flat.module.buffers()] if keep else []
+        before = [tensor.clone() for tensor in everything]
+        flat.module.train()
+        with autocast(spec):
+            logits = flat.module(self.x[:width])
+        loss = lane_losses(logits[None], self.targets[:, :width], count).sum()
+        flat.collect(loss)
+        self.healthy.logical_and_(torch.isfinite(loss.detach()))
+        with torch.no_grad():
+            self.rule.step(flat.parameters, flat.gradients, self.rate)
+            for tensor in everything:
+                self.healthy.logical_and_(torch.isfinite(tensor).all())
+            for tensor, old in zip(everything, before, strict=True):
+                tensor.copy_(torch.where(self.healthy, tensor, old))
+
+    def _try(self) -> None:
+        """Refuse a user's module that cannot be replayed, before any member is trained."""
+        module, width = self.flat.module, min(2, self.spec.batch_size)
+        with self._recorder.here(), own_streams(0):
+            # Of zeros a module may write zeros down. Drawn by the host: the device's generator may
+            # have been left in the middle of a recording that failed.
+            self.x.copy_(torch.rand(self.x.shape))
+            kept, before = kept_values(module), draws(self.device)
+            try:
+                self._step_of(width)()
+                with torch.no_grad():
+                    module.eval()(self.x[:width].clone())
+            except Exception as error:
+                raise self._refusal(f"{type(error).__name__}: {error}") from error
+            after = draws(self.device)
+        if before != after:
+            raise self._refusal("it draws random numbers, which members on their way would share")
+        if changed := changed_names(kept, kept_values(module)):
+            raise self._refusal(
+                f"it writes to {changed}, which is not in its state_dict, so one member would"
+                " leave it to the next"
+            )
+
+    def _refusal(self, reason: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"The module of {self.spec.factory} cannot be replayed from a graph: {reason}. Use"
+            " execution='single'."
+        )
+
+
+@torch.no_grad()
+def graph_scores(
+    spec: TorchSpec,
+    members: Sequence[MemberState],
+    voters: list[int],
+    X: NDArray[np.float32],
+    device: torch.device,
+) -> Iterator[tuple[list[int], slice, Tensor]]:
+    """Yield the scores of one member on one block of rows at a time."""
+    module = prepare_module(blank_module(spec), spec, device).eval()
+    samples = torch.from_numpy(X).to(device)
+    block = torch.zeros(spec.vote_rows, *spec.input_shape, device=device)
+    out = torch.zeros(spec.vote_rows, spec.n_classes, device=device)
+    tensors: dict[str, Tensor] = {}
+
+    def ask() -> None:
+        x = (block - tensors["normalise.mean"]) / tensors["normalise.std"]
+        with autocast(spec):
+            out.copy_(module(ordered(x)))
+
+    recorder, forward = Recorder(device), None
+    try:
+        for place in voters:
+            for name, array in members[place].tensors.items():
+                value = torch.from_numpy(np.array(array))
+                if name in tensors:
+                    tensors[name].copy_(value)
+                else:  # a copy on a CPU, too: the next member is written into it
+                    tensors[name] = value.to(device, copy=True)
+            module.load_state_dict(
+                {k: v for k, v in tensors.items() if not k.startswith("normalise.")}
+            )
+            if forward is None:
+                forward = recorder.record(ask)
+            for first in range(0, len(X), spec.vote_rows):
+                rows = slice(first, min(first + spec.vote_rows, len(X)))
+                count = rows.stop - rows.start
+                block[:count].copy_(samples[rows])
+                block[count:].zero_()
+                use_onednn()
+                forward()
+                yield [place], rows, out[None, :count]
+    finally:
+        recorder.close()

@@ -1,0 +1,382 @@
+"""Published training recipes, as parameters of `TorchLearner`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.members.member import BatchedLearner
+from poisonproof.networks.batches import input_shape
+from poisonproof.networks.device import fingerprint, require_device
+from poisonproof.networks.ensemble import TorchEnsemble
+from poisonproof.networks.modules import code_digest, factory_name
+from poisonproof.networks.runner import train_members
+from poisonproof.networks.specification import NETWORKS, Augmentation, TorchSpec
+from poisonproof.networks.state import Checkpoints
+from poisonproof.partition.partitioned import Partition, PartitionedData
+from poisonproof.progress import Progress, Silent
+
+AUGMENTATIONS = {
+    "crop": Augmentation(crop=4),
+    "crop-flip": Augmentation(crop=4, flip=True),
+    "strong": Augmentation(
+        crop=4,
+        flip=True,
+        rotate=15.0,
+        scale=0.1,
+        shift=0.05,
+        brightness=0.3,
+        contrast=0.3,
+        saturation=0.3,
+        cutout=8,
+    ),
+}
+"""Named rules of augmentation."""
+
+# The rate falls after the epochs 60, 120 and 160 counted from 0, so first in the next ones.
+_NIN: dict[str, Any] = {
+    "network": "nin",
+    "epochs": 200,
+    "batch_size": 128,
+    "learning_rate": 0.1,
+    "momentum": 0.9,
+    "nesterov": True,
+    "weight_decay": 5e-4,
+    "schedule": "step",
+    "milestones": (61, 121, 161),
+    "gamma": 0.2,
+    "augmentation": "crop",
+    "normalize": "partition",
+    "seed_rule": "partition",
+}
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "nin-mnist": {**_NIN, "image_shape": (1, 28, 28)},
+    "nin-cifar10": {**_NIN, "image_shape": (3, 32, 32), "augmentation": "crop-flip"},
+    "nin-gtsrb": {**_NIN, "image_shape": (3, 48, 48)},
+    "simclr-head": {
+        "network": "linear",
+        "epochs": 100,
+        "batch_size": 512,
+        "learning_rate": 1.0,
+        "nesterov": False,
+        "weight_decay": 0.0,
+        "milestones": (60, 75, 90),
+        "gamma": 0.2,
+        "normalize": "none",
+    },
+}
+"""Name to parameters; DPA on images, and SS-DPA's linear members on SimCLR features."""
+
+
+# `TorchLearner`: deep members behind the scikit-learn contract.
+
+# What lies behind the last whole vector of a tensor, torch rounds differently in sigmoid, SiLU, ELU
+# and others. A stack of so many lanes has nothing there, whatever shapes a user's module makes.
+_WHOLE_VECTORS = 64
+
+
+class _OnePartition:
+    """A training set that is one partition, for fitting a network alone."""
+
+    def __init__(self, X: Any, y: NDArray[np.int64]) -> None:
+        self.partition = Partition(0, X, y, None)
+        self.X = X
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Partition:
+        return self.partition
+
+
+class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
+    """Neural networks as members: many trained at once, each bit for bit alone.
+
+    Use it as ``DPAClassifier(TorchLearner("nin", ...), n_partitions=1200)``. Fitted on its own it
+    is one network, trained as the member of partition 0.
+
+    Parameters
+    ----------
+    network : str or callable
+        ``"linear"``, ``"mlp"``, ``"nin"``, ``"nin4"``, ``"resnet10"``, ``"resnet18"``, or a
+        module-level function without arguments that returns a `torch.nn.Module`.
+    epochs, batch_size : int
+        Length and width of training.
+    image_shape : tuple (C, H, W), optional
+        How to read a flat row as an image, channels first.
+    hidden : tuple of int
+        Widths of the perceptron's hidden layers.
+    width : int
+        Channels of ResNet's first stage.
+    optimizer, learning_rate, momentum, nesterov, weight_decay
+        Update rule: ``"sgd"`` or ``"adamw"``.
+    schedule : {"step", "cosine", "constant"}
+        With ``"step"`` the rate is multiplied by `gamma` from each epoch of `milestones` on; by
+        default these follow 30, 60 and 80 % of training. `warmup_epochs` come first.
+    label_smoothing, mixup : float
+        Smoothing in [0, 1); parameter of mixup's Beta distribution, 0 for none.
+    augmentation : None, str, dict or Augmentation
+        ``"crop"``, ``"crop-flip"``, ``"strong"``, or its own rule.
+    normalize : {"partition", "none", "fixed"}
+        Mean and standard deviation of the member's own rows (per channel of images, per feature
+        of vectors), or the numbers `mean` and `std`. A feature that hardly varies within a small
+        partition is blown up elsewhere: features of one scale do better with ``"none"``.
+    input_scale : float
+        Multiplies every value first, whatever its dtype.
+    seed_rule : {"partition", "shared"}
+        Whether members draw from streams of their own.
+    execution : {None, "stacked", "single", "graph", "fused", "vmap"}
+        How members are trained; None takes the one for the network and device.
+    stack_width : int, optional
+        Members per launch, or on their way at once for ``"graph"``; 32, or 8 for ``"graph"``. For
+        ``"vmap"`` on a CPU it is rounded up to a multiple of 64, the vectors of any processor.
+    tile_rows : int
+        Rows per launch of a stacked batch.
+    dtype : {None, "float32", "bfloat16"}
+        None takes bfloat16 for ``"fused"`` and for ``"graph"`` on CUDA, and float32 otherwise.
+    device : {"cpu", "cuda"}
+        Never chosen automatically: another device is another model.
+    threads : int
+        Threads inside one CPU operation; 1 for ``"stacked"`` and ``"vmap"``, where they would
+        cut through lanes. Workers (`n_jobs`) only schedule.
+    vote_rows : int
+        Samples per launch when voting.
+    mirrored_votes : bool
+        Whether members see every image and its mirror image, and vote with the mean of both
+        scores: for images that mean the same in a mirror.
+    on_nan : {"abstain", "last_finite"}
+        What a member does whose loss stops being finite.
+    checkpoint : path, optional
+        Folder for finished members; a later run goes on from there.
+    random_state : int
+        Seed when fitted on its own.
+
+    Guarantee
+    ---------
+    A member is a function of its partition, the label set and the seed, given the specification
+    and the machine's fingerprint.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> alone = TorchLearner("mlp", epochs=20, input_scale=1 / 16, normalize="none")
+    >>> alone = alone.fit(X[:500], y[:500])
+    >>> bool(alone.score(X[500:700], y[500:700]) > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        network: str | Callable[[], Any] = "mlp",
+        *,
+        epochs: int = 200,
+        batch_size: int = 128,
+        image_shape: tuple[int, int, int] | None = None,
+        hidden: tuple[int, ...] = (64,),
+        width: int = 64,
+        optimizer: str = "sgd",
+        learning_rate: float = 0.1,
+        momentum: float = 0.9,
+        nesterov: bool = True,
+        weight_decay: float = 5e-4,
+        schedule: str = "step",
+        milestones: tuple[int, ...] | None = None,
+        gamma: float = 0.2,
+        warmup_epochs: int = 0,
+        label_smoothing: float = 0.0,
+        mixup: float = 0.0,
+        augmentation: str | Mapping[str, Any] | Augmentation | None = None,
+        normalize: str = "partition",
+        mean: tuple[float, ...] = (),
+        std: tuple[float, ...] = (),
+        input_scale: float = 1.0,
+        seed_rule: str = "partition",
+        execution: str | None = None,
+        stack_width: int | None = None,
+        tile_rows: int = 64,
+        dtype: str | None = None,
+        device: str = "cpu",
+        threads: int = 1,
+        vote_rows: int = 128,
+        mirrored_votes: bool = False,
+        on_nan: str = "abstain",
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.network = network
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.image_shape = image_shape
+        self.hidden = hidden
+        self.width = width
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.nesterov = nesterov
+        self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.milestones = milestones
+        self.gamma = gamma
+        self.warmup_epochs = warmup_epochs
+        self.label_smoothing = label_smoothing
+        self.mixup = mixup
+        self.augmentation = augmentation
+        self.normalize = normalize
+        self.mean = mean
+        self.std = std
+        self.input_scale = input_scale
+        self.seed_rule = seed_rule
+        self.execution = execution
+        self.stack_width = stack_width
+        self.tile_rows = tile_rows
+        self.dtype = dtype
+        self.device = device
+        self.threads = threads
+        self.vote_rows = vote_rows
+        self.mirrored_votes = mirrored_votes
+        self.on_nan = on_nan
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+
+    @classmethod
+    def from_recipe(cls, name: str, **changes: Any) -> TorchLearner:
+        """Return a published recipe, with changes.
+
+        >>> TorchLearner.from_recipe("nin-cifar10").augmentation
+        'crop-flip'
+        """
+        if name not in RECIPES:
+            raise InvalidInputError(f"There is no recipe {name!r}; known: {', '.join(RECIPES)}.")
+        return cls(**{**RECIPES[name], **changes})
+
+    def resolve(self, shape: tuple[int, ...], n_classes: int) -> TorchSpec:
+        """Return the full specification for samples of one shape and a label set's size."""
+        params = self.get_params(deep=False)
+        for name in ("network", "image_shape", "checkpoint", "random_state"):
+            params.pop(name)
+        custom = callable(self.network)
+        network = "custom" if custom else str(self.network)
+        if network not in NETWORKS or (network == "custom" and not custom):
+            raise InvalidInputError(
+                f"network must be one of {', '.join(NETWORKS[:-1])}, or a function that returns a"
+                f" torch.nn.Module, got {self.network!r}."
+            )
+        execution = self.execution or _usual_execution(network, self.device)
+        graph = execution == "graph"
+        half = execution == "fused" or (graph and self.device == "cuda")
+        partition = "channel" if len(shape) == 3 else "feature"
+        params.update(
+            execution=execution,
+            stack_width=self._stack_width(execution),
+            dtype=self.dtype or ("bfloat16" if half else "float32"),
+            milestones=self._milestones(),
+            augmentation=_augmentation(self.augmentation),
+            normalize=partition if self.normalize == "partition" else self.normalize,
+            factory=factory_name(self.network) if custom else None,
+        )
+        params = {k: tuple(v) if isinstance(v, (list, tuple)) else v for k, v in params.items()}
+        return TorchSpec(network=network, input_shape=shape, n_classes=n_classes, **params)
+
+    def _stack_width(self, execution: str) -> int:
+        usual = 8 if execution == "graph" else 32
+        width = usual if self.stack_width is None else self.stack_width
+        if execution != "vmap" or self.device != "cpu":
+            return width
+        return -(-width // _WHOLE_VECTORS) * _WHOLE_VECTORS
+
+    def _milestones(self) -> tuple[int, ...]:
+        if self.milestones is not None:
+            return tuple(self.milestones)
+        return tuple(self.epochs * share // 100 + 1 for share in (30, 60, 80))
+
+    def specification(self) -> Mapping[str, Any]:
+        """Return everything that can change a member's bits, the machine included."""
+        params = {k: v for k, v in self.get_params(deep=False).items() if k != "checkpoint"}
+        if callable(self.network):
+            params["network"] = factory_name(self.network)
+        # Any shape will do: it only serves to fill in what was left open.
+        shape = self.image_shape or (3, 32, 32)
+        filled = self.resolve(tuple(shape), 2)
+        params["augmentation"] = filled.to_json()["augmentation"]
+        params["milestones"] = filled.milestones
+        if not self.mirrored_votes:  # a later field: without it, digests are what they were
+            del params["mirrored_votes"]
+        for name in ("execution", "dtype", "stack_width"):
+            params[name] = getattr(filled, name)
+        code = code_digest(filled)
+        own = {} if code is None else {"code": code}
+        return {"learner": "torch", **params, **own, "machine": fingerprint(filled)}
+
+    def fit_members(
+        self,
+        data: PartitionedData,
+        which: Sequence[int],
+        n_classes: int,
+        seed: int,
+        *,
+        n_jobs: int | None = None,
+        progress: Progress | None = None,
+    ) -> TorchEnsemble:
+        """Train the members of the partitions `which`."""
+        spec = self.resolve(input_shape(data.X, self.image_shape), n_classes)
+        require_device(spec)
+        folder = None if self.checkpoint is None else Checkpoints(self.checkpoint, spec, seed)
+        listener = progress or Silent()
+        states = train_members(
+            spec, data, which, seed, n_jobs=n_jobs, progress=listener, checkpoints=folder
+        )
+        return TorchEnsemble(spec, states)
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> TorchLearner:
+        """Train one network on all rows, in the order given, in a stack of one."""
+        array = np.asarray(X)
+        self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
+        self.n_features_in_ = int(np.prod(array.shape[1:]))
+        one: Any = _OnePartition(array, codes.astype(np.int64))
+        alone: TorchLearner = clone(self).set_params(stack_width=1)
+        self.ensemble_ = alone.fit_members(one, [0], max(2, len(self.classes_)), self.random_state)
+        if failures := self.ensemble_.failures():
+            raise InvalidInputError(f"Training failed: {failures[0]}.")
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Return class probabilities, shape (n, C)."""
+        check_is_fitted(self, "ensemble_")
+        return self.ensemble_.scores(X)[:, 0, : len(self.classes_)]
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return one class per row."""
+        check_is_fitted(self, "ensemble_")
+        chosen: NDArray[Any] = self.classes_[self.ensemble_.votes(X)[:, 0]]
+        return chosen
+
+
+def _usual_execution(network: str, device: str) -> str:
+    if network in ("linear", "mlp"):
+        return "stacked"
+    # A user's module may draw random numbers, which only "single" keeps apart.
+    if device == "cpu" or network == "custom":
+        return "single"
+    return "fused" if network in ("nin", "nin4") else "graph"
+
+
+def _augmentation(given: str | Mapping[str, Any] | Augmentation | None) -> Augmentation:
+    if isinstance(given, Augmentation):
+        return given
+    if isinstance(given, Mapping):
+        return Augmentation(**given)
+    if given is None or given in AUGMENTATIONS:
+        return AUGMENTATIONS[given] if given else Augmentation()
+    raise InvalidInputError(
+        f"augmentation must be None, one of {', '.join(AUGMENTATIONS)}, a dict or an Augmentation,"
+        f" got {given!r}."
+    )

@@ -1,0 +1,433 @@
+"""The networks as ordinary modules, and the rule for their first weights."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import random
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.members.digest import state_digest
+from poisonproof.members.member import is_machine_error
+from poisonproof.members.streams import restored_streams
+from poisonproof.networks.augmentation import Purpose, Stream, uniform
+from poisonproof.networks.specification import TorchSpec
+
+NIN_BLOCKS: tuple[tuple[tuple[int, int], ...], ...] = (
+    ((5, 192), (1, 160), (1, 96)),
+    ((5, 192), (1, 192), (1, 192)),
+    ((3, 192), (1, 192), (1, 192)),
+    ((3, 192), (1, 192), (1, 192)),
+)
+"""Kernel side and channels of every unit of Network in Network, block after block."""
+
+
+def build(spec: TorchSpec) -> nn.Module:
+    """Return the network of a specification; its weights mean nothing yet.
+
+    Examples
+    --------
+    >>> spec = TorchSpec("nin", (1, 28, 28), 10, execution="single")
+    >>> sum(p.numel() for p in build(spec).parameters())
+    996042
+    """
+    if spec.network in ("linear", "mlp"):
+        widths = (math.prod(spec.input_shape), *(spec.hidden if spec.network == "mlp" else ()))
+        return _perceptron(widths, spec.n_classes)
+    if spec.network in ("nin", "nin4"):
+        return _nin(spec.input_shape[0], 4 if spec.network == "nin4" else 3, spec.n_classes)
+    if spec.network == "custom":
+        return _custom(str(spec.factory))
+    blocks = (1, 1, 1, 1) if spec.network == "resnet10" else (2, 2, 2, 2)
+    return _ResNet(spec.input_shape[0], spec.width, blocks, spec.n_classes)
+
+
+def _perceptron(widths: tuple[int, ...], n_classes: int) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], n_classes))
+
+
+def _nin(channels: int, n_blocks: int, n_classes: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    pools = (nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 2, 1))
+    for number, block in enumerate(NIN_BLOCKS[:n_blocks]):
+        for side, width in block:
+            layers += [
+                nn.Conv2d(channels, width, side, padding=side // 2, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
+            channels = width
+        if number < len(pools):
+            layers.append(pools[number])
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, n_classes)
+    )
+
+
+class _Residual(nn.Module):
+    """Two 3x3 convolutions and a way around them."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(after)
+        self.around = nn.Sequential()
+        if stride != 1 or before != after:
+            self.around = nn.Sequential(
+                nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(out)) + self.around(x))
+
+
+class _ResNet(nn.Sequential):
+    """ResNet for small images: 3x3 stem, no max-pool."""
+
+    def __init__(self, channels: int, width: int, blocks: tuple[int, ...], n_classes: int) -> None:
+        layers: list[nn.Module] = [
+            nn.Conv2d(channels, width, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        ]
+        before = width
+        for stage, count in enumerate(blocks):
+            for number in range(count):
+                after = width * 2**stage
+                layers.append(_Residual(before, after, 2 if stage and not number else 1))
+                before = after
+        super().__init__(
+            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, n_classes)
+        )
+
+
+def factory_name(factory: object) -> str:
+    """Return the import path of a user's factory, refusing one that has none."""
+    module = getattr(factory, "__module__", None)
+    name = getattr(factory, "__qualname__", "<locals>")
+    if module is None or "<" in name:
+        what = type(factory).__name__ if isinstance(factory, nn.Module) else repr(factory)
+        kind = "an instance of " if isinstance(factory, nn.Module) else ""
+        raise InvalidInputError(
+            f"network is {kind}{what}, which has no import path, so a stored model could not name "
+            "it. Pass a function or class at the top level of a module that takes no arguments; "
+            "settings go inside: def network(): return Net(hidden=32)."
+        )
+    return f"{module}:{name}"
+
+
+def find_factory(name: str) -> object:
+    """Import a user's factory.
+
+    Importing a module runs it, and it may draw random numbers: a process must have done so before
+    a member's streams are seeded, or its first member would be another one.
+    """
+    module, _, attribute = name.partition(":")
+    found: object = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _custom(name: str) -> nn.Module:
+    found = find_factory(name)
+    built = found() if callable(found) else None
+    if not isinstance(built, nn.Module):
+        raise InvalidInputError(f"The factory {name} must return a torch.nn.Module, got {built!r}.")
+    return built
+
+
+def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    return ((name, layer) for name, layer in module.named_modules() if not any(layer.children()))
+
+
+def initialise(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
+    """Draw first weights: uniform in +-1/sqrt(fan-in), batch norm at one and zero.
+
+    Returns
+    -------
+    dict of tensors of shape (S, ...)
+        Parameters and buffers in the order of ``module.state_dict()``, one set per lane.
+    """
+    lanes, device = len(stream.lanes), stream.lanes.device
+    state: dict[str, Tensor] = {}
+    for prefix, layer in _layers(module):
+        tensors = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
+        for name, tensor in tensors.items():
+            key = f"{prefix}.{name}" if prefix else name
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                assert isinstance(layer.weight, Tensor)
+                bound = 1.0 / math.sqrt(layer.weight[0].numel())
+                words = stream.values(Purpose.INITIAL + len(state), tensor.numel())
+                values = (uniform(words) * 2.0 - 1.0) * bound
+                state[key] = values.view(lanes, *tensor.shape)
+            else:
+                # Batch norm: the module's own constants, which nothing has trained yet.
+                fresh = tensor.detach().to(device)
+                state[key] = fresh.expand(lanes, *fresh.shape).clone()
+    return {key: state[key] for key in module.state_dict()}
+
+
+# Users' modules: streams of their own, and what they must not keep or share.
+#
+# A module is code that nobody here has read. It may draw from any global stream, hold values that
+# its ``state_dict`` does not name, or be the same object every time it is built. Each of these would
+# carry something from one member to the next, so streams are seeded for every member, and the rest
+# is looked for before the first step.
+
+_PROBE_ROWS = 4
+_UNREADABLE = " at "
+_SAY_IMAGE = (
+    " If rows are images, say so: TorchLearner(..., image_shape=(channels, height, width))."
+)
+
+
+@contextmanager
+def own_streams(word: int) -> Iterator[None]:
+    """Seed every global stream (torch, NumPy, `random`) with one word, and give all back after.
+
+    Examples
+    --------
+    >>> with own_streams(5):
+    ...     first = torch.rand(1), np.random.rand(), random.random()
+    >>> with own_streams(5):
+    ...     again = torch.rand(1), np.random.rand(), random.random()
+    >>> first == again
+    True
+    """
+    with restored_streams(), torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a filter may turn them into errors
+        seed_streams(word)
+        yield
+
+
+def seed_streams(word: int) -> None:
+    """Seed every global stream with a word of 32 bits; callers give them back."""
+    torch.manual_seed(word)
+    np.random.seed(word)  # noqa: NPY002 - users' modules may draw from it
+    random.seed(word)
+
+
+def blank_module(spec: TorchSpec) -> nn.Module:
+    """Return the network of a specification with weights that mean nothing, always the same."""
+    if spec.factory is not None:
+        find_factory(spec.factory)
+    with own_streams(0):
+        return build(spec)
+
+
+def ask_once(spec: TorchSpec, module: nn.Module) -> None:
+    """Ask a network about one row of zeros; a user's that cannot answer is refused, saying why."""
+    row = torch.zeros(1, *spec.input_shape)
+    if spec.network != "custom":
+        module(row)
+        return
+    name = str(spec.factory).replace(":", ".")
+    try:
+        answer = module(row)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if is_machine_error(error):
+            raise
+        hint = "" if len(spec.input_shape) == 3 else _SAY_IMAGE
+        raise InvalidInputError(
+            f"The network {name} does not take a batch of shape {tuple(row.shape)}, one row: "
+            f"{' '.join(str(error).split())[:300]}.{hint}"
+        ) from error
+    wanted = (1, spec.n_classes)
+    if not isinstance(answer, Tensor) or answer.shape[-1:] != wanted[1:]:
+        came = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise InvalidInputError(
+            f"The network {name} must return one score per class, shape {wanted} for one row and "
+            f"{spec.n_classes} classes, but it returns {came}."
+        )
+
+
+def code_digest(spec: TorchSpec) -> str | None:
+    """Return a digest of a user's network as it is written today, None for networks of ours.
+
+    Its name stays when its code changes, and stored members of the old one must not pass for
+    members of the new.
+    """
+    if spec.factory is None:
+        return None
+    module = blank_module(spec)
+    kinds = [type(layer) for layer in module.modules()]
+    kept = {name: text for name, text in kept_values(module).items() if _UNREADABLE not in text}
+    return state_digest([find_factory(spec.factory), kinds, repr(module), sorted(kept.items())])
+
+
+def draws(device: torch.device) -> tuple[Any, ...]:
+    """Return where every global stream stands; equal before and after if nothing was drawn."""
+    state: Any = np.random.get_state(legacy=False)  # noqa: NPY002
+    cuda = torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else b""
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        cuda,
+        state["state"]["key"].tobytes(),
+        state["state"]["pos"],
+        random.getstate(),
+    )
+
+
+def refuse_shared_state(spec: TorchSpec) -> None:
+    """Raise `GuaranteeError` for a user's module through which members would reach each other.
+
+    The module is built twice, from two streams. The two must share no tensor, and with the same
+    ``state_dict`` they must return the same scores: what else a module is made of at random is
+    in no stored member, and would be another one whenever members are asked.
+    """
+    if spec.network != "custom":
+        return
+    find_factory(str(spec.factory))
+    with own_streams(1):
+        first = build(spec)
+    with own_streams(2):
+        second = build(spec)
+    if _addresses(first) & _addresses(second):
+        raise _refusal(
+            spec,
+            "it returns tensors that it returned before, so a member would go on from the weights "
+            "of another. Build new layers in every call; copy pretrained ones with copy.deepcopy",
+        )
+    with own_streams(0):
+        rows = torch.rand(_PROBE_ROWS, *spec.input_shape)
+    mine = _scores(first, rows)
+    with torch.no_grad():
+        second.load_state_dict(first.state_dict())
+    yours = _scores(second, rows)
+    if mine is not None and yours is not None and not _equal(mine, yours):
+        raise _refusal(
+            spec,
+            "with the same state_dict it returns other scores when it is built again, so it holds "
+            "random values that no stored member would have. Register them as parameters or with "
+            "register_buffer",
+        )
+
+
+def kept_values(module: nn.Module) -> dict[str, str]:
+    """Return digests of what a module holds besides its ``state_dict``, by name.
+
+    Layers that are shared by many members must not change any of it.
+    """
+    state = module.state_dict(keep_vars=True)
+    own = {id(tensor) for tensor in state.values()}
+    found: dict[str, str] = {}
+    for prefix, layer in module.named_modules():
+        values = {**vars(layer), **dict(layer.named_buffers(recurse=False))}
+        for name, value in values.items():
+            path = f"{prefix}.{name}" if prefix else name
+            if name not in _BOOKKEEPING and path not in state:
+                found[path] = _digest(value, own)
+    return found
+
+
+def changed_names(before: dict[str, str], after: dict[str, str]) -> str:
+    """Name what is not as it was, "" if all of it is."""
+    names = sorted({*before, *after})
+    return ", ".join(name for name in names if before.get(name) != after.get(name))
+
+
+_BOOKKEEPING = {"_parameters", "_buffers", "_modules", "training"}
+
+
+def _digest(value: Any, own: set[int]) -> str:
+    try:
+        return state_digest(_plain(value, own))
+    except Exception:  # nobody knows how to read it; that it is another object can be seen
+        return f"{type(value).__qualname__}{_UNREADABLE}{id(value)}"
+
+
+def _plain(value: Any, own: set[int]) -> Any:
+    """Return what `state_digest` can read; tensors of the state are not looked at again."""
+    if isinstance(value, Tensor):
+        if id(value) in own:
+            return "state"
+        return str(value.dtype), tuple(value.shape), value.detach().cpu().double().numpy()
+    if isinstance(value, nn.Module):
+        state = value.state_dict(keep_vars=True)
+        return {name: _plain(tensor, own) for name, tensor in state.items()}
+    if isinstance(value, dict):
+        return {str(key): _plain(item, own) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [_plain(item, own) for item in value]
+    return value
+
+
+def _addresses(module: nn.Module) -> set[int]:
+    """Return where tensors lie that training changes; frozen weights may be shared."""
+    trained = (p for p in module.parameters() if p.requires_grad)
+    tensors: Iterable[Tensor] = (*trained, *module.buffers())
+    return {
+        tensor.data_ptr()
+        for tensor in tensors
+        if not nn.parameter.is_lazy(tensor) and tensor.numel()
+    }
+
+
+@torch.no_grad()
+def _scores(module: nn.Module, rows: Tensor) -> Tensor | None:
+    """Return what a module answers, None if it does not take these rows: that is no one's fault."""
+    try:
+        with own_streams(0):
+            answer = module.eval()(rows.clone())
+    except Exception:
+        return None
+    return answer if isinstance(answer, Tensor) else None
+
+
+def _equal(mine: Tensor, yours: Tensor) -> bool:
+    return mine.shape == yours.shape and bool(
+        ((mine == yours) | (mine.isnan() & yours.isnan())).all()
+    )
+
+
+def _refusal(spec: TorchSpec, reason: str) -> GuaranteeError:
+    return GuaranteeError(f"The module of {spec.factory} cannot be a member: {reason}.")
+
+
+# A member's network on its device, and its first weights.
+
+
+def prepare_module(module: nn.Module, spec: TorchSpec, device: torch.device) -> nn.Module:
+    """Move a module to the device, in the memory order its convolutions like there."""
+    if device.type == "cuda" and len(spec.input_shape) == 3:
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module.to(device)
+
+
+def ordered(x: Tensor) -> Tensor:
+    """Return a batch in the memory order of `prepare_module`."""
+    if x.device.type == "cuda" and x.ndim == 4:
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
+
+
+def first_module(spec: TorchSpec, stream: Stream) -> nn.Module:
+    """Return one member's network before its first step, on the host, from its own stream.
+
+    A user's module draws its first weights from global streams, which are left seeded for the
+    module's random layers: callers give them back.
+    """
+    if spec.network == "custom":
+        find_factory(str(spec.factory))
+        seed_streams(int(stream.on_host().values(2**16, 1)[0, 0]))
+        return build(spec)
+    module = build(spec)
+    module.load_state_dict({name: v[0] for name, v in initialise(module, stream).items()})
+    return module

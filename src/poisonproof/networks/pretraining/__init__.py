@@ -1,0 +1,3 @@
+"""poisonproof.networks.pretraining"""
+
+from __future__ import annotations

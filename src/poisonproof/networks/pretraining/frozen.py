@@ -1,0 +1,396 @@
+"""A run that was stopped, on disk: weights and momentum after a whole epoch.
+
+Two safetensors files, each whole or absent: ``weights`` and ``momentum``. Both name the law, the
+epoch and the digest of their content, so that a pair that does not belong together is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import save
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from poisonproof.exceptions import InvalidRowsError, StoreError
+from poisonproof.files import OpenFolder, write_bytes
+from poisonproof.networks.device import deterministic, require_device
+from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
+from poisonproof.networks.pretraining.tasks import Task, make_task
+from poisonproof.networks.pretraining.views import as_images
+from poisonproof.networks.state import tensors_digest
+from poisonproof.strict import decode_tensors
+
+Tensors = dict[str, NDArray[Any]]
+
+_STATE = re.compile(r"(weights|momentum)-\d+\.safetensors")
+"""How the files of a run are called."""
+
+
+def write_tensors(path: Path, tensors: Tensors, about: dict[str, str]) -> None:
+    """Write named arrays with their digest, whole or not at all."""
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    content = save(tensors, metadata={**about, "digest": tensors_digest(tensors, None)})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
+    write_bytes(path, content)
+
+
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """Read what `write_tensors` wrote, and check its digest."""
+    try:
+        tensors, about = decode_tensors(path.read_bytes(), str(path))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error}.") from error
+    tensors = {name: array.copy() for name, array in tensors.items()}  # to be written to
+    if about.get("digest") != tensors_digest(tensors, None):
+        raise StoreError(f"{path} is damaged: its content does not have the recorded digest.")
+    return tensors, about
+
+
+class Checkpoint:
+    """The state of a run after `epoch` epochs.
+
+    Parameters
+    ----------
+    epoch : int
+        Epochs done.
+    weights : dict of arrays
+        Parameters and running statistics of the network.
+    momentum : ndarray
+        The optimiser's vector.
+    history : list of [loss, share]
+        What each epoch came to.
+    """
+
+    def __init__(
+        self, epoch: int, weights: Tensors, momentum: NDArray[Any], history: list[list[float]]
+    ) -> None:
+        self.epoch, self.weights = epoch, weights
+        self.momentum, self.history = momentum, history
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when the first checkpoint is written.
+    law : dict
+        What the run depends on; a checkpoint of another law is refused.
+    """
+
+    def __init__(self, folder: Path, law: dict[str, Any]) -> None:
+        self.folder = folder
+        text = json.dumps(law, sort_keys=True)
+        self.law = hashlib.sha256(text.encode()).hexdigest()
+
+    def load(self) -> Checkpoint | None:
+        """Return the newest state of which both files are there, or None."""
+        for path in sorted(self.folder.glob("weights-*.safetensors"), reverse=True):
+            other = path.with_name(path.name.replace("weights-", "momentum-"))
+            if not other.exists():
+                continue
+            weights, about = read_tensors(path)
+            momentum, also = read_tensors(other)
+            for found in (about, also):
+                if found.get("law") != self.law:
+                    raise StoreError(
+                        f"{self.folder} holds a run of another law (other samples, parameters or"
+                        " machine). Choose another folder, or take it away."
+                    )
+            history = json.loads(about["history"])
+            return Checkpoint(int(about["epoch"]), weights, momentum["momentum"], history)
+        return None
+
+    def save(self, state: Checkpoint) -> None:
+        """Write a state; older ones go once both of its files are there."""
+        about = {"law": self.law, "epoch": str(state.epoch), "history": json.dumps(state.history)}
+        name = f"{state.epoch:06d}.safetensors"
+        write_tensors(self.folder / f"momentum-{name}", {"momentum": state.momentum}, about)
+        write_tensors(self.folder / f"weights-{name}", state.weights, about)
+        self._remove(lambda found: not found.endswith(name))
+
+    def clear(self) -> None:
+        """Take all states away."""
+        self._remove(lambda _found: True)
+
+    def _remove(self, which: Callable[[str], bool]) -> None:
+        """Delete states, and none of the other files that someone may keep there."""
+        with OpenFolder(self.folder, owned=True) as folder:
+            for name in filter(_STATE.fullmatch, folder.names()):
+                if which(name):
+                    folder.remove(name)
+
+
+# A learned map, frozen: one file with a digest, shared by all members.
+
+FEATURES = "features.safetensors"
+T = TypeVar("T")
+
+
+class FrozenNetwork:
+    """A map from images to features that no longer changes.
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        How it was learned; also decides how it is computed.
+    tensors : dict of arrays
+        Weights and running statistics. Through the map they cannot be written to: what it has
+        computed and keeps would be another map's.
+    law : mapping
+        Specification, digest of the samples, and machine it was learned on.
+    history : sequence of [loss, share]
+        What each epoch came to.
+
+    Guarantee
+    ---------
+    The features of an image do not depend on the images beside it.
+    """
+
+    def __init__(
+        self,
+        spec: PretrainSpec,
+        tensors: Tensors,
+        law: Mapping[str, Any],
+        history: Sequence[Sequence[float]] = (),
+    ) -> None:
+        self.spec, self.tensors, self.law = spec, _locked(tensors), law
+        self.history = [list(entry) for entry in history]
+        self._task: Any = None
+        self._kept: dict[tuple[Any, ...], Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the map itself: it never changes, and clones of a learner can share it."""
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what can be made again where it is needed."""
+        return {**self.__dict__, "_task": None, "_kept": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Lock the weights again: a pickle does not say that they are."""
+        self.__dict__.update(state, tensors=_locked(state["tensors"]))
+
+    def kept(self, make: Callable[..., T], *key: Any) -> T:
+        """Return ``make(self, *key)``, made once and kept as long as the map is.
+
+        For what is costly and a function of the map and `key` alone.
+        """
+        if (make, *key) not in self._kept:
+            self._kept[make, *key] = make(self, *key)
+        found: T = self._kept[make, *key]
+        return found
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all weights."""
+        return tensors_digest(self.tensors, None)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write ``features.safetensors`` into a folder."""
+        path = Path(folder) / FEATURES
+        about = {"law": json.dumps(self.law), "history": json.dumps(self.history)}
+        write_tensors(path, self.tensors, about)
+        return path
+
+    def chunk(self, images: Tensor) -> Tensor:
+        """Return the features of exactly `map_rows` images on the device.
+
+        Parameters
+        ----------
+        images : float32 tensor of shape (map_rows, C, H, W)
+            Pixels from 0 to 255.
+        """
+        task = self._on(images.device)
+        with torch.no_grad():
+            out: Tensor = task.features(task.pixels.normalised(images))
+        return out
+
+    def rows(self, images: Tensor) -> Tensor:
+        """Return the features of images on the device, chunk by chunk.
+
+        The last chunk is filled up, so that no shape depends on how many images there are.
+        """
+        size = self.spec.map_rows
+        if not len(images):
+            return self.chunk(images.new_zeros(size, *images.shape[1:]))[:0]
+        parts = []
+        for start in range(0, len(images), size):
+            part = images[start : start + size].float()
+            if len(part) < size:
+                filled = torch.zeros(size, *part.shape[1:], device=part.device)
+                filled[: len(part)] = part
+                parts.append(self.chunk(filled)[: len(part)])
+            else:
+                parts.append(self.chunk(part))
+        return torch.cat(parts)
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Return the features of images as vectors, shape (n, d)."""
+        images = as_images(X, self.spec.input_shape)
+        device = require_device(self.spec.machine())
+        if not len(images):
+            raise InvalidRowsError("There are no images to map.")
+        out = []
+        size = self.spec.map_rows
+        with deterministic(self.spec.machine()):
+            for start in range(0, len(images), size):
+                part = torch.from_numpy(images[start : start + size]).to(device)
+                out.append(self.rows(part).float().flatten(1).cpu().numpy())
+        return np.concatenate(out)
+
+    def _new_task(self) -> Task:
+        return make_task(self.spec)
+
+    def _on(self, device: torch.device) -> Any:
+        if self._task is None:
+            task = self._new_task()
+            module = task.module
+            if device.type == "cuda":
+                module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            known = {name: torch.from_numpy(np.array(v)) for name, v in self.tensors.items()}
+            missing, unexpected = module.load_state_dict(known, strict=False)
+            if unexpected or any(not name.endswith("num_batches_tracked") for name in missing):
+                raise StoreError("These weights are not those of the network in the specification.")
+            module.to(device).requires_grad_(False)
+            task.pixels.to(device)
+            self._task = task
+        return self._task
+
+
+def _locked(tensors: Tensors) -> Tensors:
+    """Return views of arrays that cannot be written to."""
+    views = {name: array.view() for name, array in tensors.items()}
+    for view in views.values():
+        view.setflags(write=False)
+    return views
+
+
+def load_features(folder: str | os.PathLike[str], *, device: str | None = None) -> FrozenNetwork:
+    """Read a map that `FrozenNetwork.save` wrote.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``features.safetensors``.
+    device : {"cpu", "cuda"}, optional
+        Where to compute; by default where it was learned. Another device rounds differently.
+    """
+    path = Path(folder) / FEATURES
+    if not path.is_file():
+        raise StoreError(
+            f"{folder} holds no {FEATURES}. Make it with: poisonproof features train RECIPE"
+            " --out DIR."
+        )
+    tensors, about = read_tensors(path)
+    try:
+        law, history = json.loads(about["law"]), json.loads(about["history"])
+        spec = PretrainSpec.from_json(law["specification"])
+    except (KeyError, ValueError) as error:
+        raise StoreError(f"{path} does not say how it was made: {error}.") from error
+    return FrozenNetwork(moved(spec, device), tensors, law, history)
+
+
+def moved(spec: PretrainSpec, device: str | None) -> PretrainSpec:
+    """Return the specification for another device; None keeps the one it has."""
+    if device is None or device == spec.device:
+        return spec
+    on_cpu = {"dtype": "float32", "engine": "eager"} if device == "cpu" else {}
+    return PretrainSpec.from_json({**spec.to_json(), "device": device, **on_cpu})
+
+
+# A learned map as a scikit-learn transformer, for `SSDPAClassifier` and pipelines.
+
+
+class LearnedFeatures(TransformerMixin, BaseEstimator):
+    """Images to the features of a finished map; nothing is learned here.
+
+    Use it as ``SSDPAClassifier(RidgeClassifier(), LearnedFeatures(DIR), n_partitions=250)``.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``features.safetensors``, as ``poisonproof features train`` writes it.
+    device : {"cpu", "cuda"}, optional
+        Where to compute; by default where it was learned.
+
+    Guarantee
+    ---------
+    The features of an image are a function of that image and the map.
+
+    Assumes
+    -------
+    Samples are trusted if the map was learned from them.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], device: str | None = None) -> None:
+        self.folder = folder
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Read the map; neither samples nor labels change it."""
+        self.frozen_ = load_features(self.folder, device=self.device)
+        self.n_features_in_ = int(np.prod(self.frozen_.spec.input_shape))
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Return features, shape (n, d), of images or flat rows of whole pixels from 0 to 255."""
+        check_is_fitted(self)
+        return self.frozen_.transform(as_pixels(X, self.frozen_.spec.input_shape))
+
+
+def as_pixels(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """Return images, or flat rows of them, as whole pixels of shape (n, C, H, W)."""
+    pixels = np.asarray(X)
+    with np.errstate(invalid="ignore"):  # what does not fit differs, and is refused below
+        whole = pixels.astype(np.uint8) if pixels.dtype.kind in "iuf" else None
+    if whole is None or not np.array_equal(whole, pixels):
+        raise InvalidRowsError(
+            "Learned features take whole pixels from 0 to 255; got"
+            f" {'other values' if whole is not None else pixels.dtype}."
+        )
+    if whole.ndim == 2 and whole.shape[1] == int(np.prod(shape)):
+        whole = whole.reshape(len(whole), *shape)
+    return as_images(whole, shape)
+
+
+# How good features are, for the eye only: nearest neighbours on rows whose labels are known.
+
+
+def neighbour_probe(
+    frozen: FrozenNetwork, X: Any, y: ArrayLike, X_test: Any, y_test: ArrayLike, k: int = 5
+) -> float:
+    """Return the accuracy of `k` nearest neighbours (cosine) on frozen features.
+
+    It takes a finished copy of the map and returns a number; nothing that trains, stops or
+    chooses reads that number.
+
+    Parameters
+    ----------
+    frozen : FrozenNetwork
+        The map.
+    X, y : arrays
+        Images with labels to look among.
+    X_test, y_test : arrays
+        Images with labels to look up.
+    k : int
+        Neighbours that vote.
+    """
+    known, asked = frozen.transform(X), frozen.transform(X_test)
+    neighbours = KNeighborsClassifier(k, metric="cosine").fit(known, np.asarray(y))
+    return float(neighbours.score(asked, np.asarray(y_test)))

@@ -1,0 +1,360 @@
+"""One step of training, run as it is or recorded once and replayed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.networks.augmentation import Purpose, Stream
+from poisonproof.networks.device import deterministic, fingerprint, require_device
+from poisonproof.networks.graphs import Recorder
+from poisonproof.networks.modules import initialise
+from poisonproof.networks.pretraining.frozen import Checkpoint, FrozenNetwork, RunFolder, Tensors
+from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
+from poisonproof.networks.pretraining.tasks import FlatWeights, Task, make_task
+from poisonproof.networks.pretraining.views import samples_digest, sorted_images
+from poisonproof.progress import Progress, Silent, reporting
+
+_WARM = 3
+"""Steps before recording: libraries set themselves up in the first ones."""
+
+
+class Stepper:
+    """Batches of one width through loss, gradient and update.
+
+    Parameters
+    ----------
+    task : Task
+        Network and loss, on the device.
+    weights : FlatWeights
+        The network's parameters.
+    images : uint8 tensor of shape (n, C, H, W)
+        All samples, on the device.
+    width : int
+        Images per step.
+    """
+
+    def __init__(self, task: Task, weights: FlatWeights, images: Tensor, width: int) -> None:
+        self.task, self.weights, self.images = task, weights, images
+        device = images.device
+        self.rows = torch.zeros(width, dtype=torch.int64, device=device)
+        self.draw = {
+            purpose: torch.zeros(width, 4, dtype=torch.int64, device=device)
+            for purpose in task.purposes
+        }
+        self.rate = torch.zeros((), device=device)
+        self.totals = torch.zeros(2, device=device)
+        self._loss: Callable[..., tuple[Tensor, Tensor]] = task.loss
+        if task.spec.engine == "compiled":
+            _repeatable_compiler()
+            self._loss = torch.compile(task.loss, fullgraph=True, dynamic=False)
+        # The recorder holds what it recorded, so it must live as long as this does.
+        self._recorder = Recorder(device)
+        self._work = self._recorded()
+
+    def run(self, rows: Tensor, draw: dict[int, Tensor], rate: Tensor) -> None:
+        """Take one step; loss and share are added to `totals`."""
+        self.rows.copy_(rows)
+        for purpose, words in draw.items():
+            self.draw[purpose].copy_(words)
+        self.rate.copy_(rate)
+        self._work()
+
+    def _step(self) -> None:
+        spec = self.task.spec
+        batch = self.task.batch(self.images, self.rows, self.draw)
+        loss, share = self._loss(batch, self.draw)
+        self.weights.differentiate(loss)
+        self.weights.update(self.rate, spec)
+        self.totals.add_(torch.stack([loss.detach(), share.detach()]))
+
+    def _recorded(self) -> Callable[[], None]:
+        """Record the launches of a step, so that a step costs one call; leave no trace of it."""
+        if self.images.device.type != "cuda":
+            return self._step
+        kept = self._state()
+        before = [tensor.clone() for tensor in kept]
+        torch.cuda.synchronize()  # the recorder's stream must not overtake the copies
+        with self._recorder.here():
+            for _ in range(_WARM):
+                self._step()
+        replay = self._recorder.record(self._step)
+        for tensor, old in zip(kept, before, strict=True):
+            tensor.copy_(old)
+        return replay
+
+    def _state(self) -> list[Tensor]:
+        weights = self.weights
+        return [weights.values, weights.moments, self.totals, *self.task.module.buffers()]
+
+
+def _repeatable_compiler() -> None:
+    """Forbid the compiler to choose kernels by timing them: the load would choose the bits."""
+    from torch._inductor import config  # there is no public switch
+
+    settings: Any = config
+    if hasattr(settings, "deterministic"):
+        settings.deterministic = True
+    settings.triton.autotune_pointwise = False
+    settings.max_autotune = False
+    settings.coordinate_descent_tuning = False
+
+
+# The training loop of every map that is learned without labels: epochs, checkpoints, stopping.
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch came to.
+
+    Attributes
+    ----------
+    epoch : int
+        Counted from 1.
+    loss, share : float
+        Mean loss, and the share of tasks done correctly.
+    images_per_second : float
+        Speed of the epoch.
+    """
+
+    epoch: int
+    loss: float
+    share: float
+    images_per_second: float
+
+
+Watch = Callable[[EpochReport, Callable[[], FrozenNetwork]], None]
+"""Told of every epoch, with a copy of the map on request. Whatever it does, training goes on."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to save and when to stop; none of this changes a bit of the result.
+
+    Attributes
+    ----------
+    every : int
+        Epochs between two checkpoints.
+    deadline : float, optional
+        Value of `time.monotonic` at which to save and stop.
+    stop_after : int, optional
+        Epochs after which to save and stop, as if killed.
+    """
+
+    every: int = 10
+    deadline: float | None = None
+    stop_after: int | None = None
+
+    def reached(self, done: int) -> bool:
+        """Say whether to stop after `done` epochs."""
+        late = self.deadline is not None and time.monotonic() > self.deadline
+        return late or (self.stop_after is not None and done >= self.stop_after)
+
+
+class Run:
+    """A network that is being trained on images alone.
+
+    Parameters
+    ----------
+    task : Task
+        Network, loss and the law of the loop.
+    images : uint8 ndarray of shape (n, C, H, W)
+        All samples, sorted by value.
+    device : torch.device
+        Where to train.
+    freeze : callable
+        Turns weights and history into the map that is handed out.
+    start : mapping of arrays, optional
+        First weights; drawn from the seed without it.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        images: NDArray[np.uint8],
+        device: torch.device,
+        freeze: Callable[[Tensors, list[list[float]]], FrozenNetwork],
+        start: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        self.task, self.spec, self.device, self._freeze = task, task.spec, device, freeze
+        self.task.pixels.to(device)
+        self.stream = Stream(self.spec.seed, torch.zeros(1, dtype=torch.int64, device=device))
+        self._set_first_weights(start)
+        self.weights = task.flatten(task.module)
+        self.images = torch.from_numpy(images).to(device)
+        self.width = min(self.spec.batch_size, len(images))
+        self.steps = len(images) // self.width
+        self.history: list[list[float]] = []
+
+    def finish(
+        self,
+        home: RunFolder | None,
+        limits: Limits,
+        progress: Progress,
+        watch: Watch | None,
+        title: str = "Learning features",
+    ) -> FrozenNetwork | None:
+        """Train up to the last epoch or to a limit; return the map, or None if stopped."""
+        known = None if home is None else home.load()
+        if known is not None:
+            self._restore(known)
+        first = len(self.history)
+        if first < self.spec.epochs:
+            stepper = Stepper(self.task, self.weights, self.images, self.width)
+        with reporting(progress, self.spec.epochs * self.steps, title):
+            progress.advance(first * self.steps)
+            for epoch in range(first, self.spec.epochs):
+                report = self._epoch(stepper, epoch, progress)
+                if watch is not None:
+                    watch(report, self.frozen)
+                if not np.isfinite(report.loss):
+                    raise InvalidInputError(
+                        f"The loss of epoch {epoch + 1} is not finite. Lower learning_rate, now"
+                        f" {self.spec.learning_rate}."
+                    )
+                done = epoch + 1
+                stop = limits.reached(done)
+                if home is not None and (stop or done % limits.every == 0):
+                    home.save(self._state())
+                if stop and done < self.spec.epochs:
+                    return None
+        return self.frozen()
+
+    def _epoch(self, stepper: Stepper, epoch: int, progress: Progress) -> EpochReport:
+        began = time.perf_counter()
+        stepper.totals.zero_()
+        done = epoch * self.steps
+        planned = [
+            self.weights.step_size(self.spec.rate(epoch, step, self.steps), done + step, self.spec)
+            for step in range(self.steps)
+        ]
+        rates = torch.tensor(planned, dtype=torch.float32, device=self.device)
+        for rate, (rows, draw) in zip(rates, self._batches(epoch), strict=True):
+            stepper.run(rows, draw, rate)
+            progress.advance()
+        loss, share = (stepper.totals / self.steps).tolist()
+        self.history.append([loss, share])
+        speed = self.steps * self.width / (time.perf_counter() - began)
+        return EpochReport(epoch + 1, loss, share, speed)
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, dict[int, Tensor]]]:
+        """Yield rows and words of every step; what is left of the shuffled rows sits out."""
+        place = torch.arange(len(self.images), device=self.device)
+        order = torch.sort(self.stream.words(Purpose.SHUFFLE, epoch, place)[0, :, 0], stable=True)
+        rows = order.indices[: self.steps * self.width]
+        words = {p: self.stream.words(p, epoch, rows)[0] for p in self.task.purposes}
+        for start in range(0, len(rows), self.width):
+            span = slice(start, start + self.width)
+            yield rows[span], {purpose: drawn[span] for purpose, drawn in words.items()}
+
+    def _tensors(self) -> Tensors:
+        state = self.task.module.state_dict()
+        return {
+            name: value.detach().cpu().contiguous().numpy().copy()
+            for name, value in state.items()
+            if not name.endswith("num_batches_tracked")
+        }
+
+    def _state(self) -> Checkpoint:
+        momentum = self.weights.moments.cpu().numpy().copy()
+        return Checkpoint(len(self.history), self._tensors(), momentum, self.history)
+
+    def _restore(self, known: Checkpoint) -> None:
+        self.history = known.history
+        self._load(known.weights)
+        with torch.no_grad():
+            self.weights.moments.copy_(torch.from_numpy(known.momentum))
+
+    def frozen(self) -> FrozenNetwork:
+        """Return a copy of the map as it is now."""
+        return self._freeze(self._tensors(), self.history)
+
+    def _set_first_weights(self, start: Mapping[str, NDArray[Any]] | None) -> None:
+        module = self.task.module
+        first = initialise(module, self.stream)
+        module.load_state_dict({name: value[0] for name, value in first.items()})
+        module.to(self.device)
+        if start is not None:
+            self._load(start)
+
+    @torch.no_grad()
+    def _load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        state = self.task.module.state_dict()
+        for name, array in tensors.items():
+            state[name].copy_(torch.from_numpy(np.array(array)))  # some cannot be written to
+
+
+def machine_of(spec: PretrainSpec) -> dict[str, str | int]:
+    """Return what decides bits beside the specification; compiled steps depend on the compiler."""
+    found = fingerprint(spec.machine())
+    if spec.engine == "compiled" and spec.device == "cuda":
+        found["triton"] = version("triton")
+    return found
+
+
+# From images to a frozen map, without labels.
+
+
+def train_features(
+    X: Any,
+    spec: PretrainSpec,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> FrozenNetwork | None:
+    """Learn a map from images alone.
+
+    Parameters
+    ----------
+    X : uint8 array of shape (n, C, H, W) or (n, H, W)
+        All samples; their order does not matter.
+    spec : PretrainSpec
+        The law.
+    folder : path, optional
+        Where states are kept; a run that was stopped goes on from there.
+    limits : Limits, optional
+        When to save and when to stop.
+    progress : Progress, optional
+        Told of every epoch.
+    watch : callable, optional
+        Told of loss and speed of every epoch.
+
+    Returns
+    -------
+    FrozenNetwork or None
+        None if it was stopped before the last epoch.
+
+    Guarantee
+    ---------
+    The map is a function of the multiset of samples, the specification and the machine. There is
+    no way in for labels.
+    """
+    images = sorted_images(X, spec.input_shape)
+    device = require_device(spec.machine())
+    law = {
+        "specification": spec.to_json(),
+        "samples_sha256": samples_digest(images),
+        "machine": machine_of(spec),
+    }
+    home = None if folder is None else RunFolder(Path(folder), law)
+    with deterministic(spec.machine()):
+        run = Run(
+            make_task(spec),
+            images,
+            device,
+            lambda tensors, history: FrozenNetwork(spec, tensors, law, history),
+        )
+        return run.finish(home, limits or Limits(), progress or Silent(), watch)

@@ -1,0 +1,330 @@
+"""Laws as JSON: what can change a bit of something trained, and the digest of all that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+from poisonproof.exceptions import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Law:
+    """Everything that can change a bit of something trained, as one frozen value."""
+
+    kind: ClassVar[str]
+    """What errors call it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the specification as JSON values."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote."""
+        if unknown := sorted(set(values) - {item.name for item in fields(cls)}):
+            raise InvalidInputError(
+                f"A {cls.kind} specification of this version has no field {', '.join(unknown)}."
+                " It was written by another version of poisonproof."
+            )
+        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical JSON form."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+# Everything that can change a bit of a deep member, as one frozen value.
+
+NETWORKS = ("linear", "mlp", "nin", "nin4", "resnet10", "resnet18", "custom")
+EXECUTIONS = ("stacked", "single", "graph", "fused", "vmap")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "network": NETWORKS,
+    "execution": EXECUTIONS,
+    "optimizer": ("sgd", "adamw"),
+    "schedule": ("step", "cosine", "constant"),
+    "normalize": ("channel", "feature", "fixed", "none"),
+    "seed_rule": ("partition", "shared"),
+    "dtype": ("float32", "bfloat16"),
+    "device": ("cpu", "cuda"),
+    "on_nan": ("abstain", "last_finite"),
+}
+_POSITIVE = ("epochs", "batch_size", "stack_width", "tile_rows", "threads", "vote_rows", "width")
+_REAL = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "mixup", "warmup_epochs")
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes of a training image, drawn anew per (seed, partition, epoch, row).
+
+    Attributes
+    ----------
+    crop : int
+        Pixels of black border before a random crop to the old size; 0 means no crop.
+    flip : bool
+        Mirror left-right with probability one half.
+    rotate, scale, shift : float
+        Largest rotation in degrees, relative change of size, and shift as a share of the side.
+    brightness, contrast, saturation : float
+        Largest relative change; saturation needs three channels.
+    cutout : int
+        Side of a square set to zero; 0 means none.
+
+    Examples
+    --------
+    >>> Augmentation(crop=4, flip=True).is_identity
+    False
+    """
+
+    crop: int = 0
+    flip: bool = False
+    rotate: float = 0.0
+    scale: float = 0.0
+    shift: float = 0.0
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    cutout: int = 0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            if getattr(self, item.name) < 0:
+                raise InvalidInputError(
+                    f"Augmentation({item.name}=...) must be >= 0, got {getattr(self, item.name)!r}."
+                )
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether images pass unchanged."""
+        return self == Augmentation()
+
+    @property
+    def has_affine(self) -> bool:
+        """Whether pixels are interpolated."""
+        return bool(self.rotate or self.scale or self.shift)
+
+    @property
+    def has_colour(self) -> bool:
+        """Whether pixel values are rescaled."""
+        return bool(self.brightness or self.contrast or self.saturation)
+
+
+@dataclass(frozen=True)
+class TorchSpec(Law):
+    """The law of a deep member: with a partition and a seed it fixes every bit.
+
+    Attributes
+    ----------
+    network : str
+        One of `NETWORKS`; ``"custom"`` is a user's module, named by `factory`.
+    input_shape : tuple of int
+        ``(d,)`` for vectors, ``(C, H, W)`` for images.
+    n_classes : int
+        Width of the output: declared, never found in the data.
+    execution : str
+        ``"stacked"`` (`stack_width` members per launch, batches padded to `batch_size`),
+        ``"single"`` (one member at a time, shapes follow its own partition), ``"graph"`` (the
+        same shapes, `stack_width` members at once, each replayed from CUDA graphs on a stream of
+        its own), ``"fused"`` (NiN kernels in which every program belongs to one member; CUDA
+        only) or ``"vmap"`` (a user's module through `torch.func`, shapes as in ``"stacked"``).
+    milestones : tuple of int
+        First epoch (counted from 0) of each lower learning rate of the step schedule.
+    normalize : str
+        Mean and standard deviation of the partition itself per ``"channel"`` or per
+        ``"feature"``, or ``"fixed"`` numbers (`mean`, `std`), or ``"none"``.
+    seed_rule : str
+        ``"partition"``: member i draws from the stream (seed, i), as in the paper;
+        ``"shared"``: every member draws from the stream (seed, 0).
+    tile_rows : int
+        Rows of a stacked batch per launch: a batch is computed tile by tile, and its gradients
+        are added in that order. Lanes with few rows then carry little padding.
+    threads : int
+        Threads inside one CPU operation; more can mean other bits. One where members share it.
+    vote_rows : int
+        Samples per launch when members vote.
+    mirrored_votes : bool
+        Members see every sample and its mirror image, and vote with the mean of both scores.
+    on_nan : str
+        A member whose loss stops being finite abstains, or keeps its last finite state.
+
+    Examples
+    --------
+    >>> spec = TorchSpec(network="mlp", input_shape=(64,), n_classes=10, hidden=(64,))
+    >>> TorchSpec.from_json(spec.to_json()) == spec
+    True
+    >>> len(spec.digest())
+    64
+    """
+
+    kind: ClassVar[str] = "deep"
+
+    network: str
+    input_shape: tuple[int, ...]
+    n_classes: int
+    execution: str = "stacked"
+    factory: str | None = None
+    hidden: tuple[int, ...] = (64,)
+    width: int = 64
+    epochs: int = 200
+    batch_size: int = 128
+    optimizer: str = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = True
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 5e-4
+    schedule: str = "step"
+    milestones: tuple[int, ...] = ()
+    gamma: float = 0.2
+    warmup_epochs: int = 0
+    label_smoothing: float = 0.0
+    mixup: float = 0.0
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    normalize: str = "none"
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    input_scale: float = 1.0
+    seed_rule: str = "partition"
+    stack_width: int = 32
+    tile_rows: int = 64
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int = 1
+    vote_rows: int = 128
+    mirrored_votes: bool = False
+    on_nan: str = "abstain"
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        problems = [*self._wrong_choices(), *self._wrong_numbers(), *self._wrong_combinations()]
+        if problems:
+            raise InvalidInputError("The deep specification is wrong: " + " ".join(problems))
+
+    def _wrong_choices(self) -> list[str]:
+        return [
+            f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}."
+            for name, allowed in _CHOICES.items()
+            if getattr(self, name) not in allowed
+        ]
+
+    def _wrong_numbers(self) -> list[str]:
+        names = [name for name in (*_POSITIVE, *_REAL) if not isinstance(getattr(self, name), Real)]
+        if names:
+            return [f"{name} must be a number, got {getattr(self, name)!r}." for name in names]
+        wrong = [
+            f"{name} must be at least 1, got {getattr(self, name)!r}."
+            for name in _POSITIVE
+            if getattr(self, name) < 1
+        ]
+        if self.n_classes < 2:
+            wrong.append(f"n_classes must be at least 2, got {self.n_classes}.")
+        if len(self.input_shape) not in (1, 3) or min(self.input_shape, default=0) < 1:
+            wrong.append(f"input_shape must be (d,) or (C, H, W), got {self.input_shape!r}.")
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            wrong.append(f"learning_rate must be positive, got {self.learning_rate!r}.")
+        if not 0 <= self.label_smoothing < 1:
+            wrong.append(f"label_smoothing must be in [0, 1), got {self.label_smoothing!r}.")
+        if self.mixup < 0 or self.weight_decay < 0 or self.warmup_epochs < 0:
+            wrong.append("mixup, weight_decay and warmup_epochs must not be negative.")
+        return wrong
+
+    def _wrong_combinations(self) -> list[str]:
+        wrong = []
+        if self.is_image_network and len(self.input_shape) != 3:
+            wrong.append(
+                f"network={self.network!r} needs images; pass image_shape=(C, H, W)"
+                f" (got input_shape={self.input_shape})."
+            )
+        if not self.augmentation.is_identity and len(self.input_shape) != 3:
+            wrong.append("augmentation needs images; pass image_shape=(C, H, W).")
+        if self.mirrored_votes and len(self.input_shape) != 3:
+            wrong.append("mirrored_votes needs images; pass image_shape=(C, H, W).")
+        if self.augmentation.saturation and self.input_shape[0] != 3:
+            wrong.append("augmentation with saturation needs three channels.")
+        if self.execution == "stacked" and self.network not in ("linear", "mlp"):
+            wrong.append(
+                f"network={self.network!r} cannot be stacked; use execution='single' or 'graph',"
+                " or 'fused' for NiN on CUDA, or 'vmap' for a custom module."
+            )
+        if self.execution == "vmap" and self.network != "custom":
+            wrong.append("execution='vmap' is for custom modules only.")
+        if self.execution == "fused":
+            wrong += self._wrong_fused()
+        if self.threads > 1 and self.shares_launches and self.device == "cpu":
+            wrong.append(
+                f"execution={self.execution!r} computes on one thread, got threads={self.threads}:"
+                " threads share a launch in the middle of lanes, so that a member would depend on"
+                " where its lane lies. Use n_jobs for more cores, or execution='single'."
+            )
+        if (self.network == "custom") != (self.factory is not None):
+            wrong.append("a custom network, and no other, names its factory.")
+        if self.normalize == "fixed" and not self.mean:
+            wrong.append("normalize='fixed' needs mean and std.")
+        return wrong
+
+    def _wrong_fused(self) -> list[str]:
+        wrong = []
+        if self.network not in ("nin", "nin4") or self.device != "cuda":
+            wrong.append(
+                "execution='fused' is for network='nin' or 'nin4' on device='cuda', got"
+                f" {self.network!r} on {self.device!r}; use execution='graph' or 'single'."
+            )
+        if self.dtype != "bfloat16" or self.batch_size not in (16, 32, 64, 128):
+            wrong.append(
+                "execution='fused' computes in bfloat16 with batch_size 16, 32, 64 or 128, got"
+                f" dtype={self.dtype!r}, batch_size={self.batch_size}."
+            )
+        if self.optimizer != "sgd" or self.on_nan != "abstain" or self.n_classes > 64:
+            wrong.append(
+                "execution='fused' supports optimizer='sgd', on_nan='abstain' and at most 64"
+                f" classes, got {self.optimizer!r}, {self.on_nan!r} and {self.n_classes}; use"
+                " execution='graph' for others."
+            )
+        return wrong
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a launch holds one member, so that shapes may follow its own partition."""
+        return self.execution in ("single", "graph")
+
+    @property
+    def shares_launches(self) -> bool:
+        """Whether a launch holds several members."""
+        return self.execution in ("stacked", "vmap", "fused") and self.stack_width > 1
+
+    @property
+    def is_image_network(self) -> bool:
+        """Whether the network needs (C, H, W) inputs."""
+        return self.network in ("nin", "nin4", "resnet10", "resnet18")
+
+    def rate(self, epoch: int, step: int, steps: int) -> float:
+        """Return the learning rate of `step` (of `steps`) in `epoch`, both counted from 0."""
+        if epoch < self.warmup_epochs:
+            return self.learning_rate * (epoch * steps + step + 1) / (self.warmup_epochs * steps)
+        if self.schedule == "step":
+            return self.learning_rate * self.gamma ** sum(epoch >= m for m in self.milestones)
+        if self.schedule == "cosine":
+            done = (epoch - self.warmup_epochs) / max(1, self.epochs - self.warmup_epochs)
+            return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.learning_rate
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the specification as JSON values."""
+        values = super().to_json()
+        if not self.mirrored_votes:  # a later field: without it, digests are what they were
+            del values["mirrored_votes"]
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote."""
+        augmentation = Augmentation(**values.get("augmentation", {}))
+        return super().from_json({**values, "augmentation": augmentation})

@@ -1,0 +1,439 @@
+"""Linear networks and perceptrons of a whole stack: scores, losses, and gradients by hand.
+
+The gradients are the textbook's. Autograd would compute the same products, but softmax over a
+last axis of ten classes costs more than they do: here classes come before rows, so that the
+processor's vectors run along the rows of one lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.networks.batches import (
+    Lanes,
+    MemberRows,
+    Step,
+    lane_losses,
+    member_stream,
+    planned_steps,
+)
+from poisonproof.networks.modules import (
+    blank_module,
+    build,
+    changed_names,
+    draws,
+    initialise,
+    kept_values,
+    own_streams,
+    seed_streams,
+)
+from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.state import MemberState, finished
+
+Layer = tuple[str, Tensor, Tensor]
+
+
+def _layers(parameters: dict[str, Tensor]) -> list[Layer]:
+    numbers = sorted({int(name.split(".")[0]) for name in parameters})
+    return [(f"{n}", parameters[f"{n}.weight"], parameters[f"{n}.bias"]) for n in numbers]
+
+
+def _hidden(layers: list[Layer], x: Tensor) -> list[Tensor]:
+    """Return the input of every layer, each of shape (S, B, width)."""
+    inputs = [x.flatten(2)]
+    for _, weight, bias in layers[:-1]:
+        product = torch.baddbmm(bias[:, None, :], inputs[-1], weight.transpose(1, 2))
+        inputs.append(product.relu_())  # the product's own memory; nothing else reads it
+    return inputs
+
+
+def perceptron_forward(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Apply S linear networks or perceptrons to S batches.
+
+    Parameters
+    ----------
+    parameters : dict of tensors of shape (S, ...)
+        Weights ``n.weight`` of shape (S, out, in) and biases ``n.bias`` of shape (S, out).
+    x : float32 tensor of shape (S, B, ...)
+        One batch per lane.
+
+    Returns
+    -------
+    float32 tensor of shape (S, B, C)
+    """
+    layers = _layers(parameters)
+    _, weight, bias = layers[-1]
+    return torch.baddbmm(bias[:, None, :], _hidden(layers, x)[-1], weight.transpose(1, 2))
+
+
+@torch.no_grad()
+def perceptron_gradients(
+    parameters: dict[str, Tensor], x: Tensor, targets: Tensor, counts: Tensor, total: Tensor
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Return gradients and losses of S lanes; rows behind a lane's count weigh nothing.
+
+    Parameters
+    ----------
+    parameters, x
+        As in `perceptron_forward`.
+    targets : float32 tensor of shape (S, B, C)
+        Label distributions.
+    counts : int64 tensor of shape (S,)
+        Rows of each lane in this piece of its batch.
+    total : int64 tensor of shape (S,)
+        Rows of the whole batch: what a mean divides by.
+    """
+    layers = _layers(parameters)
+    inputs = _hidden(layers, x)
+    _, weight, bias = layers[-1]
+    scores = torch.baddbmm(bias[:, :, None], weight, inputs[-1].transpose(1, 2))
+    wanted = targets.transpose(1, 2)
+    real = (torch.arange(x.shape[1], device=x.device) < counts[:, None])[:, None, :]
+    rows = total.clamp(min=1).to(scores.dtype)
+    per_row = -(torch.log_softmax(scores, dim=1) * wanted).sum(dim=1)
+    # `where`, not a product: zero times an infinite padding loss would be NaN.
+    losses = torch.where(real[:, 0], per_row, 0.0).sum(dim=1) / rows
+    slope = torch.where(real, torch.softmax(scores, dim=1).sub_(wanted), 0.0).div_(
+        rows[:, None, None]
+    )
+    return _backwards(layers, inputs, slope), losses
+
+
+def _backwards(layers: list[Layer], inputs: list[Tensor], slope: Tensor) -> dict[str, Tensor]:
+    """Carry the gradient of the scores, shape (S, C, B), back through the layers."""
+    found: dict[str, Tensor] = {}
+    for number in reversed(range(len(layers))):
+        name, weight, _ = layers[number]
+        found[f"{name}.weight"] = torch.bmm(slope, inputs[number])
+        found[f"{name}.bias"] = slope.sum(dim=2)
+        if number:
+            before = torch.bmm(slope.transpose(1, 2), weight)
+            # The rectifier lets nothing through where its output is zero.
+            through: Tensor = torch.ops.aten.threshold_backward(before, inputs[number], 0)
+            slope = through.transpose(1, 2)
+    return found
+
+
+# SGD and AdamW on stacked parameters, with a learning rate and an on-switch per lane.
+#
+# No quantity is shared by two lanes: no clipping over the stack, no common loss scale.
+
+
+class LaneOptimizer:
+    """Update rule with its state for S members at once.
+
+    Parameters
+    ----------
+    spec : TorchSpec
+        Rule and constants.
+    parameters : dict of tensors of shape (S, ...)
+        Changed by `step`.
+    """
+
+    def __init__(self, spec: TorchSpec, parameters: dict[str, Tensor]) -> None:
+        self.spec = spec
+        self.steps = 0
+        self.parameters = parameters
+        self.first = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        self.second: dict[str, Tensor] = {}
+        lanes = next(iter(parameters.values()))
+        self.count = torch.zeros(len(lanes), device=lanes.device, dtype=torch.int64)
+        self.corrections = self._corrections(64)
+        if spec.optimizer == "adamw":
+            self.second = {name: torch.zeros_like(p) for name, p in parameters.items()}
+
+    def _corrections(self, size: int) -> Tensor:
+        """Return Adam's factors 1 - beta**t for t < size, shape (2, size).
+
+        From a table: a vectorised power may round differently at the end of a tensor, and a
+        lane's place must not matter.
+        """
+        table = [[1.0 - beta**t if t else 1.0 for t in range(size)] for beta in self.spec.betas]
+        return torch.tensor(table, dtype=torch.float32, device=self.count.device)
+
+    @torch.no_grad()
+    def step(self, gradients: dict[str, Tensor], rates: Tensor, active: Tensor) -> None:
+        """Move the active lanes; the others keep parameters and state, bit for bit.
+
+        Parameters
+        ----------
+        gradients : dict of tensors of shape (S, ...)
+            One per parameter; overwritten.
+        rates : float32 tensor of shape (S,)
+            Learning rate of each lane.
+        active : bool tensor of shape (S,)
+            Lanes with rows in this step.
+        """
+        self.count = torch.where(active, self.count + 1, self.count)
+        self.steps += 1
+        if self.steps >= self.corrections.shape[1]:
+            self.corrections = self._corrections(2 * self.steps)
+        state = [*self.parameters.values(), *self.first.values(), *self.second.values()]
+        # Asking a CUDA device would wait for it; a CPU knows at once that no lane has to wait.
+        everyone = active.device.type == "cpu" and bool(active.all())
+        keep = not everyone or self.spec.on_nan == "last_finite"
+        before = [tensor.clone() for tensor in state] if keep else []
+        rule = self._sgd if self.spec.optimizer == "sgd" else self._adamw
+        for name, gradient in gradients.items():
+            shape = (-1, *(1,) * (gradient.ndim - 1))
+            rule(name, gradient, rates.view(shape), shape)
+        if self.spec.on_nan == "last_finite":
+            for parameter in self.parameters.values():
+                active = active & torch.isfinite(parameter).flatten(1).all(dim=1)
+        for tensor, old in zip(state, before, strict=keep):
+            on = active.view(-1, *(1,) * (tensor.ndim - 1))
+            tensor.copy_(torch.where(on, tensor, old))
+
+    def _sgd(self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]) -> None:
+        parameter, velocity = self.parameters[name], self.first[name]
+        if self.spec.weight_decay:
+            gradient.add_(parameter, alpha=self.spec.weight_decay)
+        velocity.mul_(self.spec.momentum).add_(gradient)
+        if self.spec.nesterov:
+            ahead = gradient.add_(velocity * self.spec.momentum).mul_(rate)
+        else:
+            ahead = torch.mul(velocity, rate, out=gradient)
+        parameter.sub_(ahead)
+
+    def _adamw(self, name: str, gradient: Tensor, rate: Tensor, shape: tuple[int, ...]) -> None:
+        parameter, (beta1, beta2) = self.parameters[name], self.spec.betas
+        first = self.first[name].mul_(beta1).add_(gradient * (1.0 - beta1))
+        second = self.second[name].mul_(beta2).add_((gradient * gradient).mul_(1.0 - beta2))
+        grown1, grown2 = (row[self.count].view(shape) for row in self.corrections)
+        size = (second / grown2).sqrt_().add_(self.spec.epsilon)
+        parameter.mul_(1.0 - rate * self.spec.weight_decay)
+        parameter.sub_((first / grown1).mul_(rate).div_(size))
+
+
+# Many members per launch, each on its own lane.
+#
+# Guarantee
+# ---------
+# Every floating-point operation runs on tensors whose shapes follow from the specification: the
+# stack is always `stack_width` lanes (dummy lanes fill it up), a launch always `tile_rows` rows per
+# lane (zeros fill it up). No operation reduces over lanes. A lane without rows in a step is frozen.
+# So a member's bits do not depend on which members share its stack, nor on their sizes.
+
+Forward = Callable[[dict[str, Tensor], Tensor], Tensor]
+"""From stacked parameters and inputs (S, B, ...) to scores (S, B, C)."""
+
+Gradients = Callable[
+    [dict[str, Tensor], Tensor, Tensor, Tensor, Tensor], tuple[dict[str, Tensor], Tensor]
+]
+"""From parameters, inputs, targets, rows of each lane, and what means divide by, to gradients
+and losses."""
+
+
+def autograd_gradients(forward: Forward) -> Gradients:
+    """Return the gradients of any stacked network, by autograd."""
+
+    def compute(
+        parameters: dict[str, Tensor], x: Tensor, targets: Tensor, counts: Tensor, total: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        own = {name: p.detach().requires_grad_(True) for name, p in parameters.items()}
+        losses = lane_losses(forward(own, x), targets, counts, total)
+        found = torch.autograd.grad(losses.sum(), list(own.values()))
+        return dict(zip(own, found, strict=True)), losses.detach()
+
+    return compute
+
+
+def train_stack(
+    spec: TorchSpec,
+    members: Sequence[MemberRows],
+    seed: int,
+    device: torch.device,
+    gradients: Gradients,
+    initial: dict[str, Tensor] | None = None,
+    layout: type[Lanes] = Lanes,
+) -> list[MemberState]:
+    """Train at most `stack_width` members side by side.
+
+    Parameters
+    ----------
+    spec : TorchSpec
+        The law of the members.
+    members : sequence of MemberRows
+        Non-empty partitions.
+    seed : int
+        Seed of the ensemble.
+    device : torch.device
+        Where to compute.
+    gradients : callable
+        Losses of the stacked network, and their gradients.
+    initial : dict of tensors of shape (S, ...), optional
+        First parameters, where the specification's own rule does not apply.
+    layout : type of Lanes
+        How rows lie on the device and become batches.
+    """
+    lanes = layout(spec, members, seed, device)
+    parameters = initial if initial is not None else initialise(build(spec), lanes.stream)
+    optimizer = LaneOptimizer(spec, parameters)
+    healthy = torch.ones(spec.stack_width, dtype=torch.bool, device=device)
+    for step in planned_steps(spec, lanes.stream, lanes.sizes):
+        found, losses = _tiled(lanes, step, parameters, gradients)
+        healthy = healthy & torch.isfinite(losses)
+        optimizer.step(found, step.rates, healthy & (step.counts > 0))
+    return _states(spec, members, parameters, healthy)
+
+
+def _tiled(
+    lanes: Lanes, step: Step, parameters: dict[str, Tensor], compute: Gradients
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Return gradients and losses of one step, added up tile by tile.
+
+    How many tiles run follows the fullest lane; a lane adds only those that hold its own rows.
+    """
+    height = min(lanes.spec.tile_rows, lanes.spec.batch_size)
+    gradients: dict[str, Tensor] = {}
+    losses = torch.zeros(1)
+    whole = None if lanes.pieces_are_free else lanes.batch(step, lanes.spec.batch_size)
+    for number, tile in enumerate(step.tiles(height)):
+        if whole is None:
+            x, targets = lanes.batch(tile, height)
+        else:
+            start = number * height
+            x, targets = (_piece(value, start, height) for value in whole)
+        new, part = compute(parameters, x, targets, tile.counts, step.counts)
+        if number == 0:
+            gradients, losses = new, part
+            continue
+        # `where`, not a sum with zero: that would turn the sign of a lane's zeros.
+        mine = tile.counts > 0
+        losses = torch.where(mine, losses + part, losses)
+        for name, value in new.items():
+            on = mine.view(-1, *(1,) * (value.ndim - 1))
+            gradients[name] = torch.where(on, gradients[name] + value, gradients[name])
+    return gradients, losses
+
+
+def _piece(value: Tensor, start: int, height: int) -> Tensor:
+    """Return rows of every lane, filled up with zeros to the full height."""
+    piece = value[:, start : start + height]
+    if piece.shape[1] == height:
+        return piece.contiguous()
+    full = value.new_zeros(value.shape[0], height, *value.shape[2:])
+    full[:, : piece.shape[1]] = piece
+    return full
+
+
+def _states(
+    spec: TorchSpec,
+    members: Sequence[MemberRows],
+    parameters: dict[str, Tensor],
+    healthy: Tensor,
+) -> list[MemberState]:
+    host = {name: p.detach().cpu().numpy() for name, p in parameters.items()}
+    keep_last = spec.on_nan == "last_finite"
+    fine = healthy.cpu().numpy()
+    return [
+        finished(
+            rows.index,
+            {
+                **{name: np.array(array[lane]) for name, array in host.items()},
+                "normalise.mean": rows.mean.numpy(),
+                "normalise.std": rows.std.numpy(),
+            },
+            diverged=not (fine[lane] or keep_last),
+        )
+        for lane, rows in enumerate(members)
+    ]
+
+
+@torch.no_grad()
+def stack_scores(
+    spec: TorchSpec,
+    tensors: dict[str, Tensor],
+    X: Tensor,
+    forward: Forward,
+) -> Tensor:
+    """Return the scores of one full stack on one block of samples, shape (S, n, C).
+
+    Parameters
+    ----------
+    spec : TorchSpec
+        The law of the members.
+    tensors : dict of tensors of shape (S, ...)
+        Weights and normalisation of `stack_width` lanes.
+    X : float32 tensor of shape (n, ...)
+        Exactly `vote_rows` samples.
+    forward : callable
+        The stacked network.
+    """
+    parameters = {k: v for k, v in tensors.items() if not k.startswith("normalise.")}
+    mean, std = tensors["normalise.mean"][:, None], tensors["normalise.std"][:, None]
+    if spec.normalize == "none":
+        wide = X.expand(spec.stack_width, *X.shape)
+        # A user's module may work in place, on samples that the next stack is asked about.
+        return forward(parameters, wide.clone() if spec.execution == "vmap" else wide)
+    return forward(parameters, (X - mean) / std)
+
+
+# A user's module for many members at once, through `torch.func`.
+
+
+def module_forward(spec: TorchSpec, device: torch.device, *, training: bool) -> Forward:
+    """Return the stacked form of a user's module, or say why it has none."""
+    module = blank_module(spec).to(device).train(training)
+    if list(module.buffers()):
+        raise _refusal(spec, "it has buffers (batch norm?), which padding would reach")
+
+    def alone(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        scores: Tensor = functional_call(module, parameters, (x,))
+        return scores
+
+    # Random layers would draw one tensor for the whole stack: a lane's draw would then depend
+    # on where the lane is. `randomness="error"` refuses them.
+    forward: Forward = vmap(alone, randomness="error")
+    _try(spec, module, forward, device)
+    return forward
+
+
+def _try(spec: TorchSpec, module: nn.Module, forward: Forward, device: torch.device) -> None:
+    parameters = {name: p.detach()[None] for name, p in module.named_parameters()}
+    with own_streams(0):
+        sample = torch.rand(1, 2, *spec.input_shape, device=device)
+        kept, before = kept_values(module), draws(device)
+        try:
+            shape = tuple(forward(parameters, sample).shape)
+        except Exception as error:
+            raise _refusal(spec, f"{type(error).__name__}: {error}") from error
+        if draws(device) != before:
+            raise _refusal(spec, "it draws random numbers, which all lanes would share")
+    if changed := changed_names(kept, kept_values(module)):
+        raise _refusal(spec, f"it writes to {changed}, which all lanes would share")
+    if shape != (1, 2, spec.n_classes):
+        raise InvalidInputError(
+            f"The module of {spec.factory} must return scores of shape (rows, {spec.n_classes}),"
+            f" got {shape[1:]} for 2 rows."
+        )
+
+
+def _refusal(spec: TorchSpec, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"The module of {spec.factory} cannot be stacked: {reason}. Use execution='single'."
+    )
+
+
+def first_parameters(
+    spec: TorchSpec, members: Sequence[MemberRows], seed: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Build every lane's module from its own stream and stack the parameters."""
+    indices = [rows.index for rows in members]
+    indices += [-1] * (spec.stack_width - len(members))
+    stream = member_stream(spec, seed, indices, torch.device("cpu"))
+    states = []
+    with own_streams(0):
+        for word in stream.values(2**16, 1)[:, 0].tolist():
+            seed_streams(word)
+            states.append(dict(build(spec).named_parameters()))
+    return {
+        name: torch.stack([state[name].detach() for state in states]).to(device)
+        for name in states[0]
+    }

@@ -1,0 +1,398 @@
+"""Cells that are not numbers of one type, as tagged JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidRowsError, StoreError, needing
+from poisonproof.members.member import (
+    AbstainingMember,
+    ArrayEnsemble,
+    ConstantMember,
+    Ensemble,
+    Member,
+    MemberList,
+)
+from poisonproof.members.scikit import ScikitMember
+from poisonproof.partition.cells import (
+    ATTOSECONDS,
+    PER_SECOND,
+    Duration,
+    Instant,
+    NoCanonicalFormError,
+    canonical_cell,
+)
+from poisonproof.partition.containers import as_objects, is_frame, is_pandas, is_sparse
+from poisonproof.partition.partitioned import Shard
+from poisonproof.store.blocks import Item
+from poisonproof.store.objects import decode_object, encode_object
+from poisonproof.strict import strict_json
+
+
+def encode_cells(cells: Sequence[Any]) -> NDArray[np.uint8]:
+    """Return cells as the bytes of a JSON list.
+
+    >>> decode_cells(encode_cells(["ant", 3, None, 0.1, b"x"]))
+    ['ant', 3, None, 0.1, b'x']
+    """
+    text = json.dumps([_encode(cell) for cell in cells], separators=(",", ":"))
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def decode_cells(data: NDArray[np.uint8]) -> list[Any]:
+    """Return what `encode_cells` was given; raises `ValueError` for anything else."""
+    cells = strict_json(data.tobytes(), "a list of cells")
+    if not isinstance(cells, list):
+        raise ValueError("cells are not a list")
+    return [_decode(cell) for cell in cells]
+
+
+def _encode(cell: Any) -> Any:
+    if isinstance(cell, np.datetime64 | np.timedelta64):
+        unit, step = np.datetime_data(cell.dtype)
+        return {cell.dtype.kind: [int(cell.view(np.int64)), f"{step}{unit}"]}
+    if isinstance(cell, np.generic):
+        cell = cell.item()
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return {"f": repr(cell)}
+    if cell is None or isinstance(cell, str | bool | int | float):
+        return cell
+    if isinstance(cell, bytes):
+        return {"b": cell.hex()}
+    if isinstance(cell, list | tuple):
+        return {"l": [_encode(part) for part in cell]}
+    return _encode_canonical(cell)
+
+
+def _encode_canonical(cell: Any) -> Any:
+    """Keep the value that counts: a member sees 1.50 and 1.5, or a day and its midnight, alike."""
+    try:
+        value = canonical_cell(cell)
+    except NoCanonicalFormError as error:
+        raise StoreError(
+            f"cells of type {type(cell).__name__} cannot be kept in a store. Save without "
+            "keep_data, and give `update` and `audit` the data."
+        ) from error
+    if isinstance(value, Fraction):
+        return {"q": [value.numerator, value.denominator]}
+    if isinstance(value, Instant | Duration):
+        unit, per_second = next(
+            (unit, count)
+            for unit, count in {"s": 1, **PER_SECOND}.items()
+            if value.attoseconds % (ATTOSECONDS // count) == 0
+        )
+        count = value.seconds * per_second + value.attoseconds * per_second // ATTOSECONDS
+        return {"M" if isinstance(value, Instant) else "m": [count, f"1{unit}"]}
+    return _encode(value)
+
+
+def _decode(cell: Any) -> Any:
+    if not isinstance(cell, dict):
+        if isinstance(cell, list):
+            raise ValueError("a cell without a tag")
+        return cell
+    if len(cell) != 1:
+        raise ValueError("a cell has one tag")
+    ((tag, value),) = cell.items()
+    if tag == "f" and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if tag == "b":
+        return bytes.fromhex(value)
+    if tag == "l":
+        return [_decode(part) for part in value]
+    if tag == "q":
+        numerator, denominator = value
+        return Fraction(numerator, denominator)
+    if tag in ("M", "m"):
+        count, unit = value
+        return np.array([count], dtype=np.int64).view(f"{tag}8[{unit}]")[0]
+    raise ValueError(f"unknown tag {str(tag)[:40]!r}")
+
+
+# Training rows as items of a store: numbers as they are, other cells as tagged JSON.
+#
+# What comes back has the digests of what was put in, or nothing is written: a container whose cells
+# cannot be kept exactly is refused.
+
+_Tensors = dict[str, NDArray[Any]]
+
+
+def encode_rows(index: int, shard: Shard) -> Item:
+    """Return the rows of one partition as an item.
+
+    Raises
+    ------
+    StoreError
+        If the rows cannot be kept exactly.
+    """
+    about, tensors = _encode_samples(shard.X)
+    tensors["y"] = shard.y
+    if shard.sample_weight is not None:
+        tensors["weight"] = shard.sample_weight
+    digest = shard.digest()
+    item = Item(index, digest, digest, about, tensors)
+    if about["kind"] not in ("array", "sparse"):  # those two are copied bit for bit
+        decode_rows(item, f"partition {index}")
+    return item
+
+
+def decode_rows(item: Item, name: str) -> Shard:
+    """Return the rows that `encode_rows` was given; `name` says where they were read.
+
+    Raises
+    ------
+    StoreError
+        If they are not the rows of the partition that the item says it holds.
+    """
+    try:
+        X = _decode_samples(item.about, item.tensors)
+        y, weight = item.tensors["y"], item.tensors.get("weight")
+        lengths = {X.shape[0] if hasattr(X, "shape") else len(X), *y.shape}
+        if len(lengths) != 1 or y.dtype != np.int64 or (y < 0).any():
+            raise ValueError("samples and labels do not belong together")
+        if weight is not None and (weight.shape != y.shape or weight.dtype != np.float64):
+            raise ValueError("weights do not belong to the rows")
+        shard = Shard.build(X, y, weight)
+    except (KeyError, TypeError, ValueError, InvalidRowsError) as error:
+        raise StoreError(f"the rows of {name} are damaged: {str(error)[:200]}.") from error
+    if shard.digest() != item.digest:
+        raise StoreError(
+            f"the rows of {name} are not those that were stored, or have cells that a store cannot "
+            "keep exactly. Give `update` and `audit` the data instead (keep_data=False)."
+        )
+    return shard
+
+
+def _encode_samples(X: Any) -> tuple[dict[str, Any], _Tensors]:
+    about: dict[str, Any]
+    if is_sparse(X):
+        flavour = "array" if isinstance(X, sp.sparray) else "matrix"
+        about = {"kind": "sparse", "flavour": flavour, "shape": list(map(int, X.shape))}
+        return about, {"data": X.data, "indices": X.indices, "indptr": X.indptr}
+    if is_frame(X):
+        return _encode_frame(X)
+    if isinstance(X, np.ndarray) and _is_plain(X.dtype):
+        return {"kind": "array"}, {"X": X}
+    array = _objects(X) if isinstance(X, list) else as_objects(X)
+    about = {"kind": "cells", "shape": list(array.shape), "list": isinstance(X, list)}
+    return about, {"cells": encode_cells(array.ravel().tolist())}
+
+
+def _objects(rows: list[Any]) -> NDArray[np.object_]:
+    array = np.empty(len(rows), dtype=object)
+    array[:] = rows if all(np.ndim(row) == 0 for row in rows) else [list(row) for row in rows]
+    return array
+
+
+def _is_plain(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
+def _encode_frame(X: Any) -> tuple[dict[str, Any], _Tensors]:
+    """Keep a table column by column; a series is a table of one column without a name."""
+    series = len(X.shape) == 1
+    columns = [X] if series else [_column(X, j) for j in range(X.shape[1])]
+    names = [] if series else list(X.columns)
+    if not all(type(name) in (str, int) for name in names):
+        raise StoreError("a table can be kept if its columns are named by text or numbers.")
+    tensors: _Tensors = {}
+    for j, column in enumerate(columns):
+        if is_pandas(column) and _is_plain(column.dtype):
+            tensors[f"{j}.numbers"] = column.to_numpy()
+        else:
+            tensors[f"{j}.cells"] = encode_cells(column.to_list())
+    return {"kind": "series" if series else "frame", "names": names}, tensors
+
+
+def _column(X: Any, j: int) -> Any:
+    return X.iloc[:, j] if is_pandas(X) else X[:, j]
+
+
+def _decode_samples(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
+    kind = about["kind"]
+    if kind == "array":
+        return tensors["X"]
+    if kind == "sparse":
+        return _decode_sparse(about, tensors)
+    if kind in ("frame", "series"):
+        return _decode_frame(about, tensors)
+    if kind != "cells":
+        raise ValueError(f"unknown kind of container {str(kind)[:40]!r}")
+    cells = decode_cells(tensors["cells"])
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    array = array.reshape(about["shape"])
+    return array.tolist() if about["list"] else array
+
+
+def _decode_sparse(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
+    kind = sp.csr_array if about["flavour"] == "array" else sp.csr_matrix
+    rows, columns = about["shape"]
+    arrays: Any = tuple(np.array(tensors[name]) for name in ("data", "indices", "indptr"))
+    matrix = kind(arrays, shape=(int(rows), int(columns)))
+    matrix.check_format(full_check=True)
+    return matrix
+
+
+def _decode_frame(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
+    with needing("pandas", "data"):
+        import pandas as pd
+    names = about["names"] if about["kind"] == "frame" else [0]
+    columns: dict[int, Any] = {}
+    for j in range(len(names)):
+        if f"{j}.numbers" in tensors:
+            columns[j] = np.array(tensors[f"{j}.numbers"])
+        else:
+            columns[j] = pd.Series(decode_cells(tensors[f"{j}.cells"]), dtype=object)
+    if about["kind"] == "series":
+        return pd.Series(columns[0])
+    frame = pd.DataFrame(columns)
+    frame.columns = pd.Index(
+        names, dtype=object if any(isinstance(n, str) for n in names) else None
+    )
+    return frame
+
+
+# Members as items of a store, and back.
+#
+# Ensembles kept as arrays say themselves what belongs to which member (see `ArrayEnsemble.export`);
+# members of a list are constants, abstentions or scikit-learn estimators.
+
+Text = TypeVar("Text", str, str | None)
+
+LIST = "list"
+SHARED_ITEM = 0
+"""Index of the one item in the block of arrays that all members share."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_RESTORERS = {
+    "closed_form": ("poisonproof.members.closed_form.stacked", "restore_members"),
+    "torch": ("poisonproof.networks.ensemble", "restore_members"),
+}
+"""Families of ensembles kept as arrays: where the function that rebuilds them lives."""
+
+
+def shared_of(ensemble: Ensemble) -> tuple[str, dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the family of an ensemble, and the JSON values and arrays its members share."""
+    if isinstance(ensemble, MemberList):
+        return LIST, {}, {}
+    if not isinstance(ensemble, ArrayEnsemble):
+        raise StoreError(f"ensembles of type {type(ensemble).__name__} cannot be saved.")
+    meta, arrays = ensemble.export()
+    values = {key: value for key, value in meta.items() if key != "members"}
+    shared = {key: array for key, array in arrays.items() if not key[0].isdecimal()}
+    return ensemble.family, json.loads(json.dumps(values)), shared
+
+
+def encode_members(
+    ensemble: Ensemble,
+    indices: Sequence[int],
+    partition_digests: Sequence[str] | Mapping[int, str],
+) -> list[Item]:
+    """Return the members of an ensemble as items.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        Some members of a model.
+    indices : sequence of int
+        Their partitions.
+    partition_digests : sequence or mapping of int to str
+        Digests of all partitions of the model, or of these.
+    """
+    digests = ensemble.digests()
+    if isinstance(ensemble, MemberList):
+        contents = [_encode_member(member) for member in ensemble.members]
+    elif isinstance(ensemble, ArrayEnsemble):
+        meta, arrays = ensemble.export()
+        own = _by_member(arrays, len(ensemble))
+        contents = list(zip(json.loads(json.dumps(meta["members"])), own, strict=True))
+    else:
+        raise StoreError(f"ensembles of type {type(ensemble).__name__} cannot be saved.")
+    return [
+        Item(int(index), partition_digests[index], digest, about, tensors)
+        for index, digest, (about, tensors) in zip(indices, digests, contents, strict=True)
+    ]
+
+
+def without_addresses(text: Text) -> Text:
+    """Return a text without what only identifies objects in memory; None stays None.
+
+    >>> without_addresses("<Net object at 0x7f3a> failed")
+    '<Net object> failed'
+    """
+    return text if text is None else _ADDRESS.sub("", text)
+
+
+def failure_of(item: Item) -> str | None:
+    """Return why a member abstains whose learner raised."""
+    reason = item.about.get("abstains") or item.about.get("failure")
+    return reason if isinstance(reason, str) else None
+
+
+def decode_members(
+    family: str,
+    shared: Mapping[str, Any],
+    shared_arrays: Mapping[str, NDArray[Any]],
+    items: Sequence[Item],
+    classes: NDArray[Any],
+    seed: int,
+    trusted: Iterable[str] = (),
+) -> Ensemble:
+    """Rebuild an ensemble from the items of all its members, in order."""
+    if family == LIST:
+        return MemberList([_decode_member(item, classes, seed, trusted) for item in items])
+    if family not in _RESTORERS:
+        raise StoreError(f"unknown kind of ensemble {family[:80]!r}; a newer poisonproof may know.")
+    module, name = _RESTORERS[family]
+    meta = {**shared, "members": [dict(item.about) for item in items]}
+    arrays = dict(shared_arrays)
+    for place, item in enumerate(items):
+        for key, array in item.tensors.items():
+            arrays[f"{place}/{key}"] = array
+    restored: Ensemble = getattr(import_module(module), name)(meta, arrays)
+    return restored
+
+
+def _by_member(arrays: Mapping[str, NDArray[Any]], n: int) -> list[dict[str, NDArray[Any]]]:
+    own: list[dict[str, NDArray[Any]]] = [{} for _ in range(n)]
+    for key, array in arrays.items():
+        place, _, name = key.partition("/")
+        if place.isdecimal():
+            own[int(place)][name] = array
+    return own
+
+
+def _encode_member(member: Member) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    if isinstance(member, ConstantMember):
+        return {"constant": member.label}, {}
+    if isinstance(member, AbstainingMember):
+        return {"abstains": without_addresses(member.reason)}, {}
+    if isinstance(member, ScikitMember):
+        data = encode_object(member.estimator)
+        return {"fitted": True}, {"skops": np.frombuffer(data, dtype=np.uint8)}
+    raise StoreError(f"members of type {type(member).__name__} cannot be saved.")
+
+
+def _decode_member(item: Item, classes: NDArray[Any], seed: int, trusted: Iterable[str]) -> Member:
+    about = item.about
+    if type(about.get("constant")) is int and 0 <= about["constant"] < len(classes):
+        return ConstantMember(about["constant"])
+    if "abstains" in about and isinstance(about["abstains"], str | None):
+        return AbstainingMember(about["abstains"])
+    if about.get("fitted") is True and "skops" in item.tensors:
+        name = f"member {item.index}"
+        estimator = decode_object(item.tensors["skops"].tobytes(), name, trusted)
+        return ScikitMember(estimator, classes, seed, item.index)
+    raise StoreError(f"member {item.index} is damaged: {json.dumps(dict(about))[:80]}.")

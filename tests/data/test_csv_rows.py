@@ -1,0 +1,198 @@
+"""What a CSV row becomes depends on that row alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from poisonproof.data import CheckedRows, Schema, read_rows
+from poisonproof.data.csv_files import CsvLayout, parse_block, parse_lines
+from poisonproof.data.declared_columns import Columns
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+
+SCHEMA = Schema(label="kind", classes=("ham", "spam"))
+
+
+def read(
+    folder: Path, text: str | bytes, schema: Schema = SCHEMA, name: str = "f.csv"
+) -> CheckedRows:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_rows(path, schema)
+
+
+def test_numbers_labels_and_missing_values(tmp_path: Path) -> None:
+    rows = read(tmp_path, "a,b,kind\n1,-2.5e3,ham\n,nan,spam\n 7 ,+.5,ham\n")
+    expected = [[1, -2500], [np.nan, np.nan], [7, 0.5]]
+    np.testing.assert_array_equal(rows.X, expected)
+    assert rows.labels is not None
+    assert rows.labels.tolist() == [0, 1, 0]
+    assert rows.names == ("a", "b")
+    assert rows.X.dtype == np.float64
+
+
+def test_quotes_line_ends_blank_lines_byte_order_mark_and_tabs(tmp_path: Path) -> None:
+    schema = Schema(label="the, kind", classes=('ha"m', "spam"))
+    text = b'\xef\xbb\xbf"a","the, kind"\r\n"1","ha""m"\r\n\r\n2,spam'
+    rows = read(tmp_path, text, schema)
+    assert rows.X.tolist() == [[1.0], [2.0]]
+    assert rows.labels is not None
+    assert rows.labels.tolist() == [0, 1]
+    tabs = read(tmp_path, "a\tkind\n1.5\tham\n", name="f.tsv")
+    assert tabs.X.tolist() == [[1.5]]
+
+
+def test_groups_and_weights_are_read_as_declared(tmp_path: Path) -> None:
+    schema = Schema(label="kind", classes=("ham", "spam"), groups="who", weights="w")
+    rows = read(tmp_path, "a,kind,who,w\n1,ham,007,0.5\n2,ham,7,2\n", schema)
+    assert rows.groups is not None
+    assert rows.weights is not None
+    assert rows.groups.tolist() == ["007", "7"]
+    assert rows.weights.tolist() == [0.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("x,1,ham,me,1", "column 'a': 'x' is not a number"),
+        ("1_000,1,ham,me,1", "column 'a': '1_000' is not a number"),
+        ("\u0661,1,ham,me,1", "is not a number"),
+        ("1,1e400,ham,me,1", "column 'b' is infinite or too large"),
+        ("1,-inf,ham,me,1", "column 'b' is infinite or too large"),
+        ("1,1,eggs,me,1", "the label 'eggs' is none of the declared classes 'ham', 'spam'"),
+        ("1,1, ham,me,1", "the label ' ham' is none of"),
+        ("1,1,,me,1", "the label is missing"),
+        ("1,1,ham,,1", "the group is missing"),
+        ("1,1,ham,me,-1", "the weight -1.0"),
+        ("1,1,ham,me,", "the weight nan"),
+        ("1,1,ham,me,x", "column 'w': 'x' is not a number"),
+        ("1,1,ham,me", "4 cells where the header has 5"),
+        ("1,1,ham,me,1,1", "6 cells where the header has 5"),
+        ('1,1,"ham,me,1', "quotes do not match within the line"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_rejected_alone(tmp_path: Path, line: str, reason: str) -> None:
+    schema = Schema(label="kind", classes=("ham", "spam"), groups="who", weights="w")
+    good = ["1,2,ham,me,1", "3,4,spam,you,2", "5,6,ham,me,3"]
+    lines = ["a,b,kind,who,w", good[0], line, *good[1:]]
+    rows = read(tmp_path, "\n".join(lines) + "\n", schema)
+    assert rows.X.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert [problem.place for problem in rows.problems] == [3]
+    assert reason in rows.problems[0].reason
+    with pytest.raises(InvalidRowsError, match=r"f\.csv, line 3: "):
+        rows.refuse_problems()
+
+
+def test_bytes_that_are_no_text_spoil_their_own_line_only(tmp_path: Path) -> None:
+    rows = read(tmp_path, b"a,kind\n1,ham\n2,\xff\n3,spam\n")
+    assert rows.X.tolist() == [[1.0], [3.0]]
+    assert "not UTF-8" in rows.problems[0].reason
+
+
+def test_missing_values_are_rejected_where_members_cannot_take_them(tmp_path: Path) -> None:
+    schema = Schema(label="kind", classes=("ham", "spam"), allow_missing=False)
+    rows = read(tmp_path, "a,b,kind\n1,2,ham\n1,,ham\n", schema)
+    assert rows.X.tolist() == [[1, 2]]
+    assert "column 'b' is missing" in rows.problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("\n1,2\n", "is empty"),
+        ("a,kind\n", "holds no rows"),
+        ("a,kind\nx,ham\n", "no usable row.*line 2: column 'a': 'x' is not a number"),
+    ],
+)
+def test_a_file_without_rows_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        read(tmp_path, text)
+
+
+def test_one_strange_cell_changes_no_other_row(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{a!r},{b},ham" for a, b in zip(rng.normal(size=500).tolist(), range(500), strict=True)
+    ]
+    before = read(tmp_path, "\n".join(["a,b,kind", *lines]))
+    for cell in ("", "abc", "1e999", '"', "9" * 400):
+        after = read(tmp_path, "\n".join(["a,b,kind", *lines[:99], f"{cell},1,ham", *lines[99:]]))
+        kept = after.X[~np.isnan(after.X).any(axis=1)]
+        assert kept.tobytes() == before.X.tobytes()
+
+
+WORDS = (
+    "1 -0.0 1.5e-7 0.1 5e-324 1e400 1e-400 nan -NaN inf Infinity +3 .5 5. 0x1 1e - nan(1) 1_0 1,2 "
+    '"4" " "" a"b é NA null 9007199254740993 1d5 007'
+)
+CELLS = st.sampled_from([*WORDS.split(" "), "", " ", " 2", "2\t", "\r"])
+FLOATS = st.floats(allow_nan=False).map(repr)
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(
+        st.tuples(CELLS | FLOATS, CELLS | FLOATS, st.sampled_from(["ham", "", '"a b"', " x"])),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_reading_by_the_megabyte_gives_what_reading_by_line_gives(
+    rows: list[tuple[str, str, str]], end: str, closed: bool
+) -> None:
+    pytest.importorskip("pyarrow")
+    layout = CsvLayout(("a", "b", "kind"), Columns((0, 1), 2, None, None), ",")
+    block = (end.join(",".join(row) for row in rows) + (end if closed else "")).encode()
+    fast = parse_block(block, 2, layout, smallest=0)
+    if fast is None:
+        return
+    slow = parse_lines(block, 2, layout)
+    assert not slow.problems
+    np.testing.assert_array_equal(fast.X, slow.X)
+    assert np.array_equal(np.signbit(fast.X[fast.X == 0]), np.signbit(slow.X[slow.X == 0]))
+    assert fast.labels == slow.labels
+    assert list(fast.places) == list(slow.places)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(FLOATS, CELLS | st.text(st.characters(max_codepoint=126), max_size=6)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_texts_read_by_the_megabyte_are_the_texts_read_by_line(rows: list[tuple[str, str]]) -> None:
+    pytest.importorskip("pyarrow")
+    layout = CsvLayout(("a", "body"), Columns((0,), None, None, None, texts=(1,)), ",")
+    block = "\n".join(",".join(row) for row in rows).encode()
+    fast = parse_block(block, 2, layout, smallest=0)
+    if fast is not None:
+        slow = parse_lines(block, 2, layout)
+        assert not slow.problems
+        assert [list(column) for column in fast.texts] == [list(column) for column in slow.texts]
+        np.testing.assert_array_equal(fast.X, slow.X)
+
+
+def test_a_large_file_takes_the_fast_way_and_keeps_its_line_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60_000, 20))
+    lines = [",".join(map(repr, row)) + ',"ham"' for row in X.tolist()]
+    layout = CsvLayout(
+        (*"abcdefghijklmnopqrst", "kind"), Columns(tuple(range(20)), 20, None, None), ","
+    )
+    assert parse_block("\n".join(lines).encode(), 2, layout) is not None
+    lines[50_000] = lines[50_000].replace(",", ",x", 1)
+    text = "\n".join([",".join(layout.header), *lines])
+    rows = read(tmp_path, text)
+    assert len(text) > 1 << 24  # more than one block
+    np.testing.assert_array_equal(rows.X, np.delete(X, 50_000, axis=0))
+    assert [problem.place for problem in rows.problems] == [50_002]

@@ -1,0 +1,111 @@
+"""Vote matrices from every format, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poisonproof.data import read_votes
+from poisonproof.exceptions import InvalidInputError
+
+VOTES = np.array([[0, 2, -1], [1, 1, 2]], dtype=np.int16)
+
+
+def test_every_format_gives_the_same_votes(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    np.savez(tmp_path / "v.npz", votes=VOTES, other=np.zeros(3))
+    np.save(tmp_path / "v.npy", VOTES)
+    (tmp_path / "v.csv").write_text("m0,m1,m2\n0,2,-1\n1,1,2\n")
+    (tmp_path / "v.tsv").write_text("0\t2\t-1\n1\t1\t2\n")
+    pq.write_table(pa.table({f"m{i}": VOTES[:, i] for i in range(3)}), tmp_path / "v.parquet")
+    for suffix in ("npz", "npy", "csv", "tsv", "parquet"):
+        np.testing.assert_array_equal(read_votes(tmp_path / f"v.{suffix}"), VOTES)
+
+
+def test_another_number_may_stand_for_an_abstention(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", VOTES.astype(np.uint8))
+    np.testing.assert_array_equal(read_votes(tmp_path / "v.npy", abstain=255), VOTES)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0,2\n0,x\n", "line 2: 'x' is not a vote"),
+        ("0,m1\n0,1\n", "line 1: 'm1' is not a vote"),
+        ("0,2\n0,1.5\n", "line 2: '1.5' is not a vote"),
+        ("0,2\n0,\n", "line 2: '' is not a vote"),
+        ("0,2\n0\n", "line 2: 1 votes where line 1 has 2 cells"),
+        ("a,b\n0\n1\n", "line 2: 1 votes where line 1 has 2 cells"),
+        ("a\n0,2\n", "line 2: 2 votes where line 1 has 1 cells"),
+        ("0,2\n\n0,1\n", "line 2: it is blank, but votes follow"),
+        ("\n0,2\n", "line 1: it is blank, but votes follow"),
+        ("2\n\ufeff1\n", "line 2: '.*1' is not a vote"),
+        ("a,b\n", "holds no votes"),
+        ("\n", "holds no votes"),
+        ("0," + "9" * 30 + "\n", "is not a vote"),
+    ],
+)
+def test_a_line_that_holds_no_votes_is_named(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "v.csv").write_text(text)
+    with pytest.raises(InvalidInputError, match=words):
+        read_votes(tmp_path / "v.csv")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["1.0,2.0", "1e0,2", ",", "NA,NA", "NA,None", "-,?", "nan,inf", f"{10**20},{10**21}", "a,a"],
+)
+def test_no_line_that_could_be_votes_is_taken_for_a_header(tmp_path: Path, line: str) -> None:
+    (tmp_path / "v.csv").write_text(f"{line}\n0,1\n")
+    with pytest.raises(InvalidInputError, match=r"line 1: .* is not a vote"):
+        read_votes(tmp_path / "v.csv")
+
+
+@pytest.mark.parametrize("line", ["0,1,2", "1,2,3", " 0, 1 ,2", '"0","1","2"', "\ufeff0,1,2"])
+def test_a_first_line_that_counts_the_columns_is_asked_about(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "v.csv"
+    path.write_text(f"{line}\n2,2,2\n")
+    with pytest.raises(InvalidInputError, match=r"line 1: it counts the columns.*--votes-header"):
+        read_votes(path)
+    assert read_votes(path, header=True).tolist() == [[2, 2, 2]]
+    first = [1, 2, 3] if line.startswith("1") else [0, 1, 2]
+    assert read_votes(path, header=False).tolist() == [first, [2, 2, 2]]
+
+
+def test_a_declared_header_may_hold_anything_and_an_undeclared_one_is_read_as_votes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "v.csv"
+    path.write_text("7,7\n0,1\n\n")
+    assert read_votes(path, header=True).tolist() == [[0, 1]]
+    path.write_text("a,b\n0,1\n")
+    with pytest.raises(InvalidInputError, match="line 1: 'a' is not a vote"):
+        read_votes(path, header=False)
+
+
+@pytest.mark.parametrize(
+    ("votes", "words"),
+    [
+        (np.zeros((2, 3)), "dtype float64"),
+        (np.zeros(3, dtype=int), r"shape \(3,\)"),
+        (np.zeros((3, 0), dtype=int), r"shape \(3, 0\)"),
+        (np.zeros((0, 3), dtype=int), r"shape \(0, 3\)"),
+    ],
+)
+def test_an_array_that_is_no_vote_matrix_is_refused(
+    tmp_path: Path, votes: np.ndarray, words: str
+) -> None:
+    np.save(tmp_path / "v.npy", votes)
+    with pytest.raises(InvalidInputError, match=words):
+        read_votes(tmp_path / "v.npy")
+
+
+def test_missing_votes_in_parquet_are_refused(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"m0": [0, None], "m1": [1, 1]}), tmp_path / "v.parquet")
+    with pytest.raises(InvalidInputError, match=r"Column 'm0' .* 1 nulls"):
+        read_votes(tmp_path / "v.parquet")

@@ -1,0 +1,84 @@
+"""Plans come from trusted rows or declared numbers, and foretell what training then gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from poisonproof import DPAClassifier
+from poisonproof.evaluation import (
+    LearningCurves,
+    declared_partitions,
+    load_curves,
+    make_plan,
+    measure_curves,
+    save_curves,
+    summarize,
+)
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.members.closed_form import NearestMeanClassifier
+
+DIGITS = np.arange(10)
+
+
+@pytest.fixture(scope="module")
+def curves() -> LearningCurves:
+    X, y = load_digits(return_X_y=True)
+    return measure_curves(X[:900], y[:900], {"mean": NearestMeanClassifier()}, DIGITS)
+
+
+def test_a_plan_foretells_accuracy_and_radius(curves: LearningCurves) -> None:
+    X, y = load_digits(return_X_y=True)
+    X_train, y_train, X_test, y_test = X[900:1500], y[900:1500], X[1500:], y[1500:]
+    for row in make_plan(curves, len(X_train)).rows:
+        clf = DPAClassifier(NearestMeanClassifier(), row.n_partitions, classes=DIGITS)
+        summary = summarize(clf.fit(X_train, y_train).certify(X_test), y_test)
+        assert abs(summary.clean_accuracy - row.accuracy) < 0.12
+        slack = 1 + 0.1 * row.n_partitions
+        assert abs((summary.median_radius or 0) - row.median_radius) <= slack
+
+
+def test_more_expected_rows_allow_more_members_and_larger_radii(curves: LearningCurves) -> None:
+    few, many = (make_plan(curves, rows).proposed for rows in (600, 60_000))
+    assert many.n_partitions > 50 * few.n_partitions
+    assert many.median_radius > 50 * few.median_radius
+
+
+def test_a_wanted_radius_is_reached_with_the_best_accuracy(curves: LearningCurves) -> None:
+    plan = make_plan(curves, 5000, wanted_radius=20)
+    assert plan.proposed.median_radius >= 20
+    able = [row for row in plan.rows if row.median_radius >= 20]
+    assert plan.proposed.accuracy == max(row.accuracy for row in able)
+    with pytest.raises(InvalidInputError, match="No number of members"):
+        make_plan(curves, 5000, wanted_radius=4000)
+
+
+def test_curves_survive_their_file(curves: LearningCurves, tmp_path: Path) -> None:
+    save_curves(curves, tmp_path / "c.json")
+    read = load_curves(tmp_path / "c.json")
+    assert make_plan(read, 5000).proposed == make_plan(curves, 5000).proposed
+    (tmp_path / "d.json").write_text('{"format": "poisonproof-curves", "version": 1}')
+    with pytest.raises(InvalidInputError, match="damaged"):
+        load_curves(tmp_path / "d.json")
+    (tmp_path / "e.json").write_text("[]")
+    with pytest.raises(InvalidInputError, match="no learning curves"):
+        load_curves(tmp_path / "e.json")
+
+
+def test_too_few_trusted_rows_are_refused() -> None:
+    X, y = load_digits(return_X_y=True)
+    with pytest.raises(InvalidInputError, match="too few to measure"):
+        measure_curves(X[:50], y[:50], {"mean": NearestMeanClassifier()}, DIGITS)
+
+
+def test_without_declared_numbers_there_is_no_k() -> None:
+    with pytest.raises(GuaranteeError, match="whoever poisons them"):
+        declared_partitions(2)
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        declared_partitions(2, expected_rows=0)
+    with pytest.raises(InvalidInputError, match="Want less"):
+        declared_partitions(10, expected_rows=1000, wanted_radius=20)
+    assert declared_partitions(10, expected_rows=1600, wanted_radius=20) == 80

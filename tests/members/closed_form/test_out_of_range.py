@@ -1,0 +1,81 @@
+"""Parameters, weights and cells beyond what the arithmetic holds: said as what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from poisonproof import DPAClassifier
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError, MemberWarning
+
+# DELETED GaussianNaiveBayes
+from poisonproof.members.closed_form import (
+    KernelRidgeClassifier,
+    NearestMeanClassifier,
+    RidgeClassifier,
+    ScaledKernelClassifier,
+)
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(200, 4))
+y = (X[:, 0] > 0).astype(int)
+
+
+@pytest.mark.parametrize("gamma", [1e39, 1e-50, 1e-320])
+def test_a_gamma_beyond_single_precision_is_refused(gamma: float) -> None:
+    with pytest.raises(InvalidInputError, match="gamma must lie between 1e-30 and 1e\\+30"):
+        ScaledKernelClassifier(gamma=gamma).fit(X, y)
+
+
+@pytest.mark.parametrize("options", [{"gamma": "wide"}, {"kernel": "polynomial", "coef0": "one"}])
+def test_a_kernel_parameter_that_is_no_number_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=r"(gamma|coef0) must be"):
+        KernelRidgeClassifier(**options).fit(X, y)
+
+
+@pytest.mark.parametrize("weight", [1e-310, 5e-324, 1e308, -1.0])
+@pytest.mark.parametrize("learner", [RidgeClassifier, NearestMeanClassifier])
+def test_a_weight_that_vanishes_or_overflows_silences_its_member_and_is_named(
+    weight: float, learner: Any
+) -> None:
+    weights = np.ones(len(y))
+    weights[3] = weight
+    model = DPAClassifier(learner(), 10, classes=[0, 1])
+    with pytest.warns(MemberWarning, match="sample_weight must be 0 or lie between 1e-100"):
+        model.fit(X, y, sample_weight=weights)
+    assert len(model.failures_) == 1
+    (reason,) = model.failures_.values()
+    assert f"is {weight:g} in one row" in reason
+
+
+def test_weights_at_the_ends_of_the_range_give_the_labels_of_equal_weights() -> None:
+    plain = NearestMeanClassifier().fit(X, y).predict(X)
+    for weight in (1e-100, 1e100):
+        weighted = NearestMeanClassifier().fit(X, y, sample_weight=np.full(len(y), weight))
+        np.testing.assert_array_equal(weighted.predict(X), plain)
+
+
+@pytest.mark.parametrize("learner", [RidgeClassifier, NearestMeanClassifier, GaussianNaiveBayes])
+def test_a_huge_cell_is_called_too_large(learner: Any) -> None:
+    cells = X.copy()
+    cells[7, 2] = 1e308
+    model = DPAClassifier(learner(), 10, classes=[0, 1])
+    with pytest.warns(MemberWarning, match="products of them overflow"):
+        model.fit(cells, y)
+
+
+def test_a_test_row_whose_square_overflows_is_not_called_infinite_alone() -> None:
+    cells = X[:5].copy()
+    cells[2, 1] = 1e200
+    model = GaussianNaiveBayes().fit(X, y)
+    with pytest.raises(InvalidRowsError, match="products of them"):
+        model.predict(cells)
+
+
+def test_infinity_is_not_answered_with_advice_on_missing_values() -> None:
+    cells = X.copy()
+    cells[7, 2] = np.inf
+    with pytest.raises(InvalidRowsError, match=r"cannot take\. Remove them, or bound their values"):
+        DPAClassifier(n_partitions=5, classes=[0, 1]).fit(cells, y)
