@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from poisonproof_research.datasets import ImageDataset, import_images, load_images
 
 from poisonproof.members.closed_form import RidgeClassifier
+from poisonproof_research.datasets import ImageDataset, import_images, load_images
 
 
 def ridge() -> RidgeClassifier:

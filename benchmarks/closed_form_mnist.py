@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 from closed_form_common import load, machine, matrix_product_peak, peak_gib, timed
-from poisonproof_research.methods.digits import digit_features, digit_member
 
 from poisonproof.certificates import certify_votes
 from poisonproof.evaluation import base_accuracy, certified_accuracy, clean_accuracy, median_radius
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent
+from poisonproof_research.methods.digits import digit_features, digit_member
 
 PAPER = {"mnist": {1200: {"clean": 0.9585, "median": 447}, 3000: {"clean": 0.9336, "median": 508}}}
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 from closed_form_common import load, machine, ridge, timed
-from poisonproof_research.methods.digits import digit_features, digit_member
 
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent
+from poisonproof_research.methods.digits import digit_features, digit_member
 
 K = (300, 1200, 3000, 12000)
 ROWS = (15000, 30000, 60000)

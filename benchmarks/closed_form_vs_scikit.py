@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 from closed_form_common import load, machine, ridge
-from poisonproof_research.methods.digits import digit_features, digit_member
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 from threadpoolctl import threadpool_limits
@@ -29,6 +28,7 @@ from poisonproof.certificates import certify_votes
 from poisonproof.evaluation import clean_accuracy
 from poisonproof.partition import PixelSum, partition_data
 from poisonproof.progress import Silent
+from poisonproof_research.methods.digits import digit_features, digit_member
 
 
 def one_ridge(X: Any, y: Any, test: Any) -> Any:

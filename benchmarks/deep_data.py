@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from poisonproof_research.reproduction.row_data import RowData, data_from_pack
 
 from poisonproof.networks import TorchLearner
 from poisonproof.partition.partitioned import PartitionedData
+from poisonproof_research.reproduction.row_data import RowData, data_from_pack
 
 __all__ = ["MODULUS", "SHAPES", "STACK", "Part", "join", "nin", "packed", "partitions", "resnet"]
 

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from closed_form_common import load as load_dataset
 from closed_form_common import machine
-from poisonproof_research.methods.digits import digit_classifier
 from sklearn.tree import DecisionTreeClassifier
 
 import poisonproof
 from poisonproof.estimators.storing import update_model
+from poisonproof_research.methods.digits import digit_classifier
 
 REPEATS = 5
 

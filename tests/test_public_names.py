@@ -11,7 +11,7 @@ import poisonproof
 def test_the_public_names_are_these() -> None:
     assert sorted(poisonproof.__all__) == [
         "Certificates", "ClusterVoteClassifier", "DPAClassifier",
-        "FiniteAggregationClassifier", "LinearLabelClassifier", "NeighborVoteClassifier",
+        "NeighborVoteClassifier",
         "SSDPAClassifier", "WeightedVoteClassifier", "certify_scores", "certify_votes", "load",
     ]  # fmt: skip
     assert all(hasattr(poisonproof, name) for name in poisonproof.__all__)

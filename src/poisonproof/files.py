@@ -98,7 +98,8 @@ def _lock(descriptor: int) -> None:
 
 # Writing to folders: by their handles, through no links, files whole or not at all.
 #
-# A folder may come from a stranger, and so may what lies in it: a link in the place of a folder or a
+# A folder may come from a stranger, and so may what lies in it: a link in the place of a folder or
+# a
 # file would lead a writer elsewhere. So whatever is made, opened, replaced or deleted is named
 # relative to the handle of an open folder, and only plain files are touched.
 

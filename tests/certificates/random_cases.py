@@ -12,10 +12,10 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from poisonproof_research.methods.collective import collective_certificate
-from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
 
 from poisonproof.certificates import certify_scores, certify_votes
+from poisonproof_research.methods.collective import collective_certificate
+from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
 
 from .oracle import order_types, outcomes, plurality_types, scores_of, true_radius
 from .random_row_cases import (

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from poisonproof_research.methods.shared_buckets import make_spread
 
 from poisonproof.certificates import certify_scores, certify_votes
 from poisonproof.certificates import runoff as ballots
 from poisonproof.exceptions import InvalidInputError
+from poisonproof_research.methods.shared_buckets import make_spread
 
 from .oracle import elections, order_types, scores_of, true_radius
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
@@ -18,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from poisonproof import DPAClassifier, load
 from poisonproof.data import FrameRows, fit_stream
 from poisonproof.exceptions import GuaranteeError, StoreError
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 
 rng = np.random.default_rng(0)
 X = np.where(rng.random((600, 40)) < 0.2, rng.normal(size=(600, 40)), 0.0)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_digits
@@ -28,9 +27,8 @@ from poisonproof import (
 )
 from poisonproof.exceptions import GuaranteeError, MemberWarning
 from poisonproof.features import FixedScale, make_frozen_pipeline
-
-# DELETED RandomFourier
 from poisonproof.partition import sample_digests
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
 X, y = load_digits(return_X_y=True)
 
@@ -91,7 +89,6 @@ MAPS = {
     "both": make_pipeline(Normalizer(), FunctionTransformer(np.sqrt)),
     "side by side": make_union(Normalizer(), Binarizer()),
     "scale": FixedScale(scale=16.0),
-    "fourier": RandomFourier(40),
 }
 OTHERS = {
     "double": np.full((1, 64), 1 / 3),

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_digits
@@ -28,6 +26,8 @@ from poisonproof import (
     WeightedVoteClassifier,
 )
 from poisonproof.certificates.threats import UNTOUCHED_MAP
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
 X, y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1200), slice(1200, 1500)

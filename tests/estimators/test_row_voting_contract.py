@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier, WeightedVoteClassifier
 from poisonproof.members.weights import NeighborhoodWeights, WalkWeights
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
 CLASSIFIERS = [
     NeighborVoteClassifier(threshold=1.0, metric="euclidean"),

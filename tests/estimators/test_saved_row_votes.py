@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
@@ -30,6 +28,8 @@ from poisonproof.members.clusters import SpectralClusters
 from poisonproof.members.weights import FlatWeights, NeighborhoodWeights, WalkWeights
 from poisonproof.partition import ContentHash
 from poisonproof.store import ModelReader
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
 X, Y = load_digits(return_X_y=True)
 X, Y = X.astype(np.float64), Y.astype(np.int64)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
@@ -19,6 +18,7 @@ from poisonproof.data import DeclaredRows, Schema, fit_stream
 from poisonproof.estimators import self_check as checking
 from poisonproof.exceptions import GuaranteeError, SelfCheckError
 from poisonproof.networks import TorchLearner
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from tests.cli.conftest import Cli, cli  # noqa: F401
 from tests.guarantees.learners import (
     Clock,

@@ -23,8 +23,6 @@ from poisonproof.features import (
     require_frozen,
 )
 
-# DELETED RandomFourier
-
 
 def images(n: int) -> np.ndarray:
     rng = np.random.default_rng(0)
@@ -49,7 +47,6 @@ MAPS = {
     "scattering": (Scattering(n_orientations=4), images, 1_500),
     "patches": (PatchResponses(n_patches=40), images, 1_500),
     "scale": (FixedScale(shift=3.0, scale=7.0), table, 20_000),
-    "fourier": (RandomFourier(100), table, 20_000),
     "ngrams": (HashedNGrams(256), texts, 1_500),
 }
 

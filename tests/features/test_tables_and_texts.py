@@ -5,25 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.metrics.pairwise import rbf_kernel
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features import FixedScale, HashedNGrams
-
-# DELETED RandomFourier
-
-
-def test_random_fourier_features_approximate_the_gaussian_kernel() -> None:
-    X = np.random.default_rng(0).standard_normal((40, 10)) / 3
-    Z = RandomFourier(20_000, gamma=0.7).transform(X).astype(np.float64)
-    np.testing.assert_allclose(Z @ Z.T, rbf_kernel(X, gamma=0.7), atol=0.04)
-
-
-def test_random_fourier_depends_on_its_seed_alone() -> None:
-    X = np.random.default_rng(0).standard_normal((40, 10))
-    one, again = RandomFourier(50, seed=1).transform(X), RandomFourier(50, seed=1).transform(X)
-    np.testing.assert_array_equal(one, again)
-    assert not np.array_equal(one, RandomFourier(50, seed=2).transform(X))
 
 
 def test_fixed_scale_per_column() -> None:
@@ -47,9 +31,6 @@ def test_hashed_ngrams_are_those_of_scikit_learn() -> None:
         (FixedScale(scale=0.0), [[1.0]], InvalidInputError, "scale finite and positive"),
         (FixedScale(shift=[1.0, 2.0]), [[1.0]], InvalidRowsError, "shift has shape"),
         (FixedScale(), [["a"]], InvalidRowsError, "takes numbers"),
-        (RandomFourier(0), [[1.0]], InvalidInputError, "n_components"),
-        (RandomFourier(gamma=0.0), [[1.0]], InvalidInputError, "gamma"),
-        (RandomFourier(seed=None), [[1.0]], InvalidInputError, "seed must be an integer"),
         (HashedNGrams(), [1, 2], InvalidRowsError, "takes texts"),
         (HashedNGrams(analyzer="letters"), ["a"], InvalidInputError, "analyzer"),
         (HashedNGrams(ngram_range=(3, 1)), ["a"], InvalidInputError, "ngram_range"),

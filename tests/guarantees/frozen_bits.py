@@ -34,8 +34,13 @@ THREATS = ("insert_delete", "label_flip", "insert_delete/group", "replace")
 
 
 def integers() -> dict[str, Any]:
-    """Return everything that is the same on every machine, by name."""
-    return dict([*_partitions(), *_certificates()])
+    """Return everything of the product that is the same on every machine, by name."""
+    return dict([*_partitions(), *_certificates(_all_of)])
+
+
+def integers_of_research() -> dict[str, Any]:
+    """Return the same of the certificates that only comparisons use."""
+    return dict([*_collective(), *_certificates(_all_of_research)])
 
 
 def _containers() -> dict[str, Any]:
@@ -103,44 +108,61 @@ def _partitions() -> Iterator[tuple[str, Any]]:
     yield "order", [order.tolist(), bounds.tolist()]
 
 
-def _certificates() -> Iterator[tuple[str, Any]]:
-    from poisonproof_research.methods.collective import collective_certificate
-
-    from poisonproof import certificates as made
-
+def _election() -> tuple[Any, Any]:
+    """Return votes and scores of 60 members for 5 classes on 40 rows."""
     rng = np.random.default_rng(1)
     lean = rng.integers(0, 5, 40)
     votes = np.where(rng.random((40, 60)) < 0.45, lean[:, None], rng.integers(-1, 5, (40, 60)))
     scores = rng.integers(0, 9, (40, 60, 5)).astype(float)
     scores[np.arange(40), :, lean] += 1.5
-    spread = made.make_spread(20, 3, seed=0)
-    together = collective_certificate(votes, 5, [1, 3, 6, 9])
+    return votes, scores
+
+
+def _collective() -> Iterator[tuple[str, Any]]:
+    from poisonproof_research.methods.collective import collective_certificate
+
+    together = collective_certificate(_election()[0], 5, [1, 3, 6, 9])
     yield "collective", [together.changed.tolist(), together.attained.tolist()]
+
+
+def _certificates(certify: Any) -> Iterator[tuple[str, Any]]:
+    votes, scores = _election()
     for threat in THREATS:
-        try:
-            yield from _all_of(made, threat, votes, scores, spread)
-        except ValueError as error:
-            yield f"{threat}: refused", type(error).__name__
+        for target in (None, 2):
+            for name, run in certify(votes, scores, threat, target).items():
+                try:
+                    result = run()
+                except ValueError as error:
+                    yield f"{threat}: refused", type(error).__name__
+                    continue
+                key = f"{name}/{threat}/{'any' if target is None else target}"
+                yield f"{key}/labels", np.asarray(result.labels).tolist()
+                yield f"{key}/radius", np.asarray(result.radius).tolist()
 
 
-def _all_of(made: Any, threat: str, votes: Any, scores: Any, spread: Any) -> Any:
-    counts = made.count_votes(votes, 5)
-    for target in (None, 2):
-        found = {
-            "plurality": made.certify_votes(votes, 5, threat, target),
-            "runoff": made.certify_scores(scores, "runoff", threat, target),
-            "plurality of scores": made.certify_scores(scores, "plurality", threat, target),
-            "finite aggregation": made.certify_finite_aggregation(votes, 5, spread, threat, target),
-            "runoff, shared buckets": made.certify_scores(
-                scores, "runoff", threat, target, membership=spread
-            ),
-        }
-        if threat in {"insert_delete", "label_flip"}:
-            found["rows"] = made.certify_row_votes(counts, 60, threat, target)
-        for name, result in found.items():
-            key = f"{name}/{threat}/{'any' if target is None else target}"
-            yield f"{key}/labels", np.asarray(result.labels).tolist()
-            yield f"{key}/radius", np.asarray(result.radius).tolist()
+def _all_of(votes: Any, scores: Any, threat: str, target: int | None) -> dict[str, Any]:
+    from poisonproof import certificates as made
+
+    found = {
+        "plurality": lambda: made.certify_votes(votes, 5, threat, target),
+        "runoff": lambda: made.certify_scores(scores, "runoff", threat, target),
+        "plurality of scores": lambda: made.certify_scores(scores, "plurality", threat, target),
+    }
+    if threat in {"insert_delete", "label_flip"}:
+        counts = made.count_votes(votes, 5)
+        found["rows"] = lambda: made.certify_row_votes(counts, 60, threat, target)
+    return found
+
+
+def _all_of_research(votes: Any, scores: Any, threat: str, target: int | None) -> dict[str, Any]:
+    from poisonproof_research.methods import shared_buckets as made
+
+    spread = made.make_spread(20, 3, seed=0)
+    return {
+        "finite aggregation": lambda: made.certify_finite_aggregation(
+            votes, 5, spread, threat, target
+        ),
+    }
 
 
 def members() -> Iterator[tuple[str, dict[str, str]]]:
@@ -174,16 +196,10 @@ def _row_voters() -> dict[str, Any]:
         "NeighborVoteClassifier": {"threshold": 0.9},
         "ClusterVoteClassifier": {"n_clusters": 20},
         "WeightedVoteClassifier": {},
-        "LinearLabelClassifier": {"n_partitions": 10},
-        "FiniteAggregationClassifier": {"n_partitions": 10, "degree": 3},
     }
-    try:
-        import research
-    except ImportError:
-        research = None
     found = {}
     for name, parameters in makers.items():
-        kind = getattr(poisonproof, name, None) or getattr(research, name, None)
+        kind = getattr(poisonproof, name, None)
         if kind is not None:
             found[name] = kind(**parameters)
     return found
@@ -198,7 +214,7 @@ def _trained(tree: Path) -> dict[str, dict[str, str]]:
     """Return what the code of a checkout trains, by running this file there."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "members.json"
-        paths = [tree / "src", tree / "research" / "src", tree]
+        paths = [tree / "src", tree / "research", tree]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
         code = [sys.executable, str(Path(__file__).resolve()), "--members", str(out)]
         subprocess.run(code, cwd=tree, env=environment, check=True)

@@ -9,11 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from lightgbm import LGBMClassifier
-from poisonproof_research.methods.one_label import ClusterIndex, OneLabelClassifier
-from poisonproof_research.networks.heads import HeadLearner
-from poisonproof_research.networks.tails import TailLearner
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
@@ -33,7 +29,6 @@ from xgboost import XGBClassifier
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.features import NetworkFeatures
 
-# DELETED BernoulliNaiveBayes, GaussianNaiveBayes, LinearDiscriminantClassifier
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
     NearestMeanClassifier,
@@ -42,7 +37,7 @@ from poisonproof.members.closed_form import (
     ScaledKernelClassifier,
 )
 from poisonproof.members.committee import Committee, SeedAverage
-from poisonproof.networks import FrozenNetwork, PretrainSpec, TorchLearner, train_features
+from poisonproof.networks import TorchLearner
 from tests.features.small_network import network_file
 
 from .data import Data, data
@@ -83,14 +78,6 @@ class Case:
         return self.name
 
 
-def _learned(method: str, **options: Any) -> FrozenNetwork:
-    """Return a map that has seen a few images: members on it must keep apart, not do well."""
-    spec = PretrainSpec(method, (1, 8, 8), epochs=1, batch_size=16, map_rows=32, **options)
-    found = train_features(data("small-images").X[:16].reshape(-1, 1, 8, 8), spec)
-    assert found is not None
-    return found
-
-
 _OUTSIDE = NetworkFeatures(network_file(channels=1), image_shape=(8, 8))
 _SCALED_LR = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50))
 _SCALED_KERNEL_RIDGE = make_pipeline(StandardScaler(), KernelRidgeClassifier())
@@ -99,13 +86,8 @@ _TEXTS = make_pipeline(FunctionTransformer(as_words), TfidfVectorizer(), Multino
 _SEARCH = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [2, 6]}, cv=2, n_jobs=2)
 _LIGHTGBM = LGBMClassifier(n_estimators=2, min_child_samples=2, verbose=-1, n_jobs=2)
 _XGBOOST = XGBClassifier(n_estimators=2, max_depth=3, subsample=0.5, n_jobs=2)
-_ONE_LABEL = OneLabelClassifier(12, "abstain")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
 _ON_TRACKS = TorchLearner("mlp", hidden=(32,), epochs=1, execution="graph", stack_width=4)
-_HEAD = HeadLearner(_learned("simclr", width=8), views=3, epochs=4, batch_size=16, stack_width=3)
-_TAIL = TailLearner(
-    _learned("rotnet", crop=1), epochs=2, batch_size=16, milestones=(1,), stack_width=3
-)
 
 CASES = [
     Case("tree", DPAClassifier(DecisionTreeClassifier(), 20)),
@@ -140,24 +122,13 @@ CASES = [
     Case("closed-ridge-loo", DPAClassifier(RidgeClassifier("loo"), 20), "integers"),
     Case("closed-kernel-ridge", DPAClassifier(KernelRidgeClassifier("cosine"), 20), "images"),
     Case("closed-scaled-kernel", DPAClassifier(ScaledKernelClassifier(), 20), "integers"),
-    Case("closed-discriminant", DPAClassifier(LinearDiscriminantClassifier(), 20)),
-    Case("closed-gaussian-nb", DPAClassifier(GaussianNaiveBayes(), 20), "integers"),
-    Case("closed-bernoulli-nb", DPAClassifier(BernoulliNaiveBayes(), 20)),
     Case("closed-neighbours", DPAClassifier(NeighborsClassifier(1), 20), "integers"),
     Case("ss-closed-ridge", SSDPAClassifier(RidgeClassifier(), PCA(20), 20), "images"),
     Case("network", DPAClassifier(RidgeClassifier(), 8, features=_OUTSIDE), "small-images"),
     Case("deep-mlp", DPAClassifier(_MLP, 20)),
     Case("deep-graph", DPAClassifier(_ON_TRACKS, 6)),
-    Case("ss-head", SSDPAClassifier(_HEAD, None, 8), "small-images"),
-    Case("ss-tail", SSDPAClassifier(_TAIL, None, 8), "small-images"),
     Case("ss-neighbours", SSDPAClassifier(KNeighborsClassifier(1), PCA(20), 20), "images"),
-    Case("ss-one-label", SSDPAClassifier(_ONE_LABEL, ClusterIndex(12), 300)),
     Case("ss-tree", SSDPAClassifier(DecisionTreeClassifier(), None, 20)),
 ]
-
-TIMED_CASES = [
-    pytest.param(case, marks=pytest.mark.slow) if case.name == "ss-tail" else case for case in CASES
-]
-"""The same, with those marked that take minutes where a test trains them many times."""
 
 INSERT_DELETE_CASES = [case for case in CASES if "insert_delete" in case.classifier.threats]

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from poisonproof.networks import TorchLearner
 from poisonproof.networks import graphs as single_module
 from poisonproof.networks.batches import Lanes
-from tests.networks.partitions import partitioned, random_parts  # noqa: E402
+from tests.networks.partitions import partitioned, random_parts
 
 N_CLASSES = 10
 

@@ -24,7 +24,7 @@ from .checks import (
 )
 from .data import data
 from .learners import GlobalStreamClassifier
-from .registry import CASES, INSERT_DELETE_CASES, TIMED_CASES, Case
+from .registry import CASES, INSERT_DELETE_CASES, Case
 
 # Rows that a learner cannot digest make its member abstain, which is said in a warning.
 pytestmark = pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
@@ -44,7 +44,7 @@ def attacker(case: Case, seed: int) -> RowAttacker:
     return RowAttacker(data.X, data.y, partitioner, data.classes, seed, whole=case.whole)
 
 
-@pytest.mark.parametrize("case", TIMED_CASES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 @settings(max_examples=12)
 @given(
     seed=st.integers(0, 2**31 - 1),

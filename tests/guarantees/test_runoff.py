@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
@@ -19,6 +18,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarn
 from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
 from poisonproof.members.committee import SeedAverage
 from poisonproof.networks import TorchLearner
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 
 from .data import near_copies
 

@@ -22,7 +22,6 @@ from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features import FixedScale, make_frozen_pipeline
 
-# DELETED RandomFourier
 from .data import data
 
 DIGITS = data("digits")
@@ -98,7 +97,7 @@ def test_a_step_that_sees_the_type_of_all_rows_is_refused_in_front(step: Any) ->
     assert f"features={type(step).__name__}()" in str(refused.value)
 
 
-@pytest.mark.parametrize("step", ["passthrough", FixedScale(scale=16.0), RandomFourier(30)])
+@pytest.mark.parametrize("step", ["passthrough", FixedScale(scale=16.0)])
 def test_a_row_of_another_type_reaches_no_other_through_a_step_that_is_allowed(step: Any) -> None:
     X, row = DIGITS.X.astype(np.float32), np.full((1, 64), 1 / 3)
     before = make_pipeline(step, ensemble()).fit(X, DIGITS.y)[-1]

@@ -11,7 +11,6 @@ import pytest
 import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -22,6 +21,7 @@ from poisonproof import DPAClassifier
 from poisonproof.certificates import UNFORGEABLE_GROUPS
 from poisonproof.data import FrameRows, fit_stream
 from poisonproof.exceptions import InvalidInputError
+from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 
 from .checks import Rows, assert_only_touched_change, assert_order_does_not_matter, changed_members
 from .data import data

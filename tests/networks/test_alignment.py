@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.networks import TorchLearner
 from poisonproof.networks import device as alignment
-from tests.networks.partitions import partitioned, random_parts  # noqa: E402
+from tests.networks.partitions import partitioned, random_parts
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sklearn.base import clone  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
+from sklearn.base import clone
+from torch import nn
+from torch.nn import functional
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import TorchLearner
@@ -20,7 +20,7 @@ from poisonproof.networks.augmentation import Purpose, Stream, augment
 from poisonproof.networks.device import needed_bytes
 from poisonproof.networks.modules import build, initialise
 from poisonproof.networks.specification import Augmentation
-from tests.networks.partitions import partitioned, random_parts  # noqa: E402
+from tests.networks.partitions import partitioned, random_parts
 
 pytestmark = [
     pytest.mark.gpu,

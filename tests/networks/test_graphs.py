@@ -12,15 +12,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import TorchLearner, device
 from poisonproof.networks.device import autocast, deterministic, needed_bytes
 from poisonproof.networks.graphs import FlatModule, Track, make_rule
 from poisonproof.networks.specification import TorchSpec
-from tests.networks.partitions import partitioned, random_parts  # noqa: E402
-from tests.networks.test_learner import dropout_module, norm_module, small_module  # noqa: E402
+from tests.networks.partitions import partitioned, random_parts
+from tests.networks.test_learner import dropout_module, norm_module, small_module
 
 OLDER = "ONEDNN_MAX_CPU_ISA"
 SHAPE = (3, 16, 16)

@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sklearn.base import clone  # noqa: E402
-from sklearn.datasets import load_digits  # noqa: E402
-from torch import nn  # noqa: E402
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from torch import nn
 
 from poisonproof.estimators import DPAClassifier
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
@@ -20,7 +20,7 @@ from poisonproof.networks import TorchLearner, device
 from poisonproof.networks.batches import as_samples, input_shape
 from poisonproof.networks.device import needed_bytes
 from poisonproof.networks.ensemble import restore_members
-from tests.networks.partitions import partitioned, random_parts  # noqa: E402
+from tests.networks.partitions import partitioned, random_parts
 
 
 def small_module():

@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
-from sklearn.datasets import load_digits  # noqa: E402
-from torch import nn  # noqa: E402
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_digits
+from torch import nn
 
 from poisonproof import DPAClassifier
 

@@ -11,13 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sklearn.datasets import load_digits  # noqa: E402
+from sklearn.datasets import load_digits
 
 from poisonproof.estimators import DPAClassifier, load
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.networks import TorchLearner
-from tests.networks import own_networks as own  # noqa: E402
-from tests.networks.partitions import partitioned, random_parts  # noqa: E402
+from tests.networks import own_networks as own
+from tests.networks.partitions import partitioned, random_parts
 
 OPTIONS = {"epochs": 3, "batch_size": 32, "learning_rate": 0.05, "normalize": "none"}
 LAWFUL = {

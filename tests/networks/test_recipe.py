@@ -7,14 +7,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.nn import functional  # noqa: E402
+from torch.nn import functional
 
 from poisonproof.networks import TorchLearner
 from poisonproof.networks.augmentation import Stream
 from poisonproof.networks.batches import member_stream, planned_steps
 from poisonproof.networks.fused.layout import Layout, from_tables, to_tables
 from poisonproof.networks.modules import build, initialise
-from tests.networks.partitions import partitioned, random_parts  # noqa: E402
+from tests.networks.partitions import partitioned, random_parts
 
 
 def test_nin_member_is_an_ordinary_training_loop():

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import TorchLearner
 from poisonproof.networks.device import fixed_settings
-from tests.networks import own_networks as own  # noqa: E402
-from tests.networks.partitions import partitioned, random_parts  # noqa: E402
+from tests.networks import own_networks as own
+from tests.networks.partitions import partitioned, random_parts
 
 
 @contextmanager

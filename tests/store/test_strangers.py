@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from poisonproof_research.datasets.download import RemoteFile, download_files
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -26,6 +25,7 @@ from poisonproof.files import OpenFolder, cache_folder
 from poisonproof.networks.pretraining.frozen import Checkpoint, RunFolder
 from poisonproof.progress import Silent
 from poisonproof.store.objects import decode_object, skops_io
+from poisonproof_research.datasets.download import RemoteFile, download_files
 
 from ..durability import jobs
 from .tampering import edit_manifest

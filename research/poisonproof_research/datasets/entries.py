@@ -91,7 +91,8 @@ class RaggedImages(Sequence[NDArray[np.uint8]]):
 #
 # A dataset is a folder with ``manifest.json`` and one folder of arrays, which the manifest names.
 # New arrays are written beside the old ones and synced; replacing the manifest, one atomic step,
-# makes them the dataset. One process writes at a time, so what the manifest does not name was left by
+# makes them the dataset. One process writes at a time, so what the manifest does not name was left
+# by
 # a killed one: the next import removes it.
 
 FORMAT = "poisonproof-images"

@@ -426,8 +426,10 @@ def _targeted(served: BucketVotes, labels: Ints, target: Ints) -> Ints:
 
 # Run-off election among members that share buckets of rows: sound bounds in buckets.
 #
-# Every necessary condition of a successful attack is the closing of a gap, and a gap needs a certain
-# number of buckets (`poisonproof_research.methods.shared_buckets`). A way to win needs the largest number
+# Every necessary condition of a successful attack is the closing of a gap, and a gap needs a
+# certain
+# number of buckets (`poisonproof_research.methods.shared_buckets`). A way to win needs the largest
+# number
 # among its conditions; the attacker takes the cheapest way.
 
 

@@ -353,7 +353,6 @@ class NumberRows:
 
 def make_material(X: Any) -> Material:
     """Return the material of plain rows: texts, or numbers of shape (m, d)."""
-
     rows = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=_dtype(X))
     if rows.ndim == 1 and len(rows) and all(isinstance(cell, str) for cell in rows):
         return TextRows(rows)

@@ -265,7 +265,8 @@ def _steps_after(steps_price: Ints, steps: Ints, done: Ints) -> Ints:
 
 # One member that is linear in its labels, on all rows: the fewest flips that change its vote.
 #
-# The same number as the smallest price of `flips_to_overtake`, for tens of thousands of rows and many
+# The same number as the smallest price of `flips_to_overtake`, for tens of thousands of rows and
+# many
 # classes: most rivals are ruled out by a bound that one sort gives for all of them.
 
 _TOTAL = 2**30

@@ -203,13 +203,11 @@ class Certificates:
         Nothing is pickled. In CSV the first line is a comment that carries what the columns do
         not; Parquet has it in the schema's metadata and needs the extra ``data``.
         """
-
         save_certificates(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Certificates:
         """Read certificates written by `save`, by the suffix of `path`."""
-
         return load_certificates(path)
 
     def __repr__(self) -> str:

@@ -287,7 +287,8 @@ def _duel_attack(duel: Duel, counts: Ints, labels: Ints, rival: int, n_members: 
 
 # Run-off election against one label: how many members must change until the target wins.
 #
-# Exact. The derivation is in ``docs/certificates/runoff.md``; the names here are those of that page.
+# Exact. The derivation is in ``docs/certificates/runoff.md``; the names here are those of that
+# page.
 
 
 def runoff_targeted_radius(

@@ -218,7 +218,8 @@ def _shown(cell: str) -> str:
 
 # CSV by the megabyte with pyarrow, where that gives exactly what reading by line gives.
 #
-# A block with anything unusual in it (quotes within a cell, other alphabets, a cell that is no plain
+# A block with anything unusual in it (quotes within a cell, other alphabets, a cell that is no
+# plain
 # number, a line of another length) is left to `parse_lines`; so is everything if pyarrow is not
 # installed.
 
@@ -322,7 +323,8 @@ def _texts(table: Any, index: int) -> list[str | None]:
 # Rows of a CSV file.
 #
 # One line is one row. A quoted cell may hold the delimiter and doubled quotes but no line break, so
-# that an unclosed quote spoils its own line and cannot swallow the rows behind it. A line beyond the
+# that an unclosed quote spoils its own line and cannot swallow the rows behind it. A line beyond
+# the
 # declared limit is passed over without being held.
 
 _BLOCK_BYTES = 1 << 24

@@ -495,7 +495,8 @@ def fit_stream(
         Folder for the sorted rows, about as large as the rows in memory would be; it is made and
         removed. By default `path` with ``.shards`` at its end.
     cluster : DaskCluster or RayCluster, optional
-        Machines that train the members, from `poisonproof.distributed`; the rows are partitioned here.
+        Machines that train the members, from `poisonproof.distributed`; the rows are partitioned
+here.
     self_check : bool, default=True
         As in ``DPAClassifier.fit_into``.
 

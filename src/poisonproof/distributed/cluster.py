@@ -79,7 +79,6 @@ class Cluster(ABC):
 
     def train(self, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
         """Train the members that are missing in `run`, and put each into it."""
-
         with self:
             train_on(self, classifier, rows, run)
 

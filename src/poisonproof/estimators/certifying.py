@@ -240,7 +240,8 @@ def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
     Parameters
     ----------
     classifier : DPAClassifier or SSDPAClassifier
-        Fitted, with members that have scores: closed-form learners, `TorchLearner`, or scikit-learn classifiers with `predict_proba`.
+        Fitted, with members that have scores: closed-form learners, `TorchLearner`, or scikit-learn
+        classifiers with `predict_proba`.
     X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
         Samples.
 

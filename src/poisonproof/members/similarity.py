@@ -32,7 +32,8 @@ def torch_on(device: str | None, dtype: str = "float32") -> Any:
 # Which rows are near which, decided by the two rows alone, on the processor or on a GPU.
 #
 # Rows are rounded to short integers, each by itself, so that every inner product is an exact sum
-# (see `poisonproof.features.exact`). What follows is one correctly rounded operation after the other
+# (see `poisonproof.features.exact`). What follows is one correctly rounded operation after the
+# other
 # on the entries of a tile. So whether two rows are near is a function of these two rows and the
 # parameters: tiles, threads, the other rows and the device only schedule.
 

@@ -291,12 +291,11 @@ class GraphWeights(BaseEstimator, ABC):
 #
 # Two samples are near if many short ways along the graph lead from one to the other, whatever the
 # cosine of the two says. That is a diffusion, and its leading eigenvectors are coordinates in which
-# near along the graph means a large cosine (Coifman and Lafon, 2006). Labels decide nothing about it.
+# near along the graph means a large cosine (Coifman and Lafon, 2006). Labels decide nothing about
+# it.
 
 _BLOCK = 256  # asked samples whose neighbours' coordinates are held together
 _LONGEST = 1e4
-
-_neighborhood_weights_Floats = NDArray[np.float64]
 
 
 class NeighborhoodWeights(GraphWeights):
@@ -375,9 +374,7 @@ class NeighborhoodWeights(GraphWeights):
             )
 
 
-def diffusion_coordinates(
-    near: NDArray[Any], count: int, breadth: float
-) -> _neighborhood_weights_Floats:
+def diffusion_coordinates(near: NDArray[Any], count: int, breadth: float) -> Floats:
     """Return coordinates in which near means: many short ways along the graph, shape (m, E).
 
     Parameters
@@ -403,14 +400,14 @@ def diffusion_coordinates(
         length = _LONGEST
     else:
         length = brentq(excess, 0.0, _LONGEST)
-    found: _neighborhood_weights_Floats = vectors * values**length * scale[:, None]
+    found: Floats = vectors * values**length * scale[:, None]
     return found
 
 
-def unit_places(X: _neighborhood_weights_Floats) -> _neighborhood_weights_Floats:
+def unit_places(X: Floats) -> Floats:
     """Return rows of length one; a row of zeros stays."""
     lengths = np.sqrt((X * X).sum(axis=1, keepdims=True))
-    unit: _neighborhood_weights_Floats = X / np.where(lengths > 0, lengths, 1.0)
+    unit: Floats = X / np.where(lengths > 0, lengths, 1.0)
     return unit
 
 

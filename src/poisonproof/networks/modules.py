@@ -187,7 +187,8 @@ def initialise(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
 # Users' modules: streams of their own, and what they must not keep or share.
 #
 # A module is code that nobody here has read. It may draw from any global stream, hold values that
-# its ``state_dict`` does not name, or be the same object every time it is built. Each of these would
+# its ``state_dict`` does not name, or be the same object every time it is built. Each of these
+# would
 # carry something from one member to the next, so streams are seeded for every member, and the rest
 # is looked for before the first step.
 

@@ -108,7 +108,8 @@ def host_tensors(state: Mapping[str, Tensor], rows: MemberRows) -> dict[str, NDA
 #
 # One safetensors file per member, named by everything the member is a function of: specification,
 # code of a user's network, machine, seed, class count and the content of its partition. A file is
-# written beside its name and moved there, so it is whole or absent; its digest is checked when it is
+# written beside its name and moved there, so it is whole or absent; its digest is checked when it
+# is
 # read.
 
 

@@ -166,7 +166,8 @@ def _objects(values: NDArray[Any], rows: NDArray[np.intp], position: int) -> Can
 # Any container of samples, read as blocks of rows of bounded size.
 #
 # Three kinds of block are enough: a rectangle of numbers, a sparse rectangle of numbers, and
-# columns of cells of any kind. What reads them (digests, pixel sums) never asks where they came from.
+# columns of cells of any kind. What reads them (digests, pixel sums) never asks where they came
+# from.
 
 CELLS_PER_BLOCK = 2**19
 """A block of float64 takes 4 MiB: small beside the data, large beside Python's overhead."""

@@ -110,7 +110,8 @@ def _one_line(thing: object) -> str:
 
 # How many test rows withstand each attack size, class by class, in whole rows.
 #
-# The page's script counts with the same numbers and rounds by the same rule, so that what it shows at
+# The page's script counts with the same numbers and rounds by the same rule, so that what it shows
+# at
 # any attack size is what Python computes.
 
 

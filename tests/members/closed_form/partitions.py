@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-# DELETED BernoulliNaiveBayes, GaussianNaiveBayes, LinearDiscriminantClassifier
 from poisonproof.members.closed_form import (
     ClosedFormClassifier,
     KernelRidgeClassifier,
@@ -23,9 +22,6 @@ LEARNERS: dict[str, ClosedFormClassifier] = {
     "nearest-mean": NearestMeanClassifier(),
     "ridge": RidgeClassifier(),
     "ridge-loo-single": RidgeClassifier("loo", precision="single"),
-    "discriminant": LinearDiscriminantClassifier(),
-    "gaussian": GaussianNaiveBayes(),
-    "bernoulli": BernoulliNaiveBayes(threshold=0.5),
     "kernel-rbf": KernelRidgeClassifier(gamma=0.5),
     "kernel-rbf-single": KernelRidgeClassifier(gamma=0.5, precision="single"),
     "kernel-linear": KernelRidgeClassifier("linear"),

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier as ScikitRidge
-from sklearn.naive_bayes import BernoulliNB, GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
-# DELETED BernoulliNaiveBayes, GaussianNaiveBayes, LinearDiscriminantClassifier
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
     NearestMeanClassifier,
@@ -55,44 +52,6 @@ def test_kernel_ridge(digits, kernel, name, weighted, precision) -> None:
     tolerance = 2e-4 if precision == "double" else 2e-3
     np.testing.assert_allclose(
         ours.fit(X, y, weight).decision_function(X_test), scores, atol=tolerance
-    )
-
-
-@pytest.mark.parametrize("shrinkage", [0.1, 0.9])
-def test_linear_discriminant(digits, shrinkage) -> None:
-    X, y, _, X_test = digits
-    ours = LinearDiscriminantClassifier(shrinkage).fit(X, y)
-    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(X, y)
-    np.testing.assert_allclose(
-        ours.decision_function(X_test), theirs.decision_function(X_test), rtol=1e-4, atol=1e-4
-    )
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_gaussian_naive_bayes(digits, weighted) -> None:
-    X, y, weight, X_test = digits
-    weight = weight if weighted else None
-    ours = GaussianNaiveBayes(0.1).fit(X, y, weight)
-    # scikit-learn takes the largest variance without the weights.
-    share = 0.1
-    if weight is not None:
-        mean = np.average(X, axis=0, weights=weight)
-        weighted_variance = np.average((X - mean) ** 2, axis=0, weights=weight).max()
-        share = 0.1 * weighted_variance / X.var(axis=0).max()
-    theirs = GaussianNB(var_smoothing=share).fit(X, y, weight)
-    joint = theirs.predict_joint_log_proba(X_test)
-    constant = -0.5 * X.shape[1] * np.log(2 * np.pi)
-    np.testing.assert_allclose(ours.decision_function(X_test) + constant, joint, atol=1e-4)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_bernoulli_naive_bayes(digits, weighted) -> None:
-    X, y, weight, X_test = digits
-    weight = weight if weighted else None
-    ours = BernoulliNaiveBayes(0.5, threshold=0.4).fit(X, y, weight)
-    theirs = BernoulliNB(alpha=0.5, binarize=0.4).fit(X, y, weight)
-    np.testing.assert_allclose(
-        ours.decision_function(X_test), theirs.predict_joint_log_proba(X_test), atol=1e-5
     )
 
 

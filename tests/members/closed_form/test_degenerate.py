@@ -17,13 +17,10 @@ from poisonproof.members.closed_form import (
     restore_members,
 )
 
-# DELETED LinearDiscriminantClassifier
 from .partitions import LEARNERS, asked, blobs, cut, trained
 
 WEIGHTED = [
-    name
-    for name, learner in LEARNERS.items()
-    if not isinstance(learner, (LinearDiscriminantClassifier, NeighborsClassifier))
+    name for name, learner in LEARNERS.items() if not isinstance(learner, NeighborsClassifier)
 ]
 
 
@@ -105,7 +102,7 @@ def test_a_bad_weight_silences_its_member_only(name) -> None:
     assert list(members.failures()) == [0]
 
 
-@pytest.mark.parametrize("learner", [LinearDiscriminantClassifier(), NeighborsClassifier()])
+@pytest.mark.parametrize("learner", [NeighborsClassifier()])
 def test_learners_without_weights_refuse_them(learner) -> None:
     X, y = blobs(80, 8)
     data = cut(X, y, np.arange(80) // 40, 2, np.ones(80))
@@ -150,7 +147,6 @@ def test_no_rows_have_no_votes() -> None:
         KernelRidgeClassifier(gamma=-1.0),
         KernelRidgeClassifier("polynomial", degree=0),
         KernelRidgeClassifier("polynomial", coef0=-1.0),
-        LinearDiscriminantClassifier(0.0),
         ScaledKernelClassifier(0.0),
         ScaledKernelClassifier(gamma=np.inf),
         ScaledKernelClassifier(least_relevance=0.0),

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from poisonproof_research.datasets import import_images, load_images
 
 from poisonproof.certificates import certify_votes
 from poisonproof.evaluation import clean_accuracy, median_radius
 from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
 from poisonproof.members.closed_form import KernelRidgeClassifier
 from poisonproof.partition import PixelSum, partition_data
+from poisonproof_research.datasets import import_images, load_images
 
 from .partitions import asked, trained
 

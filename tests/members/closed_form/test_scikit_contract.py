@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-# DELETED BernoulliNaiveBayes, GaussianNaiveBayes, LinearDiscriminantClassifier
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
     NearestMeanClassifier,
@@ -17,9 +16,6 @@ LEARNERS = [
     NearestMeanClassifier(),
     RidgeClassifier(),
     RidgeClassifier("loo"),
-    LinearDiscriminantClassifier(),
-    GaussianNaiveBayes(),
-    BernoulliNaiveBayes(),
     KernelRidgeClassifier(gamma=0.1),
     KernelRidgeClassifier("polynomial", gamma=0.1, alpha="loo", precision="single"),
     KernelRidgeClassifier("cosine"),

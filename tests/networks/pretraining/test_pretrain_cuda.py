@@ -9,11 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from poisonproof_research.networks.heads import HeadLearner, ViewTable
-from poisonproof_research.networks.refine_spec import RefineSpec
-from poisonproof_research.networks.refining import refine_clusters
-from poisonproof_research.networks.tails import TailLearner
-from sklearn.datasets import load_digits  # noqa: E402
+from sklearn.datasets import load_digits
 
 from poisonproof.networks import FrozenNetwork, PretrainSpec, pretraining_recipe, train_features
 from poisonproof.networks.augmentation import Stream
@@ -21,6 +17,10 @@ from poisonproof.networks.pretraining.loop import Limits
 from poisonproof.networks.pretraining.tasks import SimCLR
 from poisonproof.networks.pretraining.views import make_views
 from poisonproof.partition import PartitionedData, sample_digests
+from poisonproof_research.networks.heads import HeadLearner, ViewTable
+from poisonproof_research.networks.refine_spec import RefineSpec
+from poisonproof_research.networks.refining import refine_clusters
+from poisonproof_research.networks.tails import TailLearner
 
 pytestmark = [
     pytest.mark.gpu,

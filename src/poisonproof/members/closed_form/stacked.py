@@ -194,7 +194,8 @@ def _tile(start: int, stop: int, pieces: list[Piece], classes: Sequence[NDArray[
 # Coefficients of neighbouring members as one matrix.
 #
 # A product for each of many small members is mostly overhead. Members that lie side by side in a
-# tile share one block-diagonal matrix instead: their kernels and coefficients are integers and their
+# tile share one block-diagonal matrix instead: their kernels and coefficients are integers and
+# their
 # sums exact, so the zeros between the blocks change no bit.
 
 _SHARED_ROWS = 32

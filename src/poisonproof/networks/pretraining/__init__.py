@@ -1,3 +1,1 @@
-"""poisonproof.networks.pretraining"""
-
-from __future__ import annotations
+"""Features learned from images without labels: SimCLR and RotNet."""
