@@ -28,7 +28,6 @@ from xgboost import XGBClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.features import NetworkFeatures
-
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
     NearestMeanClassifier,

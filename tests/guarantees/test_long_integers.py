@@ -10,7 +10,6 @@ import pytest
 from poisonproof import DPAClassifier
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.features import FixedScale
-
 from poisonproof.members.closed_form import NearestMeanClassifier, RidgeClassifier
 
 RNG = np.random.default_rng(1)

@@ -496,7 +496,7 @@ def fit_stream(
         removed. By default `path` with ``.shards`` at its end.
     cluster : DaskCluster or RayCluster, optional
         Machines that train the members, from `poisonproof.distributed`; the rows are partitioned
-here.
+    here.
     self_check : bool, default=True
         As in ``DPAClassifier.fit_into``.
 

@@ -9,7 +9,6 @@ import pytest
 
 from poisonproof import DPAClassifier
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, MemberWarning
-
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
     NearestMeanClassifier,
