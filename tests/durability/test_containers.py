@@ -17,7 +17,6 @@ from sklearn.pipeline import make_pipeline
 from poisonproof import DPAClassifier, load
 from poisonproof.data import FrameRows, fit_stream
 from poisonproof.exceptions import GuaranteeError, StoreError
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 
 rng = np.random.default_rng(0)
 X = np.where(rng.random((600, 40)) < 0.2, rng.normal(size=(600, 40)), 0.0)
@@ -65,16 +64,6 @@ def test_rows_of_another_kind_do_not_join_a_stored_model(tmp_path: Path) -> None
     loaded = load(tmp_path / "store")
     with pytest.raises(GuaranteeError, match="kind of container"):
         loaded.update(add=(X[500:], y[500:]), data=(X[:500], y[:500]))
-
-
-def test_rows_of_another_kind_do_not_join_a_stored_model_of_shared_buckets(tmp_path: Path) -> None:
-    shared = FiniteAggregationClassifier(LogisticRegression(), 4, 2, classes=[0, 1])
-    shared.fit(X[:500], y[:500]).save(tmp_path / "store")
-    sparse = KINDS["sparse"]
-    with pytest.raises(GuaranteeError, match="kind of container"):
-        load(tmp_path / "store").update(
-            add=(sparse(X[500:]), y[500:]), data=(sparse(X[:500]), y[:500])
-        )
 
 
 def test_streamed_frames_take_no_members_that_arrays_have_trained(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from poisonproof import (
 from poisonproof.exceptions import GuaranteeError, MemberWarning
 from poisonproof.features import FixedScale, make_frozen_pipeline
 from poisonproof.partition import sample_digests
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
 X, y = load_digits(return_X_y=True)
 
@@ -48,9 +47,7 @@ def test_a_map_that_mixes_rows_is_refused(mixes: Any) -> None:
         model.fit(X[:600], y[:600])
 
 
-@pytest.mark.parametrize(
-    "kind", [ClusterVoteClassifier, LinearLabelClassifier, WeightedVoteClassifier]
-)
+@pytest.mark.parametrize("kind", [ClusterVoteClassifier, WeightedVoteClassifier])
 def test_a_map_that_mixes_test_rows_is_refused_where_rows_vote(kind: Any) -> None:
     model = kind(features=FunctionTransformer(centred), classes=range(10)).fit(X[:300], y[:300])
     with pytest.raises(GuaranteeError, match="depend on what else is asked"):

@@ -26,8 +26,6 @@ from poisonproof import (
     WeightedVoteClassifier,
 )
 from poisonproof.certificates.threats import UNTOUCHED_MAP
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
 X, y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1200), slice(1200, 1500)
@@ -61,9 +59,7 @@ def test_a_map_that_draws_gives_the_same_votes_every_time() -> None:
     assert np.array_equal(fitted.votes(X[TEST]), fitted.votes(X[TEST]))
 
 
-@pytest.mark.parametrize(
-    "kind", [ClusterVoteClassifier, LinearLabelClassifier, WeightedVoteClassifier]
-)
+@pytest.mark.parametrize("kind", [ClusterVoteClassifier, WeightedVoteClassifier])
 def test_a_map_that_draws_maps_training_and_test_rows_alike_every_time(kind: Any) -> None:
     fitted = kind(features=FunctionTransformer(noisy), classes=range(10)).fit(X[TRAIN], y[TRAIN])
     asked = fitted._mapped_asked(X[TEST])
@@ -73,10 +69,7 @@ def test_a_map_that_draws_maps_training_and_test_rows_alike_every_time(kind: Any
     np.testing.assert_allclose(drawn, np.tile(drawn[0], (300, 1)), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [ClusterVoteClassifier, LinearLabelClassifier, SSDPAClassifier, WeightedVoteClassifier],
-)
+@pytest.mark.parametrize("kind", [ClusterVoteClassifier, SSDPAClassifier, WeightedVoteClassifier])
 def test_a_map_that_works_in_place_maps_as_its_copying_twin(kind: Any) -> None:
     found = []
     for copy in (True, False):
@@ -98,10 +91,7 @@ class ThreadCount(TransformerMixin, BaseEstimator):
         return np.column_stack([rows, np.full(len(rows), max(blas))])
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [ClusterVoteClassifier, LinearLabelClassifier, SSDPAClassifier, WeightedVoteClassifier],
-)
+@pytest.mark.parametrize("kind", [ClusterVoteClassifier, SSDPAClassifier, WeightedVoteClassifier])
 def test_test_rows_are_mapped_on_one_thread_as_training_rows_are(kind: Any) -> None:
     fitted = kind(features=ThreadCount(), classes=range(10)).fit(X[TRAIN], y[TRAIN])
     with threadpool_limits(2):
@@ -165,11 +155,10 @@ def test_learned_features_may_come_in_frames() -> None:
     assert np.array_equal(framed, usual.votes(X[TEST]))
 
 
-@pytest.mark.parametrize("kind", [DPAClassifier, FiniteAggregationClassifier])
-def test_a_learned_map_inside_the_members_is_an_assumption_of_the_certificate(kind: Any) -> None:
+def test_a_learned_map_inside_the_members_is_an_assumption_of_the_certificate() -> None:
     """Whoever could insert rows where the map was learned reaches all members at once."""
     learned = pytest.importorskip("poisonproof.networks").LearnedFeatures("folder")
-    fitted = kind(GaussianNB(), 5, classes=range(10)).fit(X[TRAIN], y[TRAIN])
+    fitted = DPAClassifier(GaussianNB(), 5, classes=range(10)).fit(X[TRAIN], y[TRAIN])
     assert UNTOUCHED_MAP not in fitted.certify(X[TEST]).threat.assumptions
     fitted.estimator = make_pipeline(learned, GaussianNB())
     assert UNTOUCHED_MAP in fitted.certify(X[TEST]).threat.assumptions

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks for votes of rows, of labels, and of members on shared buckets."""
+"""scikit-learn's own checks for votes of rows and of labels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier, WeightedVoteClassifier
 from poisonproof.members.weights import NeighborhoodWeights, WalkWeights
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
 CLASSIFIERS = [
     NeighborVoteClassifier(threshold=1.0, metric="euclidean"),
@@ -18,16 +16,13 @@ CLASSIFIERS = [
     ClusterVoteClassifier(clusterer="kmeans"),
     ClusterVoteClassifier(clusterer="mixture"),
     ClusterVoteClassifier(assignment="one_to_one"),
-    LinearLabelClassifier(n_partitions=3),
     WeightedVoteClassifier(weights=WalkWeights(5, 0.9)),
     WeightedVoteClassifier(weights=NeighborhoodWeights(20, n_neighbors=5)),
-    FiniteAggregationClassifier(n_partitions=2, degree=2),
 ]
 
 pytestmark = [
-    # Fewer distinct samples than clusters; rows so odd that members abstain.
+    # Fewer distinct samples than clusters.
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Votes of rows, of labels, and of members on shared buckets: saved, loaded, updated."""
+"""Votes of rows and of labels: saved, loaded, updated."""
 
 from __future__ import annotations
 
@@ -23,13 +23,9 @@ from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.features import FixedScale
-from poisonproof.members.closed_form import KernelRidgeClassifier
 from poisonproof.members.clusters import SpectralClusters
 from poisonproof.members.weights import FlatWeights, NeighborhoodWeights, WalkWeights
-from poisonproof.partition import ContentHash
 from poisonproof.store import ModelReader
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
 X, Y = load_digits(return_X_y=True)
 X, Y = X.astype(np.float64), Y.astype(np.int64)
@@ -44,19 +40,11 @@ CLASSIFIERS = {
     "kmeans": ClusterVoteClassifier(PCA(10), 15, clusterer="kmeans", classes=DIGITS),
     "mixture": ClusterVoteClassifier(PCA(4), np.int64(12), clusterer="mixture"),
     "own-clusters": ClusterVoteClassifier(clusterer=KMeans(9, n_init=1), classes=DIGITS),
-    "labels": LinearLabelClassifier(KernelRidgeClassifier("cosine"), n_partitions=7),
     "walks": WeightedVoteClassifier(weights=WalkWeights(8, 0.9), classes=DIGITS),
     "neighbourhoods": WeightedVoteClassifier(
         weights=NeighborhoodWeights(40, n_neighbors=8), classes=DIGITS
     ),
     "flat": WeightedVoteClassifier(FixedScale(scale=16.0), FlatWeights(20, 0.1)),
-    "empty-members": LinearLabelClassifier(
-        n_partitions=400, partitioner=ContentHash(n_partitions=400), classes=DIGITS
-    ),
-    "buckets": FiniteAggregationClassifier(
-        GaussianNB(), 5, 3, features=FixedScale(scale=16.0), classes=DIGITS
-    ),
-    "closed-form-buckets": FiniteAggregationClassifier(KernelRidgeClassifier(), 5, 2),
 }
 
 
@@ -110,9 +98,7 @@ def test_models_of_the_same_rows_in_any_order_have_one_fingerprint(name, tmp_pat
     assert prints[0] == prints[1]
 
 
-@pytest.mark.parametrize(
-    "name", ["neighbors", "spectral", "kmeans", "mixture", "labels", "buckets"]
-)
+@pytest.mark.parametrize("name", ["neighbors", "spectral", "kmeans", "mixture", "walks"])
 def test_a_changed_byte_is_an_error_and_never_another_vote(name, tmp_path):
     classifier = fitted(name)
     classifier.save(tmp_path / "model")
@@ -203,50 +189,6 @@ def test_neighbours_are_updated_after_loading_and_copies_count(tmp_path):
         back.update(add=(X[:1], Y[:1], [1]))
 
 
-def members_of(classifier):
-    return classifier.ensemble_.digests()
-
-
-def test_an_update_of_shared_buckets_trains_the_members_it_touches(tmp_path):
-    template = clone(CLASSIFIERS["buckets"])
-    model = template.fit(X[:200], Y[:200])
-    before = members_of(model)
-    model.update(add=(X[200:201], Y[200:201]))
-    after = members_of(model)
-    (bucket,) = model.partitioner_.assign(X[200:201])
-    served = set(model.spread_.members_of_bucket[bucket].tolist())
-    assert {i for i in range(15) if before[i] != after[i]} == served
-    assert {entry.member for entry in model.receipt_.retrained} == served
-    model.update(remove=(X[:3], Y[:3]))
-    scratch = clone(template).fit(X[3:201], Y[3:201])
-    assert members_of(model) == members_of(scratch)
-    assert same_certificates(model, scratch)
-
-
-def test_shared_buckets_are_updated_after_loading_with_their_rows(tmp_path):
-    model = CLASSIFIERS["buckets"].fit(X[:200], Y[:200])
-    model.save(tmp_path / "model")
-    back = load(tmp_path / "model")
-    with pytest.raises(InvalidInputError, match="data="):
-        back.update(remove=(X[:1], Y[:1]))
-    with pytest.raises(InvalidInputError, match="not what the model was trained on"):
-        back.update(remove=(X[:1], Y[:1]), data=(X[:199], Y[:199]))
-    back.update(remove=(X[:1], Y[:1]), data=(X[:200], Y[:200]))
-    assert members_of(back) == members_of(CLASSIFIERS["buckets"].fit(X[1:200], Y[1:200]))
-    back.save(tmp_path / "again")
-    assert members_of(load(tmp_path / "again")) == members_of(back)
-
-
-def test_an_audit_knows_members_that_share_buckets(tmp_path):
-    CLASSIFIERS["buckets"].fit(X[:200], Y[:200]).save(tmp_path / "model")
-    whole = audit_model(tmp_path / "model", (X[:200], Y[:200]), sample="all")
-    assert whole.passed
-    assert not any(finding.passed is False for finding in whole.findings)
-    assert whole.retrained == tuple(range(15))
-    other = audit_model(tmp_path / "model", (X[:199], Y[:199]), sample=1)
-    assert not other.passed
-
-
 def test_an_audit_of_votes_of_rows_reads_everything_and_claims_no_more(tmp_path):
     fitted("neighbors").save(tmp_path / "model")
     report = audit_model(tmp_path / "model", (X[TRAIN], Y[TRAIN]))
@@ -257,8 +199,7 @@ def test_an_audit_of_votes_of_rows_reads_everything_and_claims_no_more(tmp_path)
     assert not audit_model(tmp_path / "model").passed
 
 
-@pytest.mark.parametrize("name", ["neighbors", "buckets"])
-def test_models_without_partitions_are_not_updated_in_their_place(name, tmp_path):
-    fitted(name).save(tmp_path / "model")
+def test_models_without_partitions_are_not_updated_in_their_place(tmp_path):
+    fitted("neighbors").save(tmp_path / "model")
     with pytest.raises(StoreError, match="Load it, update it"):
         update_model(tmp_path / "model", remove=(X[:1], Y[:1]))

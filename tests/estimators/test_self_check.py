@@ -18,7 +18,6 @@ from poisonproof.data import DeclaredRows, Schema, fit_stream
 from poisonproof.estimators import self_check as checking
 from poisonproof.exceptions import GuaranteeError, SelfCheckError
 from poisonproof.networks import TorchLearner
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 from tests.cli.conftest import Cli, cli  # noqa: F401
 from tests.guarantees.learners import (
     Clock,
@@ -74,10 +73,9 @@ def test_members_that_depend_on_string_hashes_are_found_by_fit_if_it_is_asked_to
     "classifier",
     [
         SSDPAClassifier(LogisticRegression(max_iter=50), PCA(8), n_partitions=20),
-        FiniteAggregationClassifier(n_partitions=5, degree=2),
         DPAClassifier(TorchLearner("mlp", epochs=2, hidden=(16,)), n_partitions=20),
     ],
-    ids=["ss-dpa on learned features", "finite aggregation", "networks"],
+    ids=["ss-dpa on learned features", "networks"],
 )
 def test_honest_members_are_the_same_in_another_process(classifier: Any) -> None:
     classifier.set_params(classes=range(10)).fit(X, y, self_check=True)

@@ -18,7 +18,6 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarn
 from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
 from poisonproof.members.committee import SeedAverage
 from poisonproof.networks import TorchLearner
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 
 from .data import near_copies
 
@@ -32,10 +31,6 @@ MODELS = {
     ),
     "naive Bayes": DPAClassifier(GaussianNB(), 9, classes=range(10)),
     "network": DPAClassifier(TorchLearner("mlp", hidden=(16,), epochs=8), 9, classes=range(10)),
-    "shared buckets": FiniteAggregationClassifier(RidgeClassifier(), 6, 2, classes=range(10)),
-    "shared buckets, trees": FiniteAggregationClassifier(
-        DecisionTreeClassifier(max_depth=6), 5, 2, classes=range(10)
-    ),
 }
 
 
@@ -62,10 +57,9 @@ def test_refits_within_the_radius_change_no_winner(name: str) -> None:
             assert np.array_equal(after[safe], certificates.labels[safe])
 
 
-@pytest.mark.parametrize("degree", [1, 2])
-def test_aimed_refits_stand_at_the_radius_and_fall_beyond_it(degree: int) -> None:
+def test_aimed_refits_stand_at_the_radius_and_fall_beyond_it() -> None:
     """Neighbours believe whoever stands closest: copies of the test row, one per partition."""
-    clf = FiniteAggregationClassifier(NeighborsClassifier(), 8, degree, classes=range(10))
+    clf = DPAClassifier(NeighborsClassifier(), 8, classes=range(10))
     clf.fit(X[TRAIN], Y[TRAIN])
     fell = 0
     chosen = np.flatnonzero(certify_runoff(clf, X[TEST]).radius >= 1)[:6]
@@ -74,11 +68,9 @@ def test_aimed_refits_stand_at_the_radius_and_fall_beyond_it(degree: int) -> Non
         before = certify_runoff(clf, asked)
         label, radius = before.labels[0], int(before.radius[0])
         for rival in (int(before.runner_up[0]), (int(label) + 1) % 10):
-            for size in (radius, clf.spread_.n_buckets):
+            for size in (radius, 8):
                 poison = near_copies(clf, asked, size)
-                poisoned = FiniteAggregationClassifier(
-                    NeighborsClassifier(), 8, degree, classes=range(10)
-                ).fit(
+                poisoned = clone(clf).fit(
                     np.concatenate([X[TRAIN], poison]),
                     np.concatenate([Y[TRAIN], np.full(len(poison), rival)]),
                 )
@@ -129,3 +121,15 @@ def test_members_without_scores_and_undeclared_classes_are_refused() -> None:
     clf = DPAClassifier(GaussianNB(), 5).fit(X[TRAIN], Y[TRAIN])
     with pytest.raises(GuaranteeError, match="Declare it"):
         certify_runoff(clf, X[TEST], require_declared=True)
+
+
+def test_members_that_are_certified_by_another_rule_are_refused() -> None:
+    """A row may reach several of them: the certificate of the run-off would count too few."""
+
+    class Overlapping(DPAClassifier):
+        def _certified(self, X: Any, threat: Any, target: Any) -> Any:
+            raise NotImplementedError
+
+    clf = Overlapping(GaussianNB(), 5, classes=range(10)).fit(X[TRAIN], Y[TRAIN])
+    with pytest.raises(GuaranteeError, match="one member"):
+        certify_runoff(clf, X[TEST])

@@ -21,7 +21,6 @@ from poisonproof import DPAClassifier
 from poisonproof.certificates import UNFORGEABLE_GROUPS
 from poisonproof.data import FrameRows, fit_stream
 from poisonproof.exceptions import InvalidInputError
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
 
 from .checks import Rows, assert_only_touched_change, assert_order_does_not_matter, changed_members
 from .data import data
@@ -143,9 +142,8 @@ def test_groups_that_no_partitioner_reads_are_refused(partitioner: str, tmp_path
     X, y, groups = DIGITS.X, DIGITS.y, GROUPS
     model = ensemble(GaussianNB(), partitioner=partitioner)
     advice = "Set partitioner='group', or leave groups out"
-    for make in (model, FiniteAggregationClassifier(GaussianNB(), 5, 2, partitioner=partitioner)):
-        with pytest.raises(InvalidInputError, match=advice):
-            make.fit(X, y, groups=groups)
+    with pytest.raises(InvalidInputError, match=advice):
+        model.fit(X, y, groups=groups)
     with pytest.raises(InvalidInputError, match=advice):
         model.fit_into(tmp_path / "model", X, y, groups=groups)
     fitted = model.fit(X[9:], y[9:])

@@ -19,13 +19,11 @@ from poisonproof import DPAClassifier, load
 from poisonproof.data import DeclaredRows, fit_stream
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.storing import update_model
-from poisonproof.exceptions import InvalidInputError, StoreError
+from poisonproof.exceptions import StoreError
 from poisonproof.features.networks import KeptVectors
 from poisonproof.files import OpenFolder, cache_folder
 from poisonproof.networks.pretraining.frozen import Checkpoint, RunFolder
-from poisonproof.progress import Silent
 from poisonproof.store.objects import decode_object, skops_io
-from poisonproof_research.datasets.download import RemoteFile, download_files
 
 from ..durability import jobs
 from .tampering import edit_manifest
@@ -227,17 +225,6 @@ def test_a_linked_scratch_folder_is_refused(victim: Path, tmp_path: Path) -> Non
             self_check=False,
         )
     assert victim.with_name("run-1").read_bytes() == PRECIOUS
-
-
-def test_a_download_does_not_go_on_in_a_linked_file(victim: Path, tmp_path: Path) -> None:
-    (tmp_path / "data.gz.part").symlink_to(victim)
-    served = tmp_path / "server"
-    served.mkdir()
-    (served / "data.gz").write_bytes(b"published")
-    file = RemoteFile("data.gz", "0" * 32, (f"file://{served}/",))
-    with pytest.raises((StoreError, InvalidInputError)):
-        download_files([file], tmp_path, Silent())
-    assert victim.read_bytes() == PRECIOUS
 
 
 def test_a_run_deletes_its_own_states_and_nothing_else(victim: Path) -> None:

@@ -308,12 +308,14 @@ def certify_runoff(
     >>> certificates.method, bool(certificates.radius.max() >= 9)
     ('runoff', True)
     """
+    scores = member_scores(classifier, X)
+    if type(classifier)._certified is not VotingMembers._certified:
+        raise GuaranteeError(
+            "A run-off is certified where every row reaches one member, as in DPAClassifier and "
+            f"SSDPAClassifier; {type(classifier).__name__} certifies by a rule of its own."
+        )
     resolved = classifier._resolve_threat(threat, require_declared)
-    certificates = certify_scores(
-        member_scores(classifier, X),
-        threat=resolved,
-        target=classifier._class_index(target),
-    )
+    certificates = certify_scores(scores, threat=resolved, target=classifier._class_index(target))
     return certificates.with_classes(classifier.classes_)
 
 
