@@ -6,23 +6,33 @@ machine, and ``test_frozen_bits.py`` compares them.
 
 ``python -m tests.guarantees.frozen_bits --against COMMIT`` trains every learner and engine of the
 registry, and every classifier whose voters are rows, twice: as the code was at a commit, and as
-it is now. Members depend on the processor, so both run here. It says which digests and votes
-differ, or that nothing moved.
+it is now. Members depend on the CPU, so both run here. What the commit trains is kept in a file
+(``--before FILE``, by default one named by the commit in the temporary directory). ``--only NAME``,
+as often as wanted, trains the cases whose names contain one of these texts. Cases of the
+laboratory take part if `poisonproof_research` is there: every ``registry.py`` under
+``research/tests`` adds its `CASES`, and its `VOTERS` by name.
+
+Compared are the digests of members, the arrays that they hold, their scores and votes. A digest
+knows classes and attributes by name, so one that differs while arrays, scores and votes are the
+same is called renamed; everything else that differs has moved.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,44 +175,171 @@ def _all_of_research(votes: Any, scores: Any, threat: str, target: int | None) -
     }
 
 
-def members() -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the digests of everything that this machine trains, by name."""
+Digests = dict[str, str]
+
+
+def _cases() -> Iterator[tuple[str, Callable[[], Digests]]]:
+    """Yield everything to train: its name, and a function that trains it."""
     from tests.guarantees.data import data
     from tests.guarantees.registry import CASES
 
-    for case in CASES:
-        rows = case.data
-        fitted = case.make().fit(rows.X, rows.y)
-        votes = fitted.votes(rows.X_test)
-        yield (
-            case.name,
-            {
-                "members": _sha(fitted.ensemble_.digests()),
-                "votes": _sha(np.ascontiguousarray(votes, dtype=np.int64)),
-            },
-        )
-    rows = data("digits")
-    for name, classifier in _row_voters().items():
-        fitted = classifier.set_params(classes=rows.classes).fit(rows.X, rows.y)
-        certified = fitted.certify(rows.X_test)
-        parts = (np.asarray(certified.labels), np.asarray(certified.radius, dtype=np.int64))
-        yield name, {"labels": _sha(parts[0]), "radii": _sha(parts[1])}
+    laboratory = _registries_of_research()
+    cases = [*CASES, *_more_cases(), *(case for found in laboratory for case in found.CASES)]
+    for case in cases:
+        yield case.name, partial(_members, case.make, case.data)
+    weight = 1 + np.arange(len(data("digits").y)) % 3 / 2
+    for case in cases:
+        if case.name in {"closed-kernel-ridge", "closed-scaled-kernel", "closed-ridge"}:
+            run = partial(_members, case.make, data("digits"), sample_weight=weight)
+            yield f"weighted-{case.name}", run
+    voters = _voters()
+    for found in laboratory:
+        voters |= getattr(found, "VOTERS", {})
+    for name, voter in voters.items():
+        yield name, partial(_radii, voter, data("digits"))
 
 
-def _row_voters() -> dict[str, Any]:
+def _registries_of_research() -> list[Any]:
+    """Return the modules that list cases of the laboratory, where there are any."""
+    if importlib.util.find_spec("poisonproof_research") is None:
+        return []
+    tests = importlib.import_module("tests")
+    found = []
+    for path in sorted((Path(tests.__path__[0]).parent / "research/tests").rglob("registry.py")):
+        spec = importlib.util.spec_from_file_location(f"research_{path.parent.name}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found.append(module)
+    return found
+
+
+def _more_cases() -> list[Any]:
+    """Return members of other parameters than the registry's: one line of arithmetic each."""
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from poisonproof import DPAClassifier
+    from tests.guarantees.registry import Case
+
+    templates = (
+        ("RidgeClassifier", {"alpha": 0.5, "precision": "single", "fit_intercept": False}),
+        ("KernelRidgeClassifier", {"kernel": "rbf", "gamma": 1e-3, "alpha": "loo"}),
+        ("KernelRidgeClassifier", {"kernel": "linear", "precision": "single"}),
+        ("KernelRidgeClassifier", {"kernel": "polynomial", "gamma": None}),
+        ("ScaledKernelClassifier", {"n_centers": 40, "gamma": 0.3}),
+        ("NearestMeanClassifier", {"precision": "single"}),
+        ("NeighborsClassifier", {"n_neighbors": 5, "metric": "cosine"}),
+    )
+    cases = [
+        Case(f"more-{name}-{place}", DPAClassifier(learner, 20))
+        for place, (name, parameters) in enumerate(templates)
+        for learner in _made(name, parameters)
+    ]
+    (ridge,) = _made("RidgeClassifier", {"alpha": "loo"})
+    (kernel,) = _made("KernelRidgeClassifier", {"gamma": 1e-3})
+    large = DPAClassifier(kernel, 2)  # members of more rows than a tile
+    nested = DPAClassifier(make_pipeline(StandardScaler(), ridge), 8)
+    return [*cases, Case("more-large", large), Case("more-nested-ridge", nested, "cancer")]
+
+
+def _members(make: Callable[[], Any], rows: Any, **fit: Any) -> Digests:
+    from poisonproof.progress import Silent
+
+    fitted = make().fit(rows.X, rows.y, **fit)
+    found = {
+        "members": _sha(fitted.ensemble_.digests()),
+        "arrays": _sha(sorted(_arrays(fitted.ensemble_))),
+    }
+    closed_form = getattr(fitted.ensemble_, "family", None) == "closed_form"
+    if closed_form and getattr(fitted, "features", None) is None:
+        scores = fitted.ensemble_.scores(rows.X_test, n_jobs=None, progress=Silent())
+        found["scores"] = _sha(scores)
+    found["votes"] = _sha(np.ascontiguousarray(fitted.votes(rows.X_test), dtype=np.int64))
+    return found
+
+
+def _arrays(value: Any) -> set[str]:
+    """Return digests of the arrays that an object holds, whatever names lead to them."""
+    if hasattr(value, "export"):
+        value = value.export()[1]
+    found, waiting, alive = set[str](), [value], dict[int, Any]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in alive:
+            continue
+        alive[id(part)] = part
+        if hasattr(part, "detach"):
+            part = part.detach().cpu().numpy()
+        if isinstance(part, np.ndarray) and not part.dtype.hasobject:
+            found.add(_sha(f"{part.dtype.str} {part.shape} {_sha(np.ascontiguousarray(part))}"))
+        elif isinstance(part, Mapping):
+            waiting += part.values()
+        elif isinstance(part, list | tuple | set | frozenset):
+            waiting += part
+        elif isinstance(getattr(part, "__dict__", None), dict) and not isinstance(part, type):
+            waiting += vars(part).values()
+    return found
+
+
+def _radii(voter: Any, rows: Any) -> Digests:
+    fitted = voter.set_params(classes=rows.classes).fit(rows.X, rows.y)
+    certified = fitted.certify(rows.X_test)
+    radii = np.asarray(certified.radius, dtype=np.int64)
+    return {"labels": _sha(np.asarray(certified.labels)), "radii": _sha(radii)}
+
+
+def _voters() -> dict[str, Any]:
+    """Return the classifiers whose voters are rows, unfitted."""
     import poisonproof
 
-    makers: dict[str, Any] = {
-        "NeighborVoteClassifier": {"threshold": 0.9},
-        "ClusterVoteClassifier": {"n_clusters": 20},
-        "WeightedVoteClassifier": {},
+    clusters, weighted = poisonproof.ClusterVoteClassifier, poisonproof.WeightedVoteClassifier
+    found = {
+        "NeighborVoteClassifier": poisonproof.NeighborVoteClassifier(threshold=0.9),
+        "ClusterVoteClassifier": clusters(n_clusters=20),
+        "ClusterVoteClassifier-onto": clusters(n_clusters=12, assignment="onto"),
+        "ClusterVoteClassifier-kmeans": clusters(n_clusters=20, clusterer="kmeans"),
+        "WeightedVoteClassifier": weighted(),
     }
-    found = {}
-    for name, parameters in makers.items():
-        kind = getattr(poisonproof, name, None)
-        if kind is not None:
-            found[name] = kind(**parameters)
+    for name in ("FlatWeights", "NeighborhoodWeights"):
+        for weights in _made(name, {}):
+            found[f"WeightedVoteClassifier-{name}"] = weighted(weights=weights)
+    for clusterer in _made("MixtureClusters", {"n_clusters": 20}):
+        found["ClusterVoteClassifier-mixture"] = clusters(n_clusters=20, clusterer=clusterer)
+    for name, parameters in (
+        ("LinearLabelClassifier", {"n_partitions": 10}),
+        ("FiniteAggregationClassifier", {"n_partitions": 10, "degree": 3}),
+    ):
+        found.update((name, classifier) for classifier in _made(name, parameters))
     return found
+
+
+def _made(name: str, parameters: dict[str, Any]) -> Iterator[Any]:
+    """Yield an object of a class that has moved between packages, if it is anywhere."""
+    for home in _HOMES:
+        try:
+            kind = getattr(importlib.import_module(home), name)
+        except (ImportError, AttributeError):
+            continue
+        yield kind(**parameters)
+        return
+
+
+_HOMES = (
+    "poisonproof",
+    "poisonproof.members.closed_form",
+    "poisonproof.members.clusters",
+    "poisonproof.members.weights",
+    "poisonproof_research.methods.clusters",
+    "poisonproof_research.methods.finite_aggregation",
+    "poisonproof_research.methods.linear_labels",
+    "poisonproof_research.methods.weights",
+    "poisonproof.learners.closed_form",  # at 9809d9a
+    "poisonproof.learners.clusters",
+    "poisonproof.learners.flat_weights",
+    "poisonproof.learners.neighborhood_weights",
+)
 
 
 def _sha(value: Any) -> str:
@@ -210,36 +347,65 @@ def _sha(value: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _trained(tree: Path) -> dict[str, dict[str, str]]:
+def _train(only: list[str], known: Mapping[str, Digests]) -> dict[str, Digests]:
+    """Train the cases whose names contain one of these texts, and that are not known yet."""
+    found = dict(known)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, run in _cases():
+            if name not in found and any(part in name for part in only):
+                found[name] = run()
+    return found
+
+
+def _trained(tree: Path, only: list[str], known: Mapping[str, Digests]) -> dict[str, Digests]:
     """Return what the code of a checkout trains, by running this file there."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "members.json"
+        out.write_text(json.dumps(known))
         paths = [tree / "src", tree / "research", tree]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
         code = [sys.executable, str(Path(__file__).resolve()), "--members", str(out)]
+        code += [word for name in only for word in ("--only", name)]
         subprocess.run(code, cwd=tree, env=environment, check=True)
-        found: dict[str, dict[str, str]] = json.loads(out.read_text())
+        found: dict[str, Digests] = json.loads(out.read_text())
         return found
 
 
-def compare(commit: str) -> int:
-    """Train at a commit and now, print what moved, return the number of differences."""
+def _before(commit: str, only: list[str], file: Path) -> dict[str, Digests]:
+    """Return what a commit trains; what was asked for earlier comes from a file."""
+    kept: dict[str, Any] = {"asked": [], "found": {}}
+    if file.exists():
+        kept = json.loads(file.read_text())
+    if all(any(part in name for part in kept["asked"]) for name in only):
+        return dict(kept["found"])
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "before"
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--detach", "--quiet", str(tree), commit], check=True)
         try:
-            before, now = _trained(tree), _trained(ROOT)
+            kept["found"] = _trained(tree, only, kept["found"])
         finally:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
-    moved = [
-        f"{name}: {what}"
-        for name in before.keys() & now.keys()
-        for what in before[name]
-        if before[name][what] != now[name].get(what)
-    ]
+    kept["asked"] += only
+    file.write_text(json.dumps(kept, indent=1))
+    return dict(kept["found"])
+
+
+def compare(commit: str, only: list[str], file: Path) -> int:
+    """Train at a commit and now, print what moved, return the number of differences."""
+    before, now = _before(commit, only, file), _trained(ROOT, only, {})
+    before = {name: what for name, what in before.items() if any(part in name for part in only)}
+    moved, renamed = [], []
+    for name in before.keys() & now.keys():
+        differ = [what for what in before[name] if before[name][what] != now[name].get(what)]
+        if differ == ["members"]:
+            renamed.append(name)
+        elif differ:
+            moved.append(f"{name}: {', '.join(differ)}")
     for title, names in (
         ("moved", moved),
+        ("renamed", renamed),
         ("no longer there", before.keys() - now.keys()),
         ("new", now.keys() - before.keys()),
     ):
@@ -257,15 +423,21 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help="write golden.json")
     parser.add_argument("--against", metavar="COMMIT", help="compare members and votes")
+    parser.add_argument("--only", metavar="NAME", action="append", help="of cases like this one")
+    parser.add_argument("--before", metavar="FILE", type=Path, help="what the commit trains")
     parser.add_argument("--members", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    only = options.only or [""]
     if options.write:
         GOLDEN.write_text(json.dumps(integers(), separators=(",", ":")).replace('],"', '],\n"'))
     if options.members is not None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            options.members.write_text(json.dumps(dict(members())))
-    return min(1, compare(options.against)) if options.against else 0
+        sys.path.pop(0)  # this file's folder: the tests of the checkout come first
+        known = json.loads(options.members.read_text())
+        options.members.write_text(json.dumps(_train(only, known)))
+    if options.against is None:
+        return 0
+    named = Path(tempfile.gettempdir()) / f"frozen_bits.{options.against}.json"
+    return min(1, compare(options.against, only, options.before or named))
 
 
 if __name__ == "__main__":
