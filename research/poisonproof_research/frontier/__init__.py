@@ -1,36 +1,42 @@
-"""The frontier: what every method certifies on the same data, on one page."""
+"""All methods compared: certified accuracy against attack size on the published datasets."""
 
 from __future__ import annotations
 
+from poisonproof_research.frontier.curves import (
+    Curve,
+    make_curve,
+    read_curves,
+    read_evidence,
+    write_curves,
+    write_method,
+)
 from poisonproof_research.frontier.evidence import (
     certify_evidence,
     cluster_evidence,
     count_evidence,
     make_evidence,
     radius_evidence,
-    read_folder,
-    read_method,
+    read_rows_of_paper,
     run_facts,
-    write_method,
 )
-from poisonproof_research.frontier.goals import Change, Goal, read_goals
 from poisonproof_research.frontier.page import write_frontier
 from poisonproof_research.frontier.published import PublishedPoint, published_points
 
 __all__ = [
-    "Change",
-    "Goal",
+    "Curve",
     "PublishedPoint",
     "certify_evidence",
     "cluster_evidence",
     "count_evidence",
+    "make_curve",
     "make_evidence",
     "published_points",
     "radius_evidence",
-    "read_folder",
-    "read_goals",
-    "read_method",
+    "read_curves",
+    "read_evidence",
+    "read_rows_of_paper",
     "run_facts",
+    "write_curves",
     "write_frontier",
     "write_method",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,17 +12,18 @@ import sklearn
 from numpy.typing import ArrayLike, NDArray
 
 import poisonproof
-from poisonproof.certificates.plurality import plurality, plurality_radius
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.row_votes import certify_row_votes
 from poisonproof.certificates.threats import Threat, parse_threat
 from poisonproof.evaluation.comparison import Method
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.clusters.assignment import certify_clusters
-from poisonproof.strict import parse_json, read_npz
-from poisonproof_research.reproduction.outcome import certify_result, read_result
+from poisonproof_research.reproduction.outcome import (
+    certify_counts,
+    certify_result,
+    read_result,
+)
 from poisonproof_research.reproduction.recipe import load_recipes
-from poisonproof_research.reproduction.whole_files import write_bytes
 
 
 def run_facts(y_train: ArrayLike, seconds: Mapping[str, float], **more: Any) -> dict[str, Any]:
@@ -142,92 +141,16 @@ def certify_evidence(arrays: Arrays, threat: str | Threat) -> Certificates:
     counts, n_members = arrays["counts"], int(arrays["n_members"])
     if str(arrays["method"]) == "row_votes":
         return certify_row_votes(counts, n_members, threat)
-    wanted = parse_threat(threat)
-    labels, runner_up = plurality(counts)
-    radius = plurality_radius(counts, labels, runner_up, n_members) // wanted.touches
-    return Certificates(labels, radius, runner_up, counts, wanted, n_members)
-
-
-# Results of methods as files: ``result.json`` and ``evidence.npz``, one folder per method.
-
-_RESULT, _EVIDENCE = "result.json", "evidence.npz"
-_FORMAT = "poisonproof frontier result"
-_TEXTS = ("id", "dataset", "dataset_title", "family", "title", "settings", "chosen_on", "command")
-
-
-def write_method(method: Method, evidence: Mapping[str, NDArray[Any]], folder: Path) -> Path:
-    """Write a method and its evidence into ``folder/id``; return that folder.
-
-    The certificates are computed from the evidence once more, and must be those of the method.
-    """
-    again = certify_evidence(evidence, method.certificates.threat)
-    if not np.array_equal(again.radius, method.certificates.radius):
-        raise InvalidInputError(f"{method.id}: the evidence does not give the method's radii.")
-    home = folder / method.id
-    home.mkdir(parents=True, exist_ok=True)
-    median = method.median
-    around = [] if median is None else method.certified([median, median + 1]).round(4).tolist()
-    description = {
-        "format": _FORMAT,
-        "version": 1,
-        **{name: getattr(method, name) for name in _TEXTS},
-        "threat": method.threat,
-        "outcome": {
-            "n_test": len(method.y_true),
-            "clean_percent": round(100 * method.clean, 4),
-            "median_radius": median,
-            "certified_share_at_median_and_after": around,
-            "largest_radius": method.reach,
-        },
-        "facts": method.facts,
-    }
-    buffer = io.BytesIO()
-    labels = {"y_true": np.asarray(method.y_true, dtype=np.int16)}
-    np.savez_compressed(buffer, allow_pickle=False, **labels, **evidence)
-    write_bytes(home / _EVIDENCE, buffer.getvalue())
-    write_bytes(home / _RESULT, json.dumps(description, indent=1).encode() + b"\n")
-    return home
-
-
-def read_method(home: Path) -> Method:
-    """Read a method; its certificates are computed from the evidence."""
-    try:
-        description = parse_json((home / _RESULT).read_bytes())
-        if description["format"] != _FORMAT or description["version"] != 1:
-            raise InvalidInputError(f"{home / _RESULT} is no {_FORMAT} of version 1.")
-        texts = {name: str(description[name]) for name in _TEXTS}
-        threat, facts = str(description["threat"]), dict(description["facts"])
-        with (home / _EVIDENCE).open("rb") as file:
-            arrays = read_npz(file)
-        y_true = arrays.pop("y_true").astype(np.int64)
-        certificates = certify_evidence(arrays, threat)
-    except Exception as error:  # damaged bytes make decoders raise nearly anything
-        if isinstance(error, InvalidInputError):
-            raise
-        raise InvalidInputError(f"{home} does not hold a whole result: {error}.") from error
-    return Method(**texts, certificates=certificates, y_true=y_true, facts=facts)
+    return certify_counts(counts, n_members, threat)
 
 
 # Rows of the paper's table that were made again, as methods of the frontier.
 
-_REPRODUCTION = "poisonproof reproduction result"
 
-
-def read_folder(folder: Path) -> list[Method]:
-    """Read all results of a folder: methods, and finished rows of table 1 of the paper.
-
-    Parameters
-    ----------
-    folder : Path
-        One folder per result, with a ``result.json``.
-    """
-    methods = []
-    for path in sorted(folder.glob("*/result.json")):
-        kind = parse_json(path.read_bytes()).get("format")
-        found = _row(path.parent) if kind == _REPRODUCTION else read_method(path.parent)
-        if found is not None:
-            methods.append(found)
-    return methods
+def read_rows_of_paper(folder: Path) -> list[Method]:
+    """Return the finished rows of table 1 of the paper, one folder each, as methods."""
+    found = [_row(path.parent) for path in sorted(folder.glob("*/result.json"))]
+    return [method for method in found if method is not None]
 
 
 def _row(home: Path) -> Method | None:

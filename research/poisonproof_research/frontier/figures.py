@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.evaluation.comparison import FAMILIES, Method
+from poisonproof.evaluation.comparison import FAMILIES
 from poisonproof.exceptions import needing
+from poisonproof_research.frontier.curves import Curve
 from poisonproof_research.frontier.published import PublishedPoint
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ _CROWDED = 12
 
 
 def frontier_svg(
-    methods: Sequence[Method], points: Sequence[PublishedPoint], title: str, unit: str
+    methods: Sequence[Curve], points: Sequence[PublishedPoint], title: str, unit: str
 ) -> bytes:
     """Draw certified accuracy against attack size; the same results give the same bytes.
 
@@ -171,7 +172,7 @@ def _legend_lines(names: Sequence[str]) -> int:
     return max(sum(name.count("\n") + 1 for name in part) for part in (names[:half], names[half:]))
 
 
-def _last_size(methods: Sequence[Method], crosses: Sequence[PublishedPoint]) -> float:
+def _last_size(methods: Sequence[Curve], crosses: Sequence[PublishedPoint]) -> float:
     """Return where the axis ends: less than one percent is left of every method."""
     visible = [
         int((method.certified(np.arange(method.reach + 2)) >= 0.01).sum()) for method in methods
@@ -179,7 +180,7 @@ def _last_size(methods: Sequence[Method], crosses: Sequence[PublishedPoint]) -> 
     return 1.02 * max(1, *visible, *(point.median or 0 for point in crosses))
 
 
-def curve_style(method: Method, methods: Sequence[Method]) -> tuple[str, Any]:
+def curve_style(method: Curve, methods: Sequence[Curve]) -> tuple[str, Any]:
     """Return the colour and the dash of a curve; no two curves of a plot share both.
 
     Shades of one kind of vote run from dark to light, dashes take turns.
@@ -194,7 +195,7 @@ def curve_style(method: Method, methods: Sequence[Method]) -> tuple[str, Any]:
     return color, _DASHES[place % len(_DASHES)]
 
 
-def leading(methods: Sequence[Method]) -> list[bool]:
+def leading(methods: Sequence[Curve]) -> list[bool]:
     """Return of each method whether it is best at some size, or by accuracy and median together.
 
     One that another equals there, and surpasses at other sizes only, does not lead.
@@ -209,7 +210,7 @@ def leading(methods: Sequence[Method]) -> list[bool]:
     ]
 
 
-def _median(method: Method) -> int:
+def _median(method: Curve) -> int:
     return -1 if method.median is None else method.median
 
 
@@ -218,7 +219,7 @@ def _surpassed(own: NDArray[Any], others: NDArray[Any]) -> bool:
     return bool(((others >= own).all(axis=1) & (others > own).any(axis=1)).any())
 
 
-def steps_back(methods: Sequence[Method]) -> list[int]:
+def steps_back(methods: Sequence[Curve]) -> list[int]:
     """Return the places of the methods that a picture shows in grey."""
     if len(methods) <= _CROWDED:
         return []
@@ -227,7 +228,7 @@ def steps_back(methods: Sequence[Method]) -> list[int]:
 
 def _draw(
     ax: Axes,
-    method: Method,
+    method: Curve,
     style: tuple[str, Any],
     label: str,
     linewidth: float = 1.7,
@@ -248,7 +249,7 @@ def _draw(
 
 
 def _number(
-    ax: Axes, numbered: Mapping[int, Method], crosses: Sequence[PublishedPoint], last: float
+    ax: Axes, numbered: Mapping[int, Curve], crosses: Sequence[PublishedPoint], last: float
 ) -> None:
     """Write every curve's number on it, away from the crosses."""
     taken = [np.array([(cross.median or 0) / last, 0.5]) for cross in crosses]
@@ -275,7 +276,7 @@ def _number(
         )
 
 
-def _corners(method: Method, last: float) -> NDArray[np.float64]:
+def _corners(method: Curve, last: float) -> NDArray[np.float64]:
     """Return the visible part of a curve with both axes from 0 to 1."""
     sizes, shares, style = curve(method)
     if style == "steps-post":
@@ -312,7 +313,7 @@ def _cross(ax: Axes, letter: str, point: PublishedPoint) -> None:
 
 
 def curve(
-    method: Method, most: int = 200
+    method: Curve, most: int = 200
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], Literal["steps-post", "default"]]:
     """Return the points of a curve, and how to join them.
 

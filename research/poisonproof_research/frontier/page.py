@@ -10,18 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.certificates.threats import parse_threat
-from poisonproof.evaluation.comparison import FAMILIES, Method
+from poisonproof.evaluation.comparison import FAMILIES
 from poisonproof.report.charts import round_step
+from poisonproof_research.frontier.curves import GRID, Curve
 from poisonproof_research.frontier.figures import frontier_svg, steps_back
-from poisonproof_research.frontier.goals import (
-    Goal,
-    Shortfall,
-    can_be_ablated,
-    cluster_agreement,
-    limit_table,
-    shortfall,
-)
 from poisonproof_research.frontier.published import PublishedPoint
 from poisonproof_research.reproduction.whole_files import write_bytes
 
@@ -32,11 +24,11 @@ class BestRange:
 
     first: int
     last: int
-    method: Method
+    method: Curve
     certified: tuple[float, float]
 
 
-def attack_sizes(methods: Sequence[Method], count: int = 8) -> list[int]:
+def attack_sizes(methods: Sequence[Curve], count: int = 8) -> list[int]:
     """Return round attack sizes from 0 to where the best method has a tenth left."""
     sizes = np.arange(max(method.reach for method in methods) + 1)
     left = np.max([method.certified(sizes) for method in methods], axis=0)
@@ -46,14 +38,14 @@ def attack_sizes(methods: Sequence[Method], count: int = 8) -> list[int]:
 
 
 def best_ranges(
-    methods: Sequence[Method], floor: float = 0.5, tolerance: float = 0.001
+    methods: Sequence[Curve], floor: float = 0.5, tolerance: float = 0.001
 ) -> list[BestRange]:
     """Return which method to take at each attack size, down to a certified accuracy of `floor`.
 
     Of the methods within `tolerance` of the best, the one that stays so longest; so the ranges do
     not change with every single test row.
     """
-    sizes = np.arange(max(method.reach for method in methods) + 1)
+    sizes = np.array([size for size in GRID if size <= max(m.reach for m in methods)])
     shares = np.stack([method.certified(sizes) for method in methods])
     top = shares.max(axis=0)
     end = int((top >= floor).sum())
@@ -66,7 +58,7 @@ def best_ranges(
         current = int(np.argmax(lasts))
         last = begin + lasts[current] - 1
         ends = (float(shares[current, begin]), float(shares[current, last]))
-        ranges.append(BestRange(begin, last, methods[current], ends))
+        ranges.append(BestRange(int(sizes[begin]), int(sizes[last]), methods[current], ends))
         begin = last + 1
     return ranges
 
@@ -92,7 +84,7 @@ def best_table(ranges: Sequence[BestRange], unit: str) -> str:
 
 
 def method_table(
-    methods: Sequence[Method],
+    methods: Sequence[Curve],
     points: Sequence[PublishedPoint],
     sizes: Sequence[int],
     places: Sequence[int] | None = None,
@@ -133,184 +125,6 @@ def folded(words: str, text: str) -> str:
     return f'<details markdown="1">\n<summary>{words}</summary>\n\n{text}\n\n</details>'
 
 
-# The page's section on goals: which are reached, what made that, what holds the others back.
-
-
-def aims_section(goals: Sequence[Goal], methods: Sequence[Method]) -> str:
-    """Return the section as Markdown.
-
-    Parameters
-    ----------
-    goals : sequence of Goal
-        All goals.
-    methods : sequence of Method
-        All results, in any order.
-    """
-    heads = ["data", "attack", "goal", "reached", "best"]
-    told = any(goal.seen for goal in goals)
-    rows, explained = [], []
-    for goal in goals:
-        own = [method for method in methods if goal.concerns(method)]
-        reached = [method for method in own if goal.reached_by(method)]
-        words = _best(goal, own, reached)
-        cells = [goal.title, _unit(goal), _aim(goal), "yes" if reached else "**no**", words]
-        rows.append(table_row([*cells, goal.seen] if told else cells))
-        explained += _made(goal, own) if reached else [_held_back(goal, own)]
-    head = [
-        "## What was aimed at",
-        "",
-        "Goals are medians r\\* at an accuracy without attack, on all test rows. Of a goal that is "
-        "reached the table names the method with the largest median among those that reach it; "
-        "else the one with the largest median among those that are accurate enough, then the most "
-        "accurate one with the median.",
-        "",
-        table_row([*heads, "known of the test rows before"] if told else heads),
-        table_row(["---"] * (len(heads) + told)),
-    ]
-    return "\n\n".join(["\n".join([*head, *rows]), *explained])
-
-
-def _best(goal: Goal, own: Sequence[Method], reached: Sequence[Method]) -> str:
-    if reached:
-        return _point(max(reached, key=lambda method: (method.median or 0, method.clean)))
-    accurate = [method for method in own if goal.accurate(method) and method.median is not None]
-    robust = [method for method in own if goal.robust(method)]
-    words = []
-    if accurate:
-        words.append(_point(max(accurate, key=lambda method: (method.median or 0, method.clean))))
-    if robust:
-        words.append(_point(max(robust, key=lambda method: method.clean)))
-    if not words and own:
-        closest = max(own, key=lambda method: float(method.certified(goal.radius)))
-        words.append(
-            f"none is accurate enough, or certifies half of the rows at {goal.radius:,}; closest: "
-            + _point(closest)
-        )
-    return "; ".join(words) if words else "no method has been measured here"
-
-
-def _made(goal: Goal, own: Sequence[Method]) -> list[str]:
-    """Return what was tried for a goal that is reached, folded."""
-    title = f"{goal.title}, {_unit(goal)}, {_aim(goal)}: what was tried"
-    return [folded(title, table) for table in _changes(goal, own)]
-
-
-def _held_back(goal: Goal, own: Sequence[Method]) -> str:
-    title = f"### {goal.title}, {_unit(goal)}: {_aim(goal)}"
-    if not own:
-        return f"{title}\n\nNo method has been measured on this data under this threat yet."
-    parts = [title, *_changes(goal, own), *_what_if(goal, own), *_clusters(goal, own)]
-    return "\n\n".join(parts)
-
-
-def _changes(goal: Goal, own: Sequence[Method]) -> list[str]:
-    """Return what one change at a time did, where both results are there."""
-    known = {method.id: method for method in own}
-    pairs = [
-        (change.what, known[change.before], known[change.after])
-        for change in goal.changes
-        if change.before in known and change.after in known
-    ]
-    if not pairs:
-        return []
-    lines = [
-        f"| one change at a time | clean | median r\\* | certified at {goal.radius:,} |",
-        "| --- | ---: | ---: | ---: |",
-    ]
-    for what, before, after in pairs:
-        shares = [float(method.certified(goal.radius)) for method in (before, after)]
-        lines.append(
-            f"| {what} | {_aims_percent(before.clean)} to {_aims_percent(after.clean)} | {_median(before)} "
-            f"to {_median(after)} | {_aims_percent(shares[0])} to {_aims_percent(shares[1])} |"
-        )
-    return ["\n".join(lines)]
-
-
-def _what_if(goal: Goal, own: Sequence[Method]) -> list[str]:
-    """Return what better members would do, for votes whose counts are kept."""
-    able = [method for method in own if can_be_ablated(method)]
-    found = [(method, shortfall(method, goal)) for method in able]
-    reachable = [(method, lack) for method, lack in found if lack.needed is not None]
-    if not found:
-        return []
-    if not reachable:
-        largest = max(lack.limit for _, lack in found)
-        return [
-            "What holds it back is the kind of vote: even if every vote were right, the largest "
-            f"median here would be {largest:,}."
-        ]
-    lines = [
-        "| votes | right now | right, for the goal | median if all right | if mistakes spread |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for method, lack in reachable:
-        lines.append(
-            f"| {method.title} | {_aims_percent(lack.right)} | {_aims_percent(lack.needed or 0.0)} | "
-            f"{lack.limit:,} | {lack.spread:,} |"
-        )
-    small = len(found) - len(reachable)
-    left_out = (
-        f" Left out: {small} that could not reach the goal if all were right." if small else ""
-    )
-    closest = min(reachable, key=lambda pair: (pair[1].needed or 0.0) - pair[1].right)
-    return ["\n".join(lines), _conclusion(goal, *closest) + left_out]
-
-
-def _clusters(goal: Goal, own: Sequence[Method]) -> list[str]:
-    """Return how far the clusters are classes at all."""
-    found = [(method, cluster_agreement(method)) for method in own]
-    lines = [
-        f"| {method.title} | {_aims_percent(share)} | {_aims_percent(method.clean)} | {_median(method)} | "
-        f"{_aims_percent(float(method.certified(goal.radius)))} |"
-        for method, share in found
-        if share is not None
-    ]
-    if not lines:
-        return []
-    heads = (
-        f"| clusters | rows of their class | clean | median r\\* | certified at {goal.radius:,} |"
-    )
-    words = (
-        "No vote of clusters is more accurate than the clusters are pure: a row in a cluster of "
-        "another class is wrong whatever the labels say, and rows of other classes in a cluster "
-        "are the attacker's head start."
-    )
-    return ["\n".join([heads, "| --- | ---: | ---: | ---: | ---: |", *lines]), words]
-
-
-def _conclusion(goal: Goal, method: Method, lack: Shortfall) -> str:
-    """Say what the closest method lacks, and whether it is accuracy or agreement in error."""
-    words = (
-        f"Closest is {method.title}: its votes are right in {_aims_percent(lack.right)} of all cases, "
-        f"and {_aims_percent(lack.needed or 0.0)} would do, if of each test row's wrong votes the same "
-        "share were right. With as many mistakes as now, but on all test rows and labels alike, "
-        f"its median would be {lack.spread:,}: "
-    )
-    if lack.spread >= goal.radius:
-        return words + "**what holds it back is that votes are wrong on the same test rows.**"
-    return words + "**what holds it back is how often votes are right, wherever they are wrong.**"
-
-
-def _unit(goal: Goal) -> str:
-    return parse_threat(goal.threat).plural
-
-
-def _aim(goal: Goal) -> str:
-    return f"{goal.radius:,} at {100 * goal.clean:g} %"
-
-
-def _point(method: Method) -> str:
-    return f"{_median(method)} at {_aims_percent(method.clean)} ({method.title})"
-
-
-def _median(method: Method) -> str:
-    return "none" if method.median is None else f"{method.median:,}"
-
-
-def _aims_percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
-
-
 # ``frontier.md``: every method on the same data, from results alone.
 
 PAGE = "frontier.md"
@@ -318,17 +132,16 @@ _THREATS = ("insert_delete", "label_flip", "replace")
 
 
 def write_frontier(
-    methods: Sequence[Method],
+    methods: Sequence[Curve],
     points: Sequence[PublishedPoint],
     out: Path,
     command: str,
-    goals: Sequence[Goal] = (),
 ) -> list[Path]:
     """Write the page and its figures.
 
     Parameters
     ----------
-    methods : sequence of Method
+    methods : sequence of Curve
         All curves.
     points : sequence of PublishedPoint
         What the paper prints; those of other data are left out.
@@ -336,8 +149,6 @@ def write_frontier(
         Folder of the page.
     command : str
         What makes the page again.
-    goals : sequence of Goal
-        What is to be reached; the page says whether it is, what was tried, what is missing.
 
     Returns
     -------
@@ -349,18 +160,17 @@ def write_frontier(
         own = _ordered([m for m in methods if (m.dataset, m.threat) == (dataset, threat)])
         theirs = [p for p in points if (p.dataset, p.threat) == (dataset, threat)]
         path = out / f"frontier-{re.sub(r'[^A-Za-z0-9.-]+', '-', f'{dataset}-{threat}')}.svg"
-        unit = own[0].certificates.threat.plural
+        unit = own[0].unit
         title = f"{own[0].dataset_title}: {unit}"
         write_bytes(path, frontier_svg(own, theirs, title, unit))
         written.append(path)
         sections.append(_section(own, theirs, title, unit, path.name))
-    aims = [aims_section(goals, methods)] if goals else []
-    text = "\n\n".join([_introduction(methods, command), *aims, *sections, _sources(methods)])
+    text = "\n\n".join([_introduction(methods, command), *sections, _sources(methods)])
     write_bytes(out / PAGE, f"{text}\n".encode())
     return [*written, out / PAGE]
 
 
-def _groups(methods: Sequence[Method]) -> list[tuple[str, str]]:
+def _groups(methods: Sequence[Curve]) -> list[tuple[str, str]]:
     """Return dataset and threat of every section: datasets as they come, threats in order."""
     found = dict.fromkeys((method.dataset, method.threat) for method in methods)
     datasets = list(dict.fromkeys(method.dataset for method in methods))
@@ -369,7 +179,7 @@ def _groups(methods: Sequence[Method]) -> list[tuple[str, str]]:
     )
 
 
-def _ordered(methods: Sequence[Method]) -> list[Method]:
+def _ordered(methods: Sequence[Curve]) -> list[Curve]:
     """Return one kind of vote after the other, titles as people count: k = 80 before k = 100."""
     families = list(FAMILIES)
     return sorted(
@@ -390,20 +200,19 @@ def _by_number(title: str) -> list[tuple[float, str]]:
     ]
 
 
-def _introduction(methods: Sequence[Method], command: str) -> str:
+def _introduction(methods: Sequence[Curve], command: str) -> str:
     return f"""# The frontier
 
 <!-- Generated by `{command}`. Do not edit. -->
 
 Certified accuracy against attack size, for every method on the same data: the share of all test
 rows that are classified correctly and provably stay so, whatever an attacker of that size does to
-the training rows. {len(methods)} methods; numbers are computed from kept votes, counts or clusters,
-and where these say too little (run-offs, shared buckets, flips within members) from kept radii. The
+the training rows. {len(methods)} methods. The
 median r\\* is the largest attack size with a certified accuracy of at least one half."""
 
 
 def _section(
-    methods: Sequence[Method],
+    methods: Sequence[Curve],
     points: Sequence[PublishedPoint],
     title: str,
     unit: str,
@@ -438,14 +247,10 @@ Columns are attack sizes; the best of each is bold. Numbers are those of the pic
 **Best method per budget**, while at least half of the test rows are certified (of the methods
 within 0.1 percentage points of the best, the one that stays there longest):
 
-{best_table(best_ranges(methods), unit)}
-
-**How far each kind of vote can reach at all:**
-
-{limit_table(methods)}"""
+{best_table(best_ranges(methods), unit)}"""
 
 
-def _sources(methods: Sequence[Method]) -> str:
+def _sources(methods: Sequence[Curve]) -> str:
     lines = ["| method | settings | chosen on | command |", "| --- | --- | --- | --- |"]
     for method in methods:
         lines.append(

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.certificates.plurality import certify_votes
+from poisonproof.certificates.plurality import plurality, plurality_radius
 from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import Threat, parse_threat
 from poisonproof.evaluation.accuracy import (
     base_accuracy,
     certified_accuracy,
@@ -93,11 +94,19 @@ def certify_result(result: RowResult) -> Certificates:
         )
     degree = int(result.law.get("degree", 1))
     if degree == 1:
-        return certify_votes(result.signed_votes, result.n_classes, threat=result.threat)
+        return certify_counts(result.counts, result.n_partitions, result.threat)
     spread = make_spread(result.n_partitions // degree, degree)
     return certify_finite_aggregation(
         result.signed_votes, result.n_classes, spread, threat=result.threat
     )
+
+
+def certify_counts(counts: NDArray[Any], n_members: int, threat: str | Threat) -> Certificates:
+    """Return the certificates of a plurality vote from its counts, which are enough for them."""
+    wanted = parse_threat(threat)
+    labels, runner_up = plurality(counts)
+    radius = plurality_radius(counts, labels, runner_up, n_members) // wanted.touches
+    return Certificates(labels, radius, runner_up, counts, wanted, n_members)
 
 
 def evaluate(result: RowResult) -> Outcome:
@@ -208,6 +217,22 @@ def write_result(folder: Path, result: RowResult) -> None:
             path.unlink(missing_ok=True)
 
 
+def keep_counts(folder: Path) -> None:
+    """Replace the votes of a finished row by their counts: all that its certificates need."""
+    result = read_result(folder)
+    counts = result.counts.astype(np.uint16)
+    content = npz_bytes({**_arrays(result), "counts": counts})
+    digest = sha256(content)
+    summary = read_json(folder / SUMMARY, FORMAT, VERSION)
+    old = [folder / entry["file"] for entry in summary["files"]]
+    name = f"counts-{digest[:8]}.npz"
+    write_bytes(folder / name, content)
+    summary["files"] = [{"file": name, "sha256": digest, "bytes": len(content)}]
+    write_json(folder / SUMMARY, summary)
+    for path in old:
+        path.unlink()
+
+
 def read_result(folder: Path) -> RowResult:
     """Read a result, finished or not, and check everything that was recorded about it."""
     if not has_result(folder):
@@ -222,7 +247,7 @@ def read_result(folder: Path) -> RowResult:
             raise InvalidInputError(f"{folder / SUMMARY} lists no files of votes.") from error
         found = [_read(path, digest) for path, digest in listed]
         whole = merge_results(found)
-        if summary.get("votes_sha256") != votes_digest(whole):
+        if whole.votes is not None and summary.get("votes_sha256") != votes_digest(whole):
             raise InvalidInputError(f"{folder}: the votes are not those of {SUMMARY}.")
         found = [whole]
     found += [_read(path, None) for path in sorted(folder.glob("part-*.npz"))]
@@ -288,7 +313,13 @@ def _read(path: Path, digest: str | None) -> RowResult:
     arrays = read_npz(path, digest)
     try:
         about = parse_json(arrays["about"].tobytes())
-        votes = arrays["votes"] if "votes" in arrays else decode_votes(arrays)
+        votes = counts = None
+        if "votes" in arrays:
+            votes = arrays["votes"]
+        elif "words" in arrays:
+            votes = decode_votes(arrays)
+        else:
+            counts = arrays["counts"].astype(np.int32)
         return RowResult(
             about["law"],
             about["n_partitions"],
@@ -300,6 +331,7 @@ def _read(path: Path, digest: str | None) -> RowResult:
             arrays["sizes"].astype(np.int64),
             {int(i): why for i, why in about["failures"].items()},
             tuple(Run.from_json(run) for run in about["runs"]),
+            counts,
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InvalidInputError):

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import poisonproof
-from poisonproof.certificates.plurality import ABSTAIN
+from poisonproof.certificates.plurality import ABSTAIN, count_votes
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.store.fingerprint import installed_version
 
@@ -268,8 +268,8 @@ class RowResult:
         True labels of the test images.
     members : ndarray of int64, shape (b,)
         Which members voted, ascending.
-    votes : ndarray of uint8, shape (n, b)
-        Their votes, 255 where one abstains.
+    votes : ndarray of uint8, shape (n, b), or None
+        Their votes, 255 where one abstains; None where only their counts are kept.
     digests : ndarray of uint8, shape (b, 32)
         SHA-256 of each member's own digest.
     sizes : ndarray of int64, shape (b,)
@@ -278,6 +278,8 @@ class RowResult:
         Why members with rows abstain.
     runs : tuple of Run
         Who computed this, and how long it took.
+    kept_counts : ndarray of int32, shape (n, C), optional
+        How many members voted for each class, where the votes are not kept.
     """
 
     law: Mapping[str, Any]
@@ -285,15 +287,17 @@ class RowResult:
     n_classes: int
     labels: NDArray[np.int64]
     members: NDArray[np.int64]
-    votes: NDArray[np.uint8]
+    votes: NDArray[np.uint8] | None
     digests: NDArray[np.uint8]
     sizes: NDArray[np.int64]
     failures: Mapping[int, str]
     runs: tuple[Run, ...]
+    kept_counts: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         n, b = len(self.labels), len(self.members)
-        shapes = (self.votes.shape, self.digests.shape, self.sizes.shape)
+        shape = (n, b) if self.votes is None else self.votes.shape
+        shapes = (shape, self.digests.shape, self.sizes.shape)
         ascending = bool((np.diff(self.members) > 0).all())
         inside = not b or (self.members[0] >= 0 and self.members[-1] < self.n_partitions)
         if shapes != ((n, b), (b, 32), (b,)) or not ascending or not inside:
@@ -319,7 +323,18 @@ class RowResult:
     @cached_property
     def signed_votes(self) -> NDArray[np.int16]:
         """The votes as `certify_votes` takes them, -1 for an abstention."""
+        if self.votes is None:
+            raise InvalidInputError(
+                f"Of {self.row} only the vote counts are kept; its command makes the votes again."
+            )
         return np.where(self.votes == ABSTAINED, ABSTAIN, self.votes.astype(np.int16))
+
+    @cached_property
+    def counts(self) -> NDArray[np.int32]:
+        """How many members voted for each class, shape (n, C)."""
+        if self.kept_counts is not None:
+            return self.kept_counts
+        return count_votes(self.signed_votes, self.n_classes)
 
     def only(self, chosen: NDArray[np.bool_]) -> RowResult:
         """Return the members at the places `chosen`."""
@@ -328,7 +343,7 @@ class RowResult:
         return replace(
             self,
             members=members,
-            votes=self.votes[:, chosen],
+            votes=None if self.votes is None else self.votes[:, chosen],
             digests=self.digests[chosen],
             sizes=self.sizes[chosen],
             failures={i: why for i, why in self.failures.items() if i in kept},
@@ -369,6 +384,12 @@ def merge_results(results: Sequence[RowResult]) -> RowResult:
         If laws or labels differ, or a member has two digests or two sets of votes.
     """
     first = results[0]
+    if len(results) == 1:
+        return first
+    if any(result.votes is None for result in results):
+        raise InvalidInputError(
+            f"Of {first.row} only the vote counts are kept; members cannot be added to them."
+        )
     kept = [first]
     for other in results[1:]:
         require_law(other.law, first.law, f"One of the results of {first.row}")
