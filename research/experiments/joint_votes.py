@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from poisonproof_research.frontier import make_evidence, run_facts, write_method
-from poisonproof_research.reproduction import RowData
-
 from poisonproof.certificates import certify_scores, certify_votes
 from poisonproof.evaluation.comparison import Method
+from poisonproof_research.frontier import make_evidence, run_facts, write_method
+from poisonproof_research.reproduction import RowData
 
 
 def write_votes(

@@ -1,6 +1,6 @@
 """Pack a dataset for another machine: only what the rows of the tables need, in checked chunks.
 
-Run: python experiments/pack_data.py mnist --cache DIR --out scratch/pack/mnist
+Run: python research/experiments/pack_data.py mnist --cache DIR --out scratch/pack/mnist
 Then: poisonproof reproduce table1 --rows mnist-dpa-1200 --data scratch/pack/mnist
 """
 

@@ -1,11 +1,11 @@
 """Certify rows beyond the paper's tables, and write them down as methods of the frontier.
 
     poisonproof reproduce strong --recipes RECIPES --rows cifar10-strong-120 --scores --out DIR ...
-    python experiments/rows_to_frontier.py --home experiments/strong_members --from DIR
+    python research/experiments/rows_to_frontier.py --home research/experiments/strong_members --from DIR
 
 Members that several runs finished are joined: name every folder with ``--from``. Votes go to
 ``HOME/results``; certificates of the plurality, and of the run-off where class probabilities are
-there, to ``experiments/frontier``. Nothing is chosen here.
+there, to ``research/results``. Nothing is chosen here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from poisonproof.certificates import Certificates, certify_scores
+from poisonproof.evaluation.comparison import Method
+from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.frontier import make_evidence, write_method
 from poisonproof_research.methods.shared_buckets import Spread, make_spread
 from poisonproof_research.reproduction import (
@@ -27,10 +31,6 @@ from poisonproof_research.reproduction import (
     write_result,
 )
 from poisonproof_research.reproduction.running import read_scores
-
-from poisonproof.certificates import Certificates, certify_scores
-from poisonproof.evaluation.comparison import Method
-from poisonproof.exceptions import InvalidInputError
 
 NETWORKS = {"nin": "networks of the paper", "resnet10": "ResNet-10"}
 TUNED = {"cifar10-strong-150", "gtsrb-tuned-150"}
@@ -62,7 +62,7 @@ def method(recipe: Recipe, home: Path, certificates: Certificates, kind: str) ->
         title=f"{words}, {title(recipe)}",
         settings=f"{spec['network']}, {spec['epochs']} epochs, batches of {spec['batch_size']}",
         chosen_on=f"{home}/README.md",
-        command=f"python experiments/rows_to_frontier.py --home {home} --from DIR",
+        command=f"python research/experiments/rows_to_frontier.py --home {home} --from DIR",
         certificates=certificates,
         y_true=result.labels,
         facts={
@@ -80,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--home", type=Path, required=True, help="folder with recipes/")
     parser.add_argument("--from", dest="folders", type=Path, action="append", required=True)
-    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     for recipe in load_recipes(options.home / "recipes").values():
         result = gather_results(recipe.id, options.folders)

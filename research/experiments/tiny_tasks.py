@@ -1,6 +1,6 @@
 """Small tasks of Tiny ImageNet, for choices that no label of CIFAR-10 may make.
 
-    python experiments/tiny_tasks.py --images tiny-imagenet-200 --out TASKS.npz
+    python research/experiments/tiny_tasks.py --images tiny-imagenet-200 --out TASKS.npz
 
 Five tasks of ten classes, none of which looks like one of CIFAR-10's; pixels are halved to
 32 x 32. Of each task 800 images are kept to train on and 1,800 to ask about.

@@ -1,6 +1,6 @@
 """Copies of the paper's members on the same partitions, one vote: d = 2, 3 and 4.
 
-    python experiments/averaged_copies/run.py --data PACK --scores DIR
+    python research/experiments/averaged_copies/run.py --data PACK --scores DIR
 
 Class probabilities come from `poisonproof reproduce --scores` (README.md). Nothing is chosen here.
 """
@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from poisonproof_research.reproduction import data_from_pack
-from poisonproof_research.reproduction.running import read_scores
 
 from poisonproof.members.committee import equal_voices
+from poisonproof_research.reproduction import data_from_pack
+from poisonproof_research.reproduction.running import read_scores
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from joint_votes import write_votes
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--scores", type=Path, required=True, help="--out of those runs")
-    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
     n = len(data.y_test)
@@ -46,7 +46,7 @@ def main() -> None:
             dataset_title="CIFAR-10",
             settings="nin, 200 epochs, seeds 0 to 3",
             chosen_on="nothing to choose; k: the paper's, d: all reported",
-            command="python experiments/averaged_copies/run.py --data PACK --scores DIR",
+            command="python research/experiments/averaged_copies/run.py --data PACK --scores DIR",
         )
 
 

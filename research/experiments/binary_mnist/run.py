@@ -1,6 +1,6 @@
 """Appendix B of the paper: MNIST 1 against 7, one label per member, two-means clusters.
 
-Run: POISONPROOF_DATA=DIR python experiments/binary_mnist/run.py --out RESULT.json
+Run: POISONPROOF_DATA=DIR python research/experiments/binary_mnist/run.py --out RESULT.json
 DIR holds mnist.npz (x_train, y_train, x_test, y_test). The general estimator does the work: sorted
 partitions with k = m, so that every member has one labelled image, and features that are the number
 of the image's cluster.
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from poisonproof_research.methods.one_label import ClusterIndex, OneLabelClassifier
 
 from poisonproof import SSDPAClassifier
 from poisonproof.evaluation import certified_accuracy, clean_accuracy
+from poisonproof_research.methods.one_label import ClusterIndex, OneLabelClassifier
 
 PAPER = {"clean_percent": 95.5, "label_flips": 5952, "m": 13007}
 

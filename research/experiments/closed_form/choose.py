@@ -6,7 +6,7 @@ and asked about held-out digits. Of the settings whose mean accuracy of a single
 0.1 % of the best, the one with the fewest columns and the largest ridge is chosen;
 poisonproof/estimators/recipes.py holds what it chose.
 
-Run: python experiments/closed_form/choose.py --out experiments/closed_form/choose.json
+Run: python research/experiments/closed_form/choose.py --out research/experiments/closed_form/choose.json
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def main() -> None:
     close = [one for one in results if one["accuracy"] >= results[0]["accuracy"] - 0.001]
     chosen = min(close, key=lambda one: (one["columns"], -one["alpha"], -one["accuracy"]))
     report = {
-        "command": "python experiments/closed_form/choose.py",
+        "command": "python research/experiments/closed_form/choose.py",
         "data": "scikit-learn digits, enlarged",
         "settings_tried": len(results),
         "chosen": chosen,

@@ -1,6 +1,6 @@
 """Which member is a good default for tables: a decision tree or a closed form.
 
-    python experiments/closed_form/default_member.py --out FILE
+    python research/experiments/closed_form/default_member.py --out FILE
 
 Every table is drawn or shuffled ten times (the large ones three times) and cut into training rows
 and at most 1,000 test rows. Clean accuracy and median radius under insertions and deletions,
@@ -28,8 +28,8 @@ from poisonproof.members.closed_form import RidgeClassifier, ScaledKernelClassif
 
 Table = tuple[Any, Any]
 COMMAND = (
-    "python experiments/closed_form/default_member.py --out "
-    "experiments/closed_form/default_member.json"
+    "python research/experiments/closed_form/default_member.py --out "
+    "research/experiments/closed_form/default_member.json"
 )
 MEMBERS = {
     "scaled kernel": ScaledKernelClassifier(),

@@ -1,6 +1,6 @@
 """Draw certified accuracy against attack size on MNIST, with the points the paper printed.
 
-Run: python experiments/closed_form/figure.py --results benchmarks/results/closed_form_mnist.json
+Run: python research/experiments/closed_form/figure.py --results benchmarks/results/closed_form_mnist.json
      --out docs/assets/closed-form-mnist.svg
 """
 

@@ -1,7 +1,7 @@
 """What copies of their images should members of committees see? Asked on Tiny ImageNet.
 
-    python experiments/tiny_tasks.py --images tiny-imagenet-200 --out TASKS.npz
-    python experiments/committees/choose.py --tasks TASKS.npz --out choose.json
+    python research/experiments/tiny_tasks.py --images tiny-imagenet-200 --out TASKS.npz
+    python research/experiments/committees/choose.py --tasks TASKS.npz --out choose.json
 
 In each task one member of every kind sees 400 images. No image of CIFAR-10 is read.
 """

@@ -1,7 +1,7 @@
 """Fixed maps of CIFAR-10's images, of their copies and of the test images.
 
-    python experiments/committees/maps.py --data PACK --out MAPS
-    python experiments/committees/maps.py --data PACK --out MAPS --moved
+    python research/experiments/committees/maps.py --data PACK --out MAPS
+    python research/experiments/committees/maps.py --data PACK --out MAPS --moved
 
 Scattering (three octaves, six directions) and responses to patches of photographs (the defaults);
 square roots of both, as of the histograms of edges. Without ``--moved`` copies are mirror images;
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from poisonproof_research.reproduction import data_from_pack
 
 from poisonproof.features import PatchResponses, Scattering, image_copies
+from poisonproof_research.reproduction import data_from_pack
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "signs"))
 from colours import colours

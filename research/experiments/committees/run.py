@@ -1,9 +1,9 @@
 """Members that are committees: models of several kinds on the same partition, one vote.
 
-    python experiments/committees/maps.py --data PACK --out MAPS
-    python experiments/committees/run.py --data PACK --maps MAPS --work W --k 120
+    python research/experiments/committees/maps.py --data PACK --out MAPS
+    python research/experiments/committees/run.py --data PACK --maps MAPS --work W --k 120
     poisonproof reproduce table1 --rows cifar10-dpa-50 --scores --device cuda --data PACK --out DIR
-    python experiments/committees/run.py ... --row cifar10-dpa-50 --scores DIR
+    python research/experiments/committees/run.py ... --row cifar10-dpa-50 --scores DIR
 
 ``--row``, with ``--recipes`` if it is none of the paper's, adds the networks of that row;
 ``--moved`` names kinds of members that see copies which are moved, not only mirrored. Nothing is
@@ -21,6 +21,9 @@ from typing import Any
 import numpy as np
 from maps import MAPS, MOVED, PLAIN, copies_of, edges
 from numpy.typing import NDArray
+
+from poisonproof.members.closed_form import ScaledKernelClassifier
+from poisonproof.members.committee import equal_voices
 from poisonproof_research.reproduction import (
     RowData,
     data_from_pack,
@@ -29,9 +32,6 @@ from poisonproof_research.reproduction import (
     read_result,
 )
 from poisonproof_research.reproduction.running import read_scores
-
-from poisonproof.members.closed_form import ScaledKernelClassifier
-from poisonproof.members.committee import equal_voices
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from joint_votes import write_votes
@@ -116,7 +116,7 @@ class Study:
         """Let one committee vote on every partition, and write it down."""
         scores = sum(equal_voices(self.scores[name]) for name in committee)
         command = (
-            "python experiments/committees/run.py --data PACK --maps MAPS --work WORK"
+            "python research/experiments/committees/run.py --data PACK --maps MAPS --work WORK"
             + "".join(f" --moved {name}" for name in self.options.moved)
             + (f" --row {self.options.row} --scores DIR" if self.options.row else f" --k {self.k}")
             + (f" --recipes {self.options.recipes}" if self.options.recipes else "")
@@ -134,7 +134,7 @@ class Study:
             self.options.out,
             dataset_title="CIFAR-10",
             settings=f"default members on fixed maps, {copies}, too",
-            chosen_on=f"{chosen_on}; experiments/committees/README.md; k: all reported",
+            chosen_on=f"{chosen_on}; research/experiments/committees/README.md; k: all reported",
             command=command,
         )
 
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--row", choices=NETWORKS, help="a row with networks")
     parser.add_argument("--recipes", type=Path, help="its recipes; by default the paper's")
     parser.add_argument("--scores", type=Path, help="--out of the run that made it")
-    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     study = Study(options)
     for committee in WITH_NETWORK if "network" in study.scores else ALONE:

@@ -1,6 +1,6 @@
 """Rows of SS-DPA on MNIST with two kinds of first weights, side by side.
 
-Run: python experiments/first_weights/compare.py UNIFORM --out experiments/first_weights/rows.json
+Run: python research/experiments/first_weights/compare.py UNIFORM --out research/experiments/first_weights/rows.json
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     """Compare the rows that both folders hold."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("uniform", type=Path, help="rows made without `first_weights`")
-    parser.add_argument("--results", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--results", type=Path, default=Path("research/results"))
     parser.add_argument("--out", type=Path, required=True, help="a json file")
     given = parser.parse_args()
     found = {}

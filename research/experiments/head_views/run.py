@@ -1,6 +1,6 @@
 """How many views of an image a linear member needs: some members of an SS-DPA row, on a CPU.
 
-Run: python experiments/head_views/run.py cifar10-ssdpa-1000 --features DIR --data PACK --out FILE
+Run: python research/experiments/head_views/run.py cifar10-ssdpa-1000 --features DIR --data PACK --out FILE
 Members of the row are trained on 1, 4, 16, 32 and 128 views of every image, and on the images as
 they are.
 """
@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from poisonproof.networks import FrozenNetwork, TorchLearner, load_features
+from poisonproof.partition import PartitionedData
 from poisonproof_research.networks.heads import HeadLearner
 from poisonproof_research.reproduction import (
     Recipe,
@@ -22,9 +25,6 @@ from poisonproof_research.reproduction import (
     load_recipes,
     make_partitions,
 )
-
-from poisonproof.networks import FrozenNetwork, TorchLearner, load_features
-from poisonproof.partition import PartitionedData
 
 VIEWS = (0, 1, 4, 16, 32, 128)
 """Views of every image; 0 stands for the image as it is."""

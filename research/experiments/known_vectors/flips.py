@@ -1,7 +1,7 @@
 """Label flips at the radius, as `../label_flips/run.py`, of a row that `rows.py` made.
 
-Run: python experiments/known_vectors/flips.py gtsrb-ssdpa-200 --features DIR --vectors VECTORS
---data PACK --out experiments/label_flips/gtsrb-ssdpa-200.json
+Run: python research/experiments/known_vectors/flips.py gtsrb-ssdpa-200 --features DIR --vectors VECTORS
+--data PACK --out research/experiments/label_flips/gtsrb-ssdpa-200.json
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 import sys
 from pathlib import Path
 
-from poisonproof_research.reproduction import data_from_pack, load_recipes, read_result
 from rows import Known
 
 from poisonproof.networks import load_features
+from poisonproof_research.reproduction import data_from_pack, load_recipes, read_result
 
 sys.path.append(str(Path(__file__).parents[1] / "label_flips"))
 from run import Row, attack_all
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, required=True, help="--out of features train")
     parser.add_argument("--vectors", type=Path, required=True, help="--out of vectors.py")
     parser.add_argument("--data", type=Path, required=True, help="a packed dataset")
-    parser.add_argument("--results", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--results", type=Path, default=Path("research/results"))
     parser.add_argument("--attacks", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)

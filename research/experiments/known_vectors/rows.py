@@ -1,6 +1,6 @@
 """SS-DPA rows on the vectors that `vectors.py` wrote: linear members, trained without a GPU.
 
-Run: python experiments/known_vectors/rows.py --features DIR --vectors VECTORS --data PACK
+Run: python research/experiments/known_vectors/rows.py --features DIR --vectors VECTORS --data PACK
 The rows name the features' digest and the epochs behind them, as all rows do.
 """
 
@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from poisonproof.networks import FrozenNetwork, load_features
 from poisonproof_research.reproduction import (
     Options,
     RowData,
@@ -21,8 +23,6 @@ from poisonproof_research.reproduction import (
     load_recipes,
     run_row,
 )
-
-from poisonproof.networks import FrozenNetwork, load_features
 
 
 class Known(FrozenNetwork):
@@ -65,13 +65,13 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, required=True, help="--out of vectors.py")
     parser.add_argument("--data", type=Path, required=True, help="a packed dataset")
     parser.add_argument("--rows", nargs="*", help="by default all SS-DPA rows of the dataset")
-    parser.add_argument("--out", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     given = parser.parse_args()
     data = data_from_pack(given.data)
     known = Known(load_features(given.features), data, given.vectors)
     for recipe in load_recipes().values():
         if recipe.features == f"simclr-{data.name}" and recipe.id in (given.rows or [recipe.id]):
-            command = f"python experiments/known_vectors/rows.py --rows {recipe.id}"
+            command = f"python research/experiments/known_vectors/rows.py --rows {recipe.id}"
             options = Options("cpu", features=known, n_jobs=1, command=command, say=print)
             run_row(recipe, data, given.out, options)
 

@@ -1,6 +1,6 @@
 """Map all images of a dataset by learned features, on the machine that learned them.
 
-Run: python experiments/known_vectors/vectors.py --features DIR --data PACK --out VECTORS
+Run: python research/experiments/known_vectors/vectors.py --features DIR --data PACK --out VECTORS
 `rows.py` makes SS-DPA rows from VECTORS, on any machine.
 """
 
@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from poisonproof_research.reproduction import data_from_pack
 
 from poisonproof.networks import load_features
+from poisonproof_research.reproduction import data_from_pack
 
 PART = 12_500
 """Vectors in a file."""

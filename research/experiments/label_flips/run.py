@@ -1,6 +1,6 @@
 """Label flips at the radius of a finished SS-DPA row, with real retraining on its frozen features.
 
-Run: python experiments/label_flips/run.py mnist-ssdpa-1200 --data PACK --features DIR --attacks 8
+Run: python research/experiments/label_flips/run.py mnist-ssdpa-1200 --data PACK --features DIR --attacks 8
 For every target image as many labels are changed as its certificate allows, each in another
 partition whose member votes for the prediction: there the training image most like the target gets
 the label of the runner-up. Partitions are made again from the changed labels; their members, and
@@ -19,6 +19,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from poisonproof.certificates import Certificates
+from poisonproof.networks import FrozenNetwork
 from poisonproof_research.reproduction import (
     Recipe,
     RowData,
@@ -38,9 +41,6 @@ from poisonproof_research.reproduction.law import (
     resolve,
 )
 from poisonproof_research.reproduction.result import compact_votes, require_law
-
-from poisonproof.certificates import Certificates
-from poisonproof.networks import FrozenNetwork
 
 WITNESSES = 20
 """Members of untouched partitions that are trained again in every attack."""
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("row")
     parser.add_argument("--data", type=Path, required=True, help="a packed dataset")
     parser.add_argument("--features", type=Path, required=True)
-    parser.add_argument("--results", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--results", type=Path, default=Path("research/results"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--attacks", type=int, default=8)
     parser.add_argument("--limit-seconds", type=float, default=float("inf"))

@@ -1,6 +1,6 @@
 """Figure 1 of the paper: SS-DPA against label-flip smoothing on MNIST, from committed results.
 
-Run: python experiments/label_smoothing/figure.py
+Run: python research/experiments/label_smoothing/figure.py
 writes figure-1.svg (rows that were not run are left out) and, for appendix C, appendix-c.svg to
 docs/assets/reproduction.
 """
@@ -16,10 +16,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from poisonproof_research.baselines import plot_poisoned_shares
-from poisonproof_research.reproduction import certify_result, read_result
 
 from poisonproof.evaluation import CertifiedAccuracyDisplay
+from poisonproof_research.baselines import plot_poisoned_shares
+from poisonproof_research.reproduction import certify_result, read_result
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

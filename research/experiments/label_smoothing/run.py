@@ -1,6 +1,6 @@
 """The baseline of the paper's figure 1: label-flip smoothing of a linear classifier on MNIST.
 
-Run: POISONPROOF_DATA=DIR python experiments/label_smoothing/run.py --q 0.3 --out FOLDER
+Run: POISONPROOF_DATA=DIR python research/experiments/label_smoothing/run.py --q 0.3 --out FOLDER
 writes FOLDER/q-0.3.json: clean accuracy and the certified accuracy at every attack size. One q
 takes some minutes on one core. `figure.py` draws all of them with the committed SS-DPA rows.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from poisonproof_research.baselines import LabelSmoothingClassifier
 
 

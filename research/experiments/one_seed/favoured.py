@@ -1,6 +1,6 @@
 """Which labels do all members of a one-seed row favour? From committed rows alone.
 
-    python experiments/one_seed/favoured.py --out experiments/one_seed/favoured.json
+    python research/experiments/one_seed/favoured.py --out research/experiments/one_seed/favoured.json
 
 Members that share their first weights share what these weights lean to. With own seeds leanings
 differ and cancel; with one seed they add up.
@@ -13,7 +13,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from poisonproof_research.reproduction import certify_result, read_result
 
 ROWS = ("mnist-ssdpa-1200", "mnist-ssdpa-3000", "mnist-dpa-1200", "mnist-dpa-3000")
@@ -23,7 +22,7 @@ def leanings(folder: Path) -> dict[str, Any]:
     """Return each label's share of all votes, and how many of its images are classified right."""
     result = read_result(folder)
     labels = range(result.n_classes)
-    votes = np.array([(result.votes == label).sum() for label in labels])
+    votes = result.counts.sum(axis=0)
     right = certify_result(result).labels == result.labels
     return {
         "votes_percent": (100 * votes / votes.sum()).round(2).tolist(),
@@ -36,7 +35,7 @@ def leanings(folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Compare every row with its one-seed form."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--results", type=Path, default=Path("research/results"))
     parser.add_argument("--out", type=Path, required=True, help="a json file")
     given = parser.parse_args()
     found = {

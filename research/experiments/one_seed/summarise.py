@@ -1,6 +1,6 @@
 """How far does the one seed of a one-seed row move its accuracy? From the runs of `train.py`.
 
-    python experiments/one_seed/summarise.py DIR --out experiments/one_seed/results.json
+    python research/experiments/one_seed/summarise.py DIR --out research/experiments/one_seed/results.json
 
 The accuracy of member i under seed s is taken as mean + partition i + seed s + rest (two-way
 analysis of variance without replication). A row of k members that share one seed then has the
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from poisonproof_research.reproduction import RowResult, evaluate, load_recipes, read_result
 from scipy import stats
 
 from poisonproof.certificates import certify_votes
 from poisonproof.evaluation import clean_accuracy
+from poisonproof_research.reproduction import RowResult, evaluate, load_recipes, read_result
 
 
 def variance_parts(accuracies: NDArray[np.float64]) -> tuple[float, float]:
@@ -127,7 +127,7 @@ def main() -> None:
     """Summarise every row that was trained."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("runs", type=Path, help="--out of train.py")
-    parser.add_argument("--results", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--results", type=Path, default=Path("research/results"))
     parser.add_argument("--out", type=Path, required=True, help="a json file")
     given = parser.parse_args()
     found: dict[str, dict[int, RowResult]] = {}

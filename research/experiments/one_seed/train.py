@@ -1,6 +1,6 @@
 """Train some members of a one-seed row again, under other seeds.
 
-    python experiments/one_seed/train.py gtsrb-dpa-100-oneseed --every 4 --seeds 1 2 3 4 5 6 7 \
+    python research/experiments/one_seed/train.py gtsrb-dpa-100-oneseed --every 4 --seeds 1 2 3 4 5 6 7 \
         --data PACK --out DIR
 
 The seed is the only thing that changes: same partitions, same recipe, same device. Seed 0 is the
@@ -51,7 +51,7 @@ def main() -> None:
             device=given.device,
             members=range(0, recipe.n_partitions, given.every),
             features=given.features,
-            command=f"python experiments/one_seed/train.py {given.row} --every {given.every} "
+            command=f"python research/experiments/one_seed/train.py {given.row} --every {given.every} "
             f"--seeds {seed}",
         )
         result = run_row(replace(recipe, seed=seed), data, given.out / f"seed-{seed}", options)

@@ -1,6 +1,6 @@
 """Run a network trained elsewhere over all images of a dataset, one image at a time.
 
-    python experiments/outside_features/extract.py --data PACK --network lite0 \
+    python research/experiments/outside_features/extract.py --data PACK --network lite0 \
         --weights lite0.safetensors --mirrored --out DIR --workers 16
 
 Every image is enlarged to the side the network was trained for, or ``--side``, and mapped alone, by
@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 import torch
 from lite import CENTRE, SCALE, SIDES, from_tensors
-from poisonproof_research.reproduction import data_from_pack
 from safetensors.torch import load_file
 from torch.nn.functional import interpolate
+
+from poisonproof_research.reproduction import data_from_pack
 
 PIECE = 250
 _worker: dict[str, Any] = {}

@@ -5,7 +5,7 @@ What it does not look at is left out: pooled activations are projected onto its 
 singular vectors. Batch normalisation is folded into the convolutions. Nothing here has seen
 CIFAR-10 or GTSRB.
 
-    python experiments/outside_features/lite.py lite0 --out FILE.safetensors
+    python research/experiments/outside_features/lite.py lite0 --out FILE.safetensors
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CIFAR-10 and GTSRB on the features of a network trained elsewhere.
 
-    python experiments/outside_features/run.py --data PACK --features DIR --only dpa-250
-    python experiments/outside_features/run.py --data PACK --features DIR --only neighbors \
+    python research/experiments/outside_features/run.py --data PACK --features DIR --only dpa-250
+    python research/experiments/outside_features/run.py --data PACK --features DIR --only neighbors \
         --weights DIR
 
 DIR holds what ``extract.py`` wrote. Members are the default of `DPAClassifier`, nothing is tuned;
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from poisonproof_research.frontier import make_evidence, run_facts, write_method
-from poisonproof_research.reproduction import RowData, data_from_pack
 from safetensors.numpy import load_file
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_scores, certify_votes
 from poisonproof.estimators import member_scores
 from poisonproof.evaluation.comparison import Method
 from poisonproof.features import OrientationHistogram
+from poisonproof_research.frontier import make_evidence, run_facts, write_method
+from poisonproof_research.reproduction import RowData, data_from_pack
 
 COSINES = (0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.60)
 TITLES = {"cifar10": "CIFAR-10", "gtsrb": "GTSRB"}
@@ -67,7 +67,7 @@ def coarse(rows: Any) -> Any:
 
 
 def drawn(images: Any) -> Any:
-    """Return the histograms of experiments/signs."""
+    """Return the histograms of research/experiments/signs."""
     histogram = OrientationHistogram(n_orientations=8, cell=6, block=2, signed=True, root=True)
     return histogram.transform(np.moveaxis(images, 1, -1))
 
@@ -155,9 +155,9 @@ class Study:
             family,
             title,
             settings(data, options),
-            "nothing: default members (experiments/outside_features/README.md); k and cosine: all "
+            "nothing: default members (research/experiments/outside_features/README.md); k and cosine: all "
             "reported",
-            "python experiments/outside_features/run.py --data PACK --features DIR "
+            "python research/experiments/outside_features/run.py --data PACK --features DIR "
             f"--only {options.only}{more}",
             replace(found, classes=None),
             data.y_test,
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, help="folder of what lite.py wrote")
     parser.add_argument("--joined", action="store_true", help="GTSRB: with histograms")
     parser.add_argument("--only", required=True, help="dpa-250 or neighbors")
-    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
     settings(data, options)

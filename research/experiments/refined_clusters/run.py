@@ -1,12 +1,12 @@
 """Label flips from vectors of all images: clusters, heads, neighbourhoods, regression.
 
-    python experiments/refined_clusters/run.py --vectors DIR --work WORK --only neighbours
-    python experiments/refined_clusters/run.py --vectors DIR --work WORK --only spectral-10
-    python experiments/refined_clusters/run.py --vectors DIR --work WORK --only heads-10
-    python experiments/refined_clusters/run.py --vectors DIR --work WORK --only flips-250
-    python experiments/refined_clusters/run.py --vectors DIR --work WORK --only flat-128
-    python experiments/refined_clusters/run.py --vectors DIR --work WORK --only walks-990
-    python experiments/refined_clusters/run.py --vectors DIR --work WORK --only refined --refined R
+    python research/experiments/refined_clusters/run.py --vectors DIR --work WORK --only neighbours
+    python research/experiments/refined_clusters/run.py --vectors DIR --work WORK --only spectral-10
+    python research/experiments/refined_clusters/run.py --vectors DIR --work WORK --only heads-10
+    python research/experiments/refined_clusters/run.py --vectors DIR --work WORK --only flips-250
+    python research/experiments/refined_clusters/run.py --vectors DIR --work WORK --only flat-128
+    python research/experiments/refined_clusters/run.py --vectors DIR --work WORK --only walks-990
+    python research/experiments/refined_clusters/run.py --vectors DIR --work WORK --only refined --refined R
 
 DIR is what vectors.py or ../signs/edges.py wrote; WORK keeps neighbours between the parts; R holds
 what vectors.py wrote for refined clusters. ``--dataset gtsrb`` certifies GTSRB in place of
@@ -25,10 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 from graph import graph_votes, places, sweep_votes
-from poisonproof_research.methods.digits import digit_member
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
-from poisonproof_research.networks.refine_spec import refinement_recipe
-from poisonproof_research.networks.refine_stages import fit_head, spectral_start
 from sklearn.cluster import KMeans
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
@@ -41,6 +37,10 @@ from poisonproof.evaluation.comparison import in_rows
 from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.members.weights import FlatWeights, WalkWeights
 from poisonproof.networks import pretraining_recipe
+from poisonproof_research.methods.digits import digit_member
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
+from poisonproof_research.networks.refine_spec import refinement_recipe
+from poisonproof_research.networks.refine_stages import fit_head, spectral_start
 
 HERE = Path(__file__).parent
 SHARES = (0.0, 0.01, 0.03)

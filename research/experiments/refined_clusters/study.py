@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from poisonproof_research.frontier import cluster_evidence, make_evidence, run_facts, write_method
-from poisonproof_research.networks.refine_stages import neighbour_table
 from vectors import read
 
 from poisonproof.certificates import TRUSTED_SAMPLES, make_threat
@@ -19,12 +17,14 @@ from poisonproof.evaluation.comparison import Method
 from poisonproof.features.exact import exact_rows
 from poisonproof.members.clusters import AssignmentRule, certify_clusters
 from poisonproof.members.similarity import nearest_rows
+from poisonproof_research.frontier import cluster_evidence, make_evidence, run_facts, write_method
+from poisonproof_research.networks.refine_stages import neighbour_table
 
 SAMPLES_TRUSTED = make_threat("label_flip", "row", 2, (TRUSTED_SAMPLES,))
 FLIPS_COUNTED = make_threat("label_flip", "row", 1, (TRUSTED_SAMPLES,))
 CHOSEN = (
     "settings: other data and the literature; kinds of vote: in turn, each after those before it "
-    "had been seen on the test images (experiments/refined_clusters/README.md)"
+    "had been seen on the test images (research/experiments/refined_clusters/README.md)"
 )
 
 
@@ -151,7 +151,7 @@ class Study:
             title,
             f"{vectors}; {settings}",
             CHOSEN,
-            f"python experiments/refined_clusters/run.py {dataset}--vectors DIR --work WORK "
+            f"python research/experiments/refined_clusters/run.py {dataset}--vectors DIR --work WORK "
             f"--only {self.part}" + ("" if self.ridge == 1.0 else f" --ridge {self.ridge:g}"),
             certificates,
             self.y_test,

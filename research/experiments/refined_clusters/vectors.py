@@ -1,7 +1,7 @@
 """Vectors of all images under a learned map, in the order of the dataset, as float16 files.
 
-    python experiments/refined_clusters/vectors.py --data PACK --features DIR --out OUT
-    python experiments/refined_clusters/vectors.py --data PACK --features DIR --crops --out OUT
+    python research/experiments/refined_clusters/vectors.py --data PACK --features DIR --out OUT
+    python research/experiments/refined_clusters/vectors.py --data PACK --features DIR --crops --out OUT
 
 DIR holds ``features.safetensors`` or ``clusters.safetensors``; of the latter the probabilities of
 all clusters are written, too, unless ``--only`` says otherwise. ``--crops`` writes the mean vector
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from poisonproof_research.networks.refining import ClusterNetwork, load_clusters
-from poisonproof_research.reproduction import data_from_pack
 
 from poisonproof.networks import FrozenNetwork, load_features
+from poisonproof_research.networks.refining import ClusterNetwork, load_clusters
+from poisonproof_research.reproduction import data_from_pack
 
 PART = 12_500
 """Rows of one file: below 16 MiB."""

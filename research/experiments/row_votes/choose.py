@@ -1,6 +1,6 @@
 """Choose features and neighbourhoods on scikit-learn's digits, never on the data to be certified.
 
-The 8 x 8 digits are enlarged to 20 x 20 in a 28 x 28 frame, as in experiments/closed_form.
+The 8 x 8 digits are enlarged to 20 x 20 in a 28 x 28 frame, as in research/experiments/closed_form.
 
 Neighbour votes: every digit is asked with all others as training rows, for neighbourhoods of 2 to
 11 % of all pairs. A setting's merit is its largest median radius at a clean accuracy of at least
@@ -11,7 +11,7 @@ Cluster votes: ten spectral clusters of all digits, matched one-to-one. For the 
 neighbour votes and of the closed-form members (poisonproof/estimators/recipes.py), the accuracy
 for every number of neighbours; the best one is chosen, of equal ones the larger number.
 
-Run: python experiments/row_votes/choose.py --out experiments/row_votes/choose.json
+Run: python research/experiments/row_votes/choose.py --out research/experiments/row_votes/choose.json
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def main() -> None:
         ]
     best = max(clusters, key=lambda one: (one["accuracy"], one["n_neighbors"]))
     report = {
-        "command": "python experiments/row_votes/choose.py --out experiments/row_votes/choose.json",
+        "command": "python research/experiments/row_votes/choose.py --out research/experiments/row_votes/choose.json",
         "data": "scikit-learn digits, enlarged",
         "neighbor_votes": {"settings_tried": len(tried), "chosen": chosen, "best": tried[:20]},
         "cluster_votes": {"chosen": best, "tried": clusters},

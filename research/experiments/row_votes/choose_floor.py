@@ -1,6 +1,6 @@
 """Choose the least variance of `MixtureClusters`, on tables of scikit-learn and drawn ones.
 
-    python experiments/row_votes/choose_floor.py --out experiments/row_votes/choose_floor.json
+    python research/experiments/row_votes/choose_floor.py --out research/experiments/row_votes/choose_floor.json
 
 The adjusted Rand index of the clusters with the known classes, one cluster per class; the floor
 with the largest mean is the default. scikit-learn's mixture, with its defaults, stands beside it.
@@ -69,7 +69,7 @@ def main() -> None:
     best = max((f"floor {floor}" for floor in FLOORS), key=means.__getitem__)
     print("mean", means, "best:", best)
     if options.out:
-        command = "python experiments/row_votes/choose_floor.py"
+        command = "python research/experiments/row_votes/choose_floor.py"
         report = {"command": command, "best": best, "means": means, "results": results}
         options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

@@ -1,14 +1,14 @@
 """Votes of single rows on MNIST, all 60,000 training rows and 10,000 test images, and their rivals.
 
-    python experiments/row_votes/run.py --data DIR --only neighbors
-    python experiments/row_votes/run.py --data DIR --only clusters-10
-    python experiments/row_votes/run.py --data DIR --only dpa
-    python experiments/row_votes/run.py --data DIR --only flips-50
+    python research/experiments/row_votes/run.py --data DIR --only neighbors
+    python research/experiments/row_votes/run.py --data DIR --only clusters-10
+    python research/experiments/row_votes/run.py --data DIR --only dpa
+    python research/experiments/row_votes/run.py --data DIR --only flips-50
 
 DIR holds the published files (idx, gz or npz). Features and the number of neighbours were chosen on
 scikit-learn's digits (choose.json). The cosine of the neighbour votes trades accuracy for radius
 as k does for DPA; the whole grid below is reported, and nothing is picked from it. Clusters: one
-per class, one and two more. Kernel ridge members as in experiments/closed_form, with votes counted
+per class, one and two more. Kernel ridge members as in research/experiments/closed_form, with votes counted
 member by member (dpa), and with flips counted within members (flips).
 """
 
@@ -22,16 +22,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from poisonproof_research.frontier import cluster_evidence, make_evidence, run_facts, write_method
-from poisonproof_research.methods.digits import digit_classifier, digit_features, digit_member
-from poisonproof_research.methods.linear_labels import LinearLabelClassifier
-
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
 from poisonproof.evaluation.comparison import Method
 from poisonproof.features import Deskew, FrozenPipeline, OrientationHistogram, make_frozen_pipeline
 from poisonproof.members.clusters import SpectralClusters, certify_clusters
+from poisonproof_research.frontier import cluster_evidence, make_evidence, run_facts, write_method
+from poisonproof_research.methods.digits import digit_classifier, digit_features, digit_member
+from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from closed_form_common import load
 
 HERE = Path(__file__).parent
@@ -41,7 +40,7 @@ CLUSTERS = {10: ("one_to_one", "local"), 11: ("onto", "local"), 12: ("onto", "lo
 PARTITIONS = (1200, 3000, 6000)
 FLIPS = (50, 300, 1200)
 TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
-CHOSEN_ON = "scikit-learn digits (experiments/row_votes/choose.py)"
+CHOSEN_ON = "scikit-learn digits (research/experiments/row_votes/choose.py)"
 
 
 def neighbor_features() -> FrozenPipeline:
@@ -70,7 +69,7 @@ def neighbors(images: Any, dataset: str, out: Path) -> None:
             f"neighbour votes, cosine {cosine:.2f}",
             f"deskewed orientation histograms, cosine at least {cosine:.2f}",
             f"features: {CHOSEN_ON}; cosine: whole grid reported",
-            f"python experiments/row_votes/run.py --data DIR --dataset {dataset} --only neighbors",
+            f"python research/experiments/row_votes/run.py --data DIR --dataset {dataset} --only neighbors",
             certificates,
             images.y_test,
             run_facts(images.y_train, {"fit": fitted, "certify": asked}),
@@ -99,7 +98,7 @@ def clusters(images: Any, dataset: str, count: int, out: Path) -> None:
             f"{count} clusters, {words}",
             f"deskewed orientation histograms, {count} spectral clusters, {n_neighbors} neighbours",
             f"features and neighbours: {CHOSEN_ON}; 10, 11 and 12 clusters all reported",
-            f"python experiments/row_votes/run.py --data DIR --dataset {dataset} "
+            f"python research/experiments/row_votes/run.py --data DIR --dataset {dataset} "
             f"--only clusters-{count}",
             certificates,
             images.y_test,
@@ -121,8 +120,8 @@ def partitions(images: Any, dataset: str, out: Path) -> None:
             "dpa",
             f"DPA, kernel ridge, k = {k:,}",
             "deskewed orientation histograms, kernel ridge members, pixel_sum partitions",
-            "scikit-learn digits (experiments/closed_form/choose.py); k: all reported",
-            f"python experiments/row_votes/run.py --data DIR --dataset {dataset} --only dpa",
+            "scikit-learn digits (research/experiments/closed_form/choose.py); k: all reported",
+            f"python research/experiments/row_votes/run.py --data DIR --dataset {dataset} --only dpa",
             certificates,
             images.y_test,
             run_facts(images.y_train, {"all": time.perf_counter() - start}),
@@ -146,8 +145,8 @@ def flips(images: Any, dataset: str, k: int, out: Path) -> None:
         "label_flips",
         f"kernel ridge, flips counted, k = {k:,}",
         "deskewed orientation histograms, kernel ridge members, pixel_sum partitions",
-        "scikit-learn digits (experiments/closed_form/choose.py); k: all reported",
-        f"python experiments/row_votes/run.py --data DIR --dataset {dataset} --only flips-{k}",
+        "scikit-learn digits (research/experiments/closed_form/choose.py); k: all reported",
+        f"python research/experiments/row_votes/run.py --data DIR --dataset {dataset} --only flips-{k}",
         certificates,
         images.y_test,
         run_facts(images.y_train, {"all": time.perf_counter() - start}),

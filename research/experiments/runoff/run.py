@@ -1,7 +1,7 @@
 """Run-off election on the class probabilities of a reproduced row.
 
     poisonproof reproduce table1 --rows cifar10-dpa-50 --device cuda --scores --out DIR
-    python experiments/runoff/run.py --row cifar10-dpa-50 --scores DIR
+    python research/experiments/runoff/run.py --row cifar10-dpa-50 --scores DIR
 
 Probabilities are too large to commit; labels, radii and counts of the first round are. Nothing is
 chosen: the run-off has no settings.
@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from poisonproof_research.frontier import make_evidence, write_method
-from poisonproof_research.reproduction import read_result
-from poisonproof_research.reproduction.running import read_scores
 
 from poisonproof.certificates import certify_scores, certify_votes
 from poisonproof.evaluation import median_radius
 from poisonproof.evaluation.comparison import Method
+from poisonproof_research.frontier import make_evidence, write_method
+from poisonproof_research.reproduction import read_result
+from poisonproof_research.reproduction.running import read_scores
 
 TITLES = {"cifar10": "CIFAR-10", "gtsrb": "GTSRB", "mnist": "MNIST"}
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--row", required=True, help="a row of `poisonproof reproduce`")
     parser.add_argument("--scores", type=Path, required=True, help="--out of the run that made it")
-    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     result = read_result(options.scores / options.row)
     n, k = result.votes.shape
@@ -48,7 +48,7 @@ def main() -> None:
         title=f"run-off, networks of the paper, k = {k:,}",
         settings=f"probabilities of the members of {options.row}, in float16",
         chosen_on="nothing to choose; k: the paper's",
-        command=f"python experiments/runoff/run.py --row {options.row} --scores DIR",
+        command=f"python research/experiments/runoff/run.py --row {options.row} --scores DIR",
         certificates=certificates,
         y_true=result.labels,
         facts={"seconds": {"certify": seconds}, "software": {"python": platform.python_version()}},

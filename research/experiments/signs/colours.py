@@ -1,6 +1,6 @@
 """CIFAR-10 and GTSRB without outside data: histograms with colours beside them, default members.
 
-    python experiments/signs/colours.py --data PACK --features FILE --only dpa-120
+    python research/experiments/signs/colours.py --data PACK --features FILE --only dpa-120
 
 FILE is that of ``run.py``. Histograms of edges know no colours; here every image also gives the
 mean and the deviation of each colour in 4 x 4 cells. Members are the default of `DPAClassifier`,
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from poisonproof_research.frontier import make_evidence, write_method
-from poisonproof_research.reproduction import RowData, data_from_pack
 from run import TITLES, copies_of, histogram_of, mapped
 
 from poisonproof import DPAClassifier, certify_scores, certify_votes
 from poisonproof.estimators import member_scores
 from poisonproof.evaluation.comparison import Method
 from poisonproof.partition import sample_digests
+from poisonproof_research.frontier import make_evidence, write_method
+from poisonproof_research.reproduction import RowData, data_from_pack
 
 CELLS = 4
 
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--only", required=True, help="dpa-120 or mirrored-120")
-    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
     part, _, number = options.only.partition("-")
@@ -105,8 +105,8 @@ def main() -> None:
             "orientation histograms, "
             + ("mean and deviation of colours in 4 x 4 cells, " if name == "colours" else "")
             + "default members",
-            "nothing: default members (experiments/signs/README.md); k: all reported",
-            "python experiments/signs/colours.py --data PACK --features FILE --only "
+            "nothing: default members (research/experiments/signs/README.md); k: all reported",
+            "python research/experiments/signs/colours.py --data PACK --features FILE --only "
             f"{options.only}",
             replace(found[kind], classes=None),
             data.y_test,

@@ -1,7 +1,7 @@
 """GTSRB: networks and default members on the same partitions, one vote.
 
     poisonproof reproduce strong --rows gtsrb-tuned-150 --scores ... --out DIR
-    python experiments/signs/committee.py --data PACK --features FILE --scores DIR
+    python research/experiments/signs/committee.py --data PACK --features FILE --scores DIR
 
 The one committee that README.md names, by plurality and by run-off, and the default members alone.
 """
@@ -15,6 +15,10 @@ from typing import Any
 
 import numpy as np
 from colours import colours
+from run import mapped
+
+from poisonproof.members.closed_form import ScaledKernelClassifier
+from poisonproof.members.committee import equal_voices
 from poisonproof_research.methods.committees import ranked
 from poisonproof_research.reproduction import (
     RowData,
@@ -23,10 +27,6 @@ from poisonproof_research.reproduction import (
     make_partitions,
 )
 from poisonproof_research.reproduction.running import read_scores
-from run import mapped
-
-from poisonproof.members.closed_form import ScaledKernelClassifier
-from poisonproof.members.committee import equal_voices
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from joint_votes import write_votes
@@ -52,8 +52,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True, help="file of run.py")
     parser.add_argument("--scores", type=Path, required=True, help="--out of the networks' run")
-    parser.add_argument("--recipes", type=Path, default=Path("experiments/strong_members/recipes"))
-    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    parser.add_argument(
+        "--recipes", type=Path, default=Path("research/experiments/strong_members/recipes")
+    )
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
     recipe = load_recipes(options.recipes)[ROW]
@@ -63,7 +65,9 @@ def main() -> None:
     train, test = (np.concatenate([rows, colours(images)], axis=1) for rows, images in both)
     default = equal_voices(kernel_scores(data, train, test, parts.assignment, k))
     network = equal_voices(read_scores(options.scores / ROW, len(test), k).astype(np.float32))
-    command = "python experiments/signs/committee.py --data PACK --features FILE --scores DIR"
+    command = (
+        "python research/experiments/signs/committee.py --data PACK --features FILE --scores DIR"
+    )
     write_votes(
         default,
         data,
@@ -72,7 +76,7 @@ def main() -> None:
         options.out,
         dataset_title="GTSRB",
         settings="default members on histograms and colours",
-        chosen_on="nothing; experiments/signs/README.md",
+        chosen_on="nothing; research/experiments/signs/README.md",
         command=command,
     )
     write_votes(
@@ -83,7 +87,7 @@ def main() -> None:
         options.out,
         dataset_title="GTSRB",
         settings=f"default members on histograms and colours, networks of {ROW}",
-        chosen_on="Tiny ImageNet (networks); experiments/signs/README.md",
+        chosen_on="Tiny ImageNet (networks); research/experiments/signs/README.md",
         command=command,
     )
 

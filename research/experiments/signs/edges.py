@@ -1,6 +1,6 @@
-"""Orientation histograms of all images as vectors for experiments/refined_clusters/run.py.
+"""Orientation histograms of all images as vectors for research/experiments/refined_clusters/run.py.
 
-    python experiments/signs/edges.py --data PACK --features FILE --out DIR
+    python research/experiments/signs/edges.py --data PACK --features FILE --out DIR
 
 FILE is that of ``run.py``, which is computed where it is missing. The map is fixed.
 """
@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from poisonproof_research.reproduction import data_from_pack
 from run import CELLS, mapped
+
+from poisonproof_research.reproduction import data_from_pack
 
 sys.path.append(str(Path(__file__).parents[1] / "refined_clusters"))
 from vectors import write_parts

@@ -1,10 +1,10 @@
 """Closed-form members and neighbour votes on GTSRB and CIFAR-10, on the processor.
 
-    python experiments/signs/run.py --data PACK --features FILE --only dpa
-    python experiments/signs/run.py --data PACK --features FILE --only neighbors
-    python experiments/signs/run.py --data PACK --features FILE --shifted FILE2 --only shifts-150
+    python research/experiments/signs/run.py --data PACK --features FILE --only dpa
+    python research/experiments/signs/run.py --data PACK --features FILE --only neighbors
+    python research/experiments/signs/run.py --data PACK --features FILE --shifted FILE2 --only shifts-150
 
-PACK is what ``experiments/pack_data.py`` wrote for one of the two. Features are computed once and
+PACK is what ``research/experiments/pack_data.py`` wrote for one of the two. Features are computed once and
 kept in FILE; they are a fixed map, so a partition may as well be chosen by the hash of an image's
 features.
 With ``shifts-k`` members see copies of every image of theirs: moved signs, mirrored objects. An
@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from poisonproof_research.frontier import make_evidence, run_facts, write_method
-from poisonproof_research.methods.digits import digit_member
-from poisonproof_research.reproduction import RowData, data_from_pack
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_votes
 from poisonproof.estimators import certify_runoff
 from poisonproof.evaluation.comparison import Method
 from poisonproof.features import OrientationHistogram
 from poisonproof.partition import sample_digests
+from poisonproof_research.frontier import make_evidence, run_facts, write_method
+from poisonproof_research.methods.digits import digit_member
+from poisonproof_research.reproduction import RowData, data_from_pack
 
 PARTITIONS = {"gtsrb": (50, 80, 100, 150, 200, 300), "cifar10": (50, 120, 250)}
 SHIFTED = {"gtsrb": (100, 150, 200), "cifar10": (50, 120, 250)}
@@ -38,7 +38,7 @@ SHIFTS = ((2, 0), (-2, 0), (0, 2), (0, -2))
 COSINES = (0.70, 0.75, 0.80, 0.85, 0.90)
 CELLS = {"gtsrb": 6, "cifar10": 4}
 TITLES = {"gtsrb": "GTSRB", "cifar10": "CIFAR-10"}
-CHOSEN_ON = "scikit-learn digits (experiments/signs/README.md)"
+CHOSEN_ON = "scikit-learn digits (research/experiments/signs/README.md)"
 
 
 def histogram_of(name: str) -> OrientationHistogram:
@@ -157,7 +157,7 @@ class Study:
             title,
             f"orientation histograms, 8 directions, cells of {CELLS[data.name]}, blocks of 2",
             f"{CHOSEN_ON}; k and cosine: all reported",
-            f"python experiments/signs/run.py --data PACK --features FILE --only {only}",
+            f"python research/experiments/signs/run.py --data PACK --features FILE --only {only}",
             replace(found, classes=None),
             data.y_test,
             run_facts(data.y_train, {"fit and certify": time.perf_counter() - began}),
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--shifted", type=Path, default=Path("shifted.npy"))
     parts = "dpa, dpa-80, runoff-150, shifts-150, neighbors or features"
     parser.add_argument("--only", required=True, help=parts)
-    parser.add_argument("--out", type=Path, default=Path("experiments/frontier"))
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     data = data_from_pack(options.data)
     study = Study(data, *mapped(data, options.features), options)

@@ -1,7 +1,7 @@
 """Choose how members are regularised, on another dataset than the one they are meant for.
 
-    python experiments/tiny_tasks.py --images tiny-imagenet-200 --out TASKS.npz
-    python experiments/strong_members/choose.py --tasks TASKS.npz --out choose.json
+    python research/experiments/tiny_tasks.py --images tiny-imagenet-200 --out TASKS.npz
+    python research/experiments/strong_members/choose.py --tasks TASKS.npz --out choose.json
 
 Members as those of the row ``cifar10-strong-120`` are trained on 400 images of Tiny ImageNet, two
 in each of five tasks, once per setting. No image of CIFAR-10 is read, so what comes out best may
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from poisonproof_research.reproduction import load_recipes
-from poisonproof_research.reproduction.law import make_learner
 
 from poisonproof.partition import PartitionedData
+from poisonproof_research.reproduction import load_recipes
+from poisonproof_research.reproduction.law import make_learner
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_tasks import Task, read_tasks

@@ -1,6 +1,6 @@
 """Choose the length of training by time alone: as many epochs as a budget of seconds allows.
 
-    python experiments/strong_members/fit_epochs.py --row cifar10-strong-120 --data PACK \
+    python research/experiments/strong_members/fit_epochs.py --row cifar10-strong-120 --data PACK \
         --seconds 300 --out RECIPES
 
 A few members are trained for a few epochs, and nobody looks at how good they are. A copy of the
@@ -17,11 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from poisonproof.partition import PartitionedData
 from poisonproof_research.reproduction.law import make_learner
 from poisonproof_research.reproduction.recipe import Recipe, load_recipes
 from poisonproof_research.reproduction.row_data import RowData, data_from_pack, make_partitions
-
-from poisonproof.partition import PartitionedData
 
 HOME = Path(__file__).parent / "recipes"
 EPOCHS = range(50, 1001, 50)

@@ -1,6 +1,6 @@
 """Train a few partitions of other sizes by the recipe of a row, to compare with known members.
 
-    python experiments/strong_members/trials.py --row cifar10-strong-150 --recipes RECIPES \
+    python research/experiments/strong_members/trials.py --row cifar10-strong-150 --recipes RECIPES \
         --data PACK --out trials.json
 
 One partition of k = 50 and one of k = 250 are known to reach 70.5 % and 48.5 %, with 600 and 1,500
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from poisonproof_research.reproduction import data_from_pack, load_recipes, make_partitions
 from poisonproof_research.reproduction.law import make_learner
 

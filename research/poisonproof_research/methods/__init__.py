@@ -1,3 +1,3 @@
-"""poisonproof_research.methods"""
+"""Methods that only comparisons use."""
 
 from __future__ import annotations

@@ -10,8 +10,17 @@ import numpy as np
 import pytest
 
 from poisonproof.evaluation.comparison import FAMILIES, Method
-from poisonproof_research.frontier import write_frontier
-from poisonproof_research.frontier.figures import curve_style, frontier_svg, leading, mark_places
+from poisonproof_research.frontier import Curve, make_curve, write_frontier
+from poisonproof_research.frontier.figures import curve_style, frontier_svg, mark_places
+from poisonproof_research.frontier.figures import leading as leading_curves
+
+
+def curves(methods: list[Method]) -> list[Curve]:
+    return [make_curve(method) for method in methods]
+
+
+def leading(methods: list[Method]) -> list[bool]:
+    return leading_curves(curves(methods))
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 20])
@@ -48,12 +57,12 @@ def test_equal_curves_have_numbers_at_different_places(strong: Method) -> None:
     corners = np.array([[0.0, 0.9], [1.0, 0.1]])
     one, two = mark_places([corners, corners])
     assert np.hypot(one[0] - two[0], one[1] - two[1]) > 0.05
-    assert frontier_svg([strong, strong], [], "twice", "rows").startswith(b"<?xml")
+    assert frontier_svg(curves([strong, strong]), [], "twice", "rows").startswith(b"<?xml")
 
 
 def test_settings_are_in_the_order_of_their_numbers(strong: Method, tmp_path: Path) -> None:
     methods = [replace(strong, id=k, title=f"k = {k}") for k in ("1,000", "80", "250")]
-    write_frontier(methods, [], tmp_path, "poisonproof compare")
+    write_frontier(curves(methods), [], tmp_path, "poisonproof-research frontier")
     page = (tmp_path / "frontier.md").read_text()
     assert (
         page.index("| 1 | k = 80 ") < page.index("| 2 | k = 250 ") < page.index("| 3 | k = 1,000")
@@ -94,5 +103,5 @@ def test_curves_that_never_lead_are_grey_where_there_are_many(strong: Method) ->
     radius = np.where(labels == strong.y_true, 0, strong.certificates.radius)
     weak = replace(strong, certificates=replace(strong.certificates, radius=radius))
     grey = b"stroke: #cccccc"
-    assert frontier_svg([strong, *[weak] * 11], [], "few", "rows").count(grey) == 0
-    assert frontier_svg([strong, *[weak] * 12], [], "crowd", "rows").count(grey) >= 12
+    assert frontier_svg(curves([strong, *[weak] * 11]), [], "few", "rows").count(grey) == 0
+    assert frontier_svg(curves([strong, *[weak] * 12]), [], "crowd", "rows").count(grey) >= 12

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from poisonproof.certificates import certify_scores
-from poisonproof_research.frontier import read_method
+from poisonproof_research.frontier import read_curves, read_evidence
 from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
 from poisonproof_research.reproduction import Options, load_recipes, run_row
 from poisonproof_research.reproduction.running import read_scores
 from tests.reproduction.conftest import K, make_data, write_recipes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3] / "research"
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +48,16 @@ def test_members_of_several_runs_become_curves_with_their_own_certificates(home)
     assert ran.returncode == 0, ran.stderr
     row, spread = "shapes-dpa-12", make_spread(K // 2, 2)
     scores = read_scores(home / "a" / row, 60, K, home / "b" / row).astype(np.float32)
-    shared = read_method(home / "frontier" / row)
+    found = {curve.id: curve for curve in read_curves(home / "frontier" / "curves.json")}
+    shared, _ = read_evidence(found[row], home / "frontier")
     votes = scores.argmax(axis=2)
     expected = certify_finite_aggregation(votes, 3, spread)
-    assert np.array_equal(shared.certificates.radius, expected.radius)
-    assert shared.family == "finite_aggregation"
-    assert shared.title == "finite aggregation, ResNet-10, k = 6, d = 2"
-    runoff = read_method(home / "frontier" / f"{row}-runoff")
+    assert np.array_equal(shared.radius, expected.radius)
+    assert found[row].family == "finite_aggregation"
+    assert found[row].title == "finite aggregation, ResNet-10, k = 6, d = 2"
+    runoff, _ = read_evidence(found[f"{row}-runoff"], home / "frontier")
     expected = certify_scores(scores, membership=spread)
-    assert np.array_equal(runoff.certificates.radius, expected.radius)
+    assert np.array_equal(runoff.radius, expected.radius)
     assert f"{row}: " in ran.stdout
 
 

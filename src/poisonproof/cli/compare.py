@@ -261,8 +261,9 @@ def _labels(rows: Any) -> Any:
 
 
 def _page_of_results(folders: list[Path], out: Path, command: str) -> None:
-    from poisonproof_research.frontier.evidence import read_folder
     from poisonproof_research.frontier.goals import read_goals
+
+    from poisonproof_research.frontier.evidence import read_folder
     from poisonproof_research.frontier.published import published_points
 
     methods = [method for folder in folders for method in read_folder(folder)]

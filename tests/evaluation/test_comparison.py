@@ -14,7 +14,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from poisonproof.estimators import certify_runoff
 from poisonproof.evaluation.comparison import Candidate, Comparison, candidates
 from poisonproof.members.committee import SeedAverage
 
@@ -22,8 +21,8 @@ X, Y = load_iris(return_X_y=True)
 NAIVE_BAYES = GaussianNB()
 
 
-def chosen(member: object = NAIVE_BAYES, degree: int = 2) -> dict[str, Candidate]:
-    found = list(candidates(3, member, [4], [0.99], degree))
+def chosen(member: object = NAIVE_BAYES) -> dict[str, Candidate]:
+    found = list(candidates(3, member, [4], [0.99]))
     assert len({candidate.name for candidate in found}) == len(found)
     return {candidate.name: candidate for candidate in found}
 
@@ -40,7 +39,7 @@ def test_every_candidate_is_asked_for_a_threat_that_its_classifier_certifies() -
 
 
 def test_what_withstands_any_row_stands_beside_what_withstands_flips(data: Comparison) -> None:
-    for name in ("dpa-4", "runoff-4", "fa-4-2", "fa-runoff-4-2", "neighbors-0.99"):
+    for name in ("dpa-4", "runoff-4", "neighbors-0.99"):
         rows, flips = chosen()[name], chosen()[f"{name}-label-flip"]
         fitted = data.fit(flips.classifier)
         certify = flips.certify or type(fitted).certify
@@ -57,16 +56,6 @@ def test_a_flip_moves_the_gap_of_neighbour_votes_by_two(data: Comparison) -> Non
     fitted = data.fit(rows.classifier)
     gaps = data.run(rows, fitted).certificates.radius
     assert np.array_equal(data.run(flips, fitted).certificates.radius, gaps // 2)
-
-
-def test_the_degree_is_that_of_the_shared_buckets(data: Comparison) -> None:
-    for name in ("fa-4-3", "fa-runoff-4-3"):
-        candidate = chosen(degree=3)[name]
-        assert candidate.title.endswith("k = 4, d = 3")
-        fitted = data.fit(candidate.classifier)
-        method = data.run(candidate, fitted)
-        assert (method.facts["degree"], method.certificates.n_members) == (3, 12)
-    assert np.array_equal(method.certificates.radius, certify_runoff(fitted, data.X_test).radius)
 
 
 def test_samples_are_clustered_once_and_certified_by_each_rule(data: Comparison) -> None:
