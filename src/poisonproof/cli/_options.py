@@ -184,7 +184,6 @@ MEMBER_KINDS = {
     "kernel-ridge": _Kind(
         _CLOSED_FORM, "KernelRidgeClassifier", {"kernel": "rbf", "gamma": 2.0, "alpha": 0.01}
     ),
-    "discriminant": _Kind(_CLOSED_FORM, "LinearDiscriminantClassifier"),
     "linear": _Kind(_TORCH, "TorchLearner", {"network": "linear"}),
     "mlp": _Kind(_TORCH, "TorchLearner", {"network": "mlp"}),
     "nin": _Kind(_TORCH, "TorchLearner", {"network": "nin", "augmentation": "crop"}),

@@ -48,28 +48,24 @@ EPILOG = (
     "  |  poisonproof compare train.csv test.csv --label kind --classes ham,spam -k 20,100 "
     "--model forest --out page"
     "  |  poisonproof compare photos --schema photos.schema.json --out page"
-    "  |  poisonproof compare --results experiments/frontier --out docs/beyond"
 )
 
 
 def compare(
     context: typer.Context,
     train: Annotated[
-        Path | None,
+        Path,
         typer.Argument(
             help="Training rows: .csv, .tsv, .parquet or .npz; by a schema, images in a folder.",
-            show_default=False,
         ),
-    ] = None,
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page and its files.")],
     test: Annotated[
         Path | None,
         typer.Argument(
             help="Trusted test rows, labelled. Without them, those that the schema holds out.",
             show_default=False,
         ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the page and the results.")
     ] = None,
     schema: Annotated[
         Path | None,
@@ -88,35 +84,23 @@ def compare(
     cosines: Annotated[
         str, typer.Option(metavar="C,C,...", help="Thresholds of the neighbour votes.")
     ] = "0.8,0.9,0.95",
-    results: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="DIR", help="Make the page from these results instead; may be repeated."
-        ),
-    ] = None,
     jobs: JobsOption = None,
 ) -> None:
-    """Compare all methods: certified accuracy against attack size, and the best for each budget.
+    """Compare all methods on your rows: certified accuracy against attack size.
 
-    Votes and run-offs of members on disjoint and on shared partitions, neighbour votes, and what
-    only flipped labels allow: members on scaled columns, flips counted, walks, clusters by
-    k-means, spectral cuts and mixtures. Members of trees are averaged over seeds, too.
+    Votes and run-offs of members, neighbour votes, and what only flipped labels allow: members on
+    scaled columns, walks along the graph of neighbours, and clusters by k-means, spectral cuts and
+    mixtures. Members of trees are averaged over seeds, too. The page is comparison.md with its
+    picture comparison.svg; comparison.json has the numbers.
 
     All settings are reported and none is chosen, so the test labels decide nothing. A method that
     cannot be run on these rows is named and left out.
     """
-    if out is None:
-        raise InvalidInputError("Name a folder for the page: --out DIR.")
     check_folder(out)
-    if results:
-        if train is not None:
-            raise InvalidInputError("--results makes the page from results; leave out the data.")
-        _page_of_results(results, out, _command(context))
-        return
-    if train is None or (test is None and schema is None):
+    if test is None and schema is None:
         raise InvalidInputError(
-            "Name training and test rows, or results: poisonproof compare TRAIN TEST --label "
-            "COLUMN --classes A,B --out DIR, or poisonproof compare --results DIR --out DIR."
+            "Name test rows, or a schema that holds rows out: poisonproof compare TRAIN TEST "
+            "--label COLUMN --classes A,B --out DIR."
         )
     options = ColumnOptions(label, classes, None, None, None, None, None, None, None)
     source = open_source(schema, options, train)
@@ -124,7 +108,7 @@ def compare(
     cuts = _numbers(cosines, "--cosines", float)
     if min(numbers) < 1 or not all(0 < cut <= 1 for cut in cuts):
         raise InvalidInputError(
-            "--partitions lists whole numbers of at least 1, --cosines numbers above 0 and at "
+            "--partitions lists integers of at least 1, --cosines numbers above 0 and at "
             f"most 1. Got {partitions} and {cosines}."
         )
     from poisonproof.evaluation.comparison import candidates
@@ -132,9 +116,12 @@ def compare(
     member, command = make_member(model), _command(context)
     data = _comparison(train.stem, _read(source, train, test), command)
     chosen = list(candidates(len(source.classes), member, numbers, cuts, jobs))
-    methods = _run(data, chosen, source.classes, out)
+    methods = _run(data, chosen, source.classes)
     _print_methods(methods)
-    _write(methods, [], out, command)
+    from poisonproof.report.comparison import write_comparison
+
+    for path in write_comparison(methods, out, command):
+        say(f"Written to {path}.")
     if test is None:
         say(SAME_SOURCE)
 
@@ -196,14 +183,12 @@ def _comparison(name: str, rows: list[Any], command: str) -> Comparison:
     return Comparison(short, name, train.X, _labels(train), test.X, _labels(test), command)
 
 
-def _run(
-    data: Comparison, chosen: list[Candidate], classes: Sequence[str], out: Path
-) -> list[Method]:
+def _run(data: Comparison, chosen: list[Candidate], classes: Sequence[str]) -> list[Method]:
     methods = []
     with reporting(make_progress(verbosity()), len(chosen), "Comparing") as progress:
         for classifier, sharing in groupby(chosen, key=attrgetter("classifier")):
             group = list(sharing)
-            found = _run_group(data, classifier, group, out)
+            found = _run_group(data, classifier, group)
             _note_one_label(found, np.array(classes))
             methods += found
             progress.advance(len(group))
@@ -212,19 +197,14 @@ def _run(
     return sorted(methods, key=attrgetter("threat"))
 
 
-def _run_group(
-    data: Comparison, classifier: Any, group: list[Candidate], out: Path
-) -> list[Method]:
-    """Fit a classifier once; return what its candidates certify, and keep it in files."""
-    from poisonproof_research.frontier.evidence import make_evidence, write_method
-
+def _run_group(data: Comparison, classifier: Any, group: list[Candidate]) -> list[Method]:
+    """Fit a classifier once; return what its candidates certify."""
     problems: dict[str, None] = {}  # in their order, each once
     fitted = _tried(partial(data.fit, classifier), group, problems)
     methods = []
     for candidate in group if fitted is not None else []:
         method = _tried(partial(data.run, candidate, fitted), [candidate], problems)
         if method is not None:
-            write_method(method, make_evidence(method.certificates), out / "results")
             methods.append(method)
     for problem in problems:
         note(problem)
@@ -258,28 +238,6 @@ def _labels(rows: Any) -> Any:
     if rows.labels is None:
         raise InvalidInputError(f"{rows.path} has no labels.")
     return np.asarray(rows.labels, dtype=np.int64)
-
-
-def _page_of_results(folders: list[Path], out: Path, command: str) -> None:
-    from poisonproof_research.frontier.goals import read_goals
-
-    from poisonproof_research.frontier.evidence import read_folder
-    from poisonproof_research.frontier.published import published_points
-
-    methods = [method for folder in folders for method in read_folder(folder)]
-    if not methods:
-        names = ", ".join(map(str, folders))
-        raise InvalidInputError(f"There are no results in {names}: one folder each, result.json.")
-    _write(methods, published_points(), out, command, read_goals(folders))
-
-
-def _write(
-    methods: list[Any], points: list[Any], out: Path, command: str, goals: Sequence[Any] = ()
-) -> None:
-    from poisonproof_research.frontier.page import write_frontier
-
-    for path in write_frontier(methods, points, out, command, goals):
-        say(f"Written to {path}.")
 
 
 def _print_methods(methods: list[Any]) -> None:

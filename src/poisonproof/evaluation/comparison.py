@@ -287,10 +287,8 @@ def _by_threat(candidate: Candidate) -> Iterator[Candidate]:
     """Yield a candidate against every threat compared that its classifier certifies."""
     certified = [threat for threat in candidate.classifier.threats if threat in _THREATS]
     for place, threat in enumerate(certified):
-        name, settings = candidate.name, candidate.settings
-        if place:
-            name, settings = f"{name}-label-flip", f"{settings}; against flipped labels"
-        yield replace(candidate, name=name, settings=settings, threat=threat)
+        name = f"{candidate.name}-label-flip" if place else candidate.name
+        yield replace(candidate, name=name, threat=threat)
 
 
 def _kind(member: Any) -> str:
