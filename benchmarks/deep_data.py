@@ -46,7 +46,7 @@ def join(parts: list[Part]) -> PartitionedData:
 def nin(side: int, **changes: object) -> TorchLearner:
     """Return the published recipe on CUDA."""
     recipe = "nin-mnist" if side == 28 else "nin-cifar10"
-    return TorchLearner.from_recipe(recipe, **{"device": "cuda", "stack_width": STACK, **changes})
+    return TorchLearner.from_preset(recipe, **{"device": "cuda", "stack_width": STACK, **changes})
 
 
 def resnet(**changes: object) -> TorchLearner:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from poisonproof.networks import PretrainSpec, pretraining_recipe
+from poisonproof.networks import PretrainSpec
 from poisonproof.networks.pretraining.loop import train_features
 from poisonproof.networks.pretraining.tasks import contrast, make_task
 
@@ -137,7 +137,7 @@ def main() -> None:
     found = []
     for name in given.recipes.split(","):
         half = "bfloat16" if given.device == "cuda" else "float32"
-        spec = pretraining_recipe(name, device=given.device, dtype=half, epochs=given.epochs)
+        spec = PretrainSpec.from_preset(name, device=given.device, dtype=half, epochs=given.epochs)
         spec = replace(spec, warmup_epochs=0, milestones=(), learning_rate=0.01)
         spec = replace(spec, batch_size=given.batch_size or spec.batch_size)
         rng = np.random.default_rng(0)

@@ -64,7 +64,7 @@ class Setting:
 
 def nin(shape, sizes):
     recipe = "nin-mnist" if shape[0] == 1 else "nin-cifar10"
-    learner = TorchLearner.from_recipe(recipe, epochs=1, vote_rows=8)
+    learner = TorchLearner.from_preset(recipe, epochs=1, vote_rows=8)
     return Setting(learner, sizes, shape)
 
 

@@ -151,9 +151,9 @@ LEARNERS = {
     "resnet18-adamw": (TorchLearner("resnet18", width=16, optimizer="adamw", **SHORT), CIFAR),
     "module-graph": (TorchLearner(small_convolutions, execution="graph", **SHORT), CIFAR),
     "nin-graph": (TorchLearner("nin", execution="graph", optimizer="adamw", **SHORT), MNIST),
-    "nin": (TorchLearner.from_recipe("nin-mnist", **SHORT), MNIST),
+    "nin": (TorchLearner.from_preset("nin-mnist", **SHORT), MNIST),
     "nin4": (TorchLearner("nin4", augmentation="crop", **SHORT), MNIST),
-    "nin-gtsrb": (TorchLearner.from_recipe("nin-gtsrb", **SHORT), GTSRB),
+    "nin-gtsrb": (TorchLearner.from_preset("nin-gtsrb", **SHORT), GTSRB),
 }
 GRAPHS = [name for name in LEARNERS if "graph" in name]
 # A full batch and a rest, one rest only, and a rest of a few rows.

@@ -18,7 +18,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import TorchLearner, device
 from poisonproof.networks.device import autocast, deterministic, needed_bytes
 from poisonproof.networks.graphs import FlatModule, Track, make_rule
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from tests.networks.partitions import partitioned, random_parts
 from tests.networks.test_learner import dropout_module, norm_module, small_module
 
@@ -207,7 +207,7 @@ def test_a_module_that_cannot_be_replayed_is_refused_before_the_start(factory, r
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_the_flat_update_is_torchs_sgd(nesterov):
-    spec = TorchSpec("mlp", (4,), 3, nesterov=nesterov, weight_decay=0.01)
+    spec = NetworkSpec("mlp", (4,), 3, nesterov=nesterov, weight_decay=0.01)
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(20, 3))
     other = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(20, 3))
@@ -248,8 +248,10 @@ def test_every_track_needs_its_own_memory():
 def test_what_the_kernels_lack_is_refused_with_the_way_out(changes):
     wanted = {"n_classes": 10, **changes}
     with pytest.raises(InvalidInputError, match="use execution='graph'"):
-        TorchSpec("nin", (3, 32, 32), execution="fused", device="cuda", dtype="bfloat16", **wanted)
-    TorchSpec("nin", (3, 32, 32), execution="graph", device="cuda", dtype="bfloat16", **wanted)
+        NetworkSpec(
+            "nin", (3, 32, 32), execution="fused", device="cuda", dtype="bfloat16", **wanted
+        )
+    NetworkSpec("nin", (3, 32, 32), execution="graph", device="cuda", dtype="bfloat16", **wanted)
 
 
 @pytest.mark.parametrize("execution", ["graph", "single"])

@@ -250,7 +250,7 @@ def test_too_large_a_stack_is_refused_before_the_start(parts):
 
 
 def test_memory_of_the_kernels_is_known_beforehand():
-    spec = TorchLearner.from_recipe("nin-mnist", device="cuda").resolve((1, 28, 28), 10)
+    spec = TorchLearner.from_preset("nin-mnist", device="cuda").resolve((1, 28, 28), 10)
     # Measured on an H200: 9.85 GiB for 32 lanes, 128 rows each.
     assert needed_bytes(spec) / 2**30 == pytest.approx(9.85, rel=0.1)
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.networks import TorchLearner, TorchSpec
+from poisonproof.networks import NetworkSpec, TorchLearner
 from poisonproof.networks.ensemble import restore_members
 from tests.networks.partitions import partitioned, random_parts
 
@@ -62,12 +62,12 @@ def test_it_is_part_of_the_law_and_travels_with_the_members(images):
 
 
 def test_specifications_without_it_read_as_they_were_written():
-    spec = TorchSpec("nin", (1, 28, 28), 10, execution="single")
+    spec = NetworkSpec("nin", (1, 28, 28), 10, execution="single")
     assert "mirrored_votes" not in spec.to_json()
-    assert TorchSpec.from_json(spec.to_json()) == spec
+    assert NetworkSpec.from_json(spec.to_json()) == spec
     assert "mirrored_votes" not in TorchLearner("mlp").specification()
 
 
 def test_vectors_have_no_mirror_image():
     with pytest.raises(InvalidInputError, match="mirrored_votes needs images"):
-        TorchSpec("mlp", (5,), 3, mirrored_votes=True)
+        NetworkSpec("mlp", (5,), 3, mirrored_votes=True)

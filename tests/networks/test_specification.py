@@ -8,10 +8,10 @@ import json
 import pytest
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.networks import Augmentation, TorchSpec
-from poisonproof.networks.learner import RECIPES
+from poisonproof.networks import Augmentation, NetworkSpec
+from poisonproof.networks.learner import PRESETS
 
-BASE = TorchSpec("nin", (1, 28, 28), 10, execution="single", milestones=(61, 121, 161))
+BASE = NetworkSpec("nin", (1, 28, 28), 10, execution="single", milestones=(61, 121, 161))
 OTHERS = {
     "network": "nin4",
     "input_shape": (1, 32, 32),
@@ -53,7 +53,7 @@ OTHERS = {
 
 def test_round_trips_through_json_text():
     spec = dataclasses.replace(BASE, augmentation=Augmentation(crop=4, flip=True))
-    read = TorchSpec.from_json(json.loads(json.dumps(spec.to_json())))
+    read = NetworkSpec.from_json(json.loads(json.dumps(spec.to_json())))
     assert read == spec
     assert read.digest() == spec.digest()
 
@@ -64,18 +64,18 @@ def test_every_field_changes_the_digest(name):
 
 
 def test_no_field_is_left_out_of_the_digest_test():
-    names = {field.name for field in dataclasses.fields(TorchSpec)}
+    names = {field.name for field in dataclasses.fields(NetworkSpec)}
     assert names - set(OTHERS) == {"execution", "factory"}
 
 
 def test_a_foreign_field_is_refused():
     with pytest.raises(InvalidInputError, match="no field colour"):
-        TorchSpec.from_json({**BASE.to_json(), "colour": 1})
+        NetworkSpec.from_json({**BASE.to_json(), "colour": 1})
 
 
 def test_all_problems_are_reported_at_once():
     with pytest.raises(InvalidInputError, match=r"epochs.*learning_rate.*needs images"):
-        TorchSpec("nin", (784,), 10, execution="single", epochs=0, learning_rate=-1.0)
+        NetworkSpec("nin", (784,), 10, execution="single", epochs=0, learning_rate=-1.0)
 
 
 def test_the_published_rates_last_61_60_40_39_epochs():
@@ -84,7 +84,7 @@ def test_the_published_rates_last_61_60_40_39_epochs():
     assert rates[61] == pytest.approx(0.02)
     assert rates[121] == pytest.approx(0.004)
     assert rates[199] == pytest.approx(0.0008)
-    assert RECIPES["nin-mnist"]["milestones"] == (61, 121, 161)
+    assert PRESETS["nin-mnist"]["milestones"] == (61, 121, 161)
 
 
 def test_warm_up_rises_and_cosine_falls():

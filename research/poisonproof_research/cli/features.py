@@ -138,13 +138,13 @@ def _load(recipe: str, images: str | None, cache: Path | None, pack: Path | None
 def _specification(
     recipe: str, rows: RowData, device: str, engine: str | None, images: str | None
 ) -> PretrainSpec:
-    from poisonproof.networks.pretraining.pretrain_spec import PRETRAINING, pretraining_recipe
+    from poisonproof.networks.pretraining.pretrain_spec import PRETRAINING, PretrainSpec
 
     changes: dict[str, Any] = {"device": device, "engine": engine or "eager"}
     if device == "cuda":
         changes |= {"dtype": "bfloat16", "engine": engine or "compiled"}
     if images is None:
-        return pretraining_recipe(recipe, **changes)
+        return PretrainSpec.from_preset(recipe, **changes)
     base = {"rotnet": "rotnet-mnist", "simclr": "simclr-cifar10"}
     if recipe not in base:
         raise InvalidInputError(f"With --images the recipe is rotnet or simclr, got {recipe!r}.")
@@ -154,7 +154,7 @@ def _specification(
     known = PRETRAINING[base[recipe]]
     if channels != len(known["mean"]):
         changes |= {"mean": (0.5,) * channels, "std": (0.25,) * channels}
-    return pretraining_recipe(base[recipe], **changes)
+    return PretrainSpec.from_preset(base[recipe], **changes)
 
 
 def _changed(spec: PretrainSpec, **changes: Any) -> PretrainSpec:

@@ -21,7 +21,7 @@ from poisonproof.networks.ensemble import Block, score_blocks
 from poisonproof.networks.learner import TorchLearner
 from poisonproof.networks.pretraining.frozen import FrozenNetwork, as_pixels
 from poisonproof.networks.pretraining.views import LARGEST_RATIO, as_images, framed
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.stacked import perceptron_gradients, train_stack
 from poisonproof.networks.state import MemberState
 from poisonproof.partition.partitioned import Partition
@@ -241,7 +241,7 @@ class HeadSpec(OnFrozenSpec):
             raise InvalidInputError(f"views must be at least 1, got {self.views}.")
 
     @property
-    def linear(self) -> TorchSpec:
+    def linear(self) -> NetworkSpec:
         """The law of the linear layers alone, which take vectors."""
         return replace(self.schedule, input_shape=(self.vector_length,))
 
@@ -255,7 +255,7 @@ class HeadSpec(OnFrozenSpec):
         rest = {**values, "network": "linear"}
         features = rest.pop("features_sha256")
         own = {name: rest.pop(name) for name in _OWN}
-        return cls(TorchSpec.from_json(rest), features, **own)
+        return cls(NetworkSpec.from_json(rest), features, **own)
 
 
 # The fitted linear members on a frozen network.

@@ -15,25 +15,25 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.members.member import BatchedLearner, Ensemble
+from poisonproof.members.member import BatchedLearner, Ensemble, Spec
 from poisonproof.networks.batches import MemberRows, input_shape, partition_rows
 from poisonproof.networks.device import deterministic, fingerprint, require_device
 from poisonproof.networks.ensemble import DeepMembers, member_states
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
-from poisonproof.networks.specification import Law, TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.state import MemberState, failed
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress, reporting
 
 
 @dataclass(frozen=True)
-class OnFrozenSpec(Law, ABC):
+class OnFrozenSpec(Spec, ABC):
     """Everything a member's bits depend on, its partition and the seed apart.
 
     Attributes
     ----------
-    schedule : TorchSpec
+    schedule : NetworkSpec
         Input, epochs, optimiser, augmentation, precision, width of a stack.
     features_sha256 : str
         Digest of the frozen part.
@@ -42,7 +42,7 @@ class OnFrozenSpec(Law, ABC):
     network: ClassVar[str]
     """What stands on the frozen part."""
 
-    schedule: TorchSpec
+    schedule: NetworkSpec
     features_sha256: str
 
     @property
@@ -114,7 +114,7 @@ class OnFrozenEnsemble(DeepMembers):
         self.frozen = frozen
 
     @property
-    def schedule(self) -> TorchSpec:
+    def schedule(self) -> NetworkSpec:
         """Shape and scale of the samples, and the label set."""
         return self.spec.schedule
 

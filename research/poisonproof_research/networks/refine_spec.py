@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.members.member import Spec
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
-from poisonproof.networks.specification import Law
 
 STAGES = ("agreement", "labels")
 """The stages that train the network, in their order."""
 
 
 @dataclass(frozen=True)
-class RefineSpec(Law):
+class RefineSpec(Spec):
     """The law of refined clusters: with samples and first features it fixes every bit.
 
     Attributes

@@ -21,7 +21,7 @@ from poisonproof.networks.ensemble import Block
 from poisonproof.networks.learner import TorchLearner
 from poisonproof.networks.modules import initialise
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.stacked import LaneOptimizer
 from poisonproof.networks.state import MemberState, finished
 from poisonproof_research.networks.on_frozen import OnFrozenEnsemble, OnFrozenLearner, OnFrozenSpec
@@ -74,7 +74,7 @@ class TailSpec(OnFrozenSpec):
         features, rows = rest.pop("features_sha256"), rest.pop("lane_rows")
         first = rest.pop("first_weights", "uniform")
         rest |= {"network": "custom", "execution": "vmap"}
-        return cls(TorchSpec.from_json(rest), features, rows, first)
+        return cls(NetworkSpec.from_json(rest), features, rows, first)
 
 
 # The third block of Network in Network and its last layer, for many members at once.

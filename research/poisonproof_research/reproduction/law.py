@@ -17,13 +17,13 @@ from poisonproof_research.reproduction.row_data import RowData
 if TYPE_CHECKING:
     from poisonproof.networks.learner import TorchLearner
     from poisonproof.networks.pretraining.frozen import FrozenNetwork
-    from poisonproof.networks.specification import TorchSpec
+    from poisonproof.networks.specification import NetworkSpec
     from poisonproof_research.networks.heads import HeadLearner
     from poisonproof_research.networks.on_frozen import OnFrozenSpec
     from poisonproof_research.networks.tails import TailLearner
 
     Learner = TorchLearner | HeadLearner | TailLearner
-    Spec = TorchSpec | OnFrozenSpec
+    Spec = NetworkSpec | OnFrozenSpec
 
 _KINDS = {"dpa": ("torch",), "ss-dpa": ("head", "tail", "torch")}
 """Methods, and the kinds of learners that make their rows."""
@@ -153,9 +153,9 @@ def law_of(
 ) -> dict[str, Any]:
     """Return everything that the bits of a row's members depend on, as JSON values."""
     from poisonproof.networks.device import fingerprint, require_device
-    from poisonproof.networks.specification import TorchSpec
+    from poisonproof.networks.specification import NetworkSpec
 
-    machine = spec if isinstance(spec, TorchSpec) else spec.schedule
+    machine = spec if isinstance(spec, NetworkSpec) else spec.schedule
     require_device(machine)  # the fingerprint of a machine without it would mean nothing
     listed = "\n".join(parts.partition_digests())
     law = {

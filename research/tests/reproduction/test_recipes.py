@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.networks import PRETRAINING, FrozenNetwork, pretraining_recipe
+from poisonproof.networks import PRETRAINING, FrozenNetwork, PretrainSpec
 from poisonproof_research.reproduction import (
     data_from_cache,
     load_recipes,
@@ -23,7 +23,7 @@ from tests.reproduction.conftest import write_recipes
 @pytest.fixture
 def rotnet_shape():
     """A map that has a specification and no weights."""
-    return FrozenNetwork(pretraining_recipe("rotnet-mnist"), {}, {})
+    return FrozenNetwork(PretrainSpec.from_preset("rotnet-mnist"), {}, {})
 
 
 def test_all_sixteen_dpa_rows_are_there():

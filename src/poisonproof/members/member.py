@@ -8,14 +8,17 @@ implement `BatchedLearner`; they owe the same law, bit for bit.
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from math import prod
-from typing import Any, ClassVar
+from numbers import Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -23,12 +26,67 @@ from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
 from poisonproof.certificates.plurality import ABSTAIN
-from poisonproof.exceptions import InvalidRowsError, MemberWarning, PoisonproofError
+from poisonproof.exceptions import (
+    InvalidInputError,
+    InvalidRowsError,
+    MemberWarning,
+    PoisonproofError,
+)
 from poisonproof.members.streams import restored_streams
 from poisonproof.partition.containers import is_sparse, n_rows, take_rows
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything that can change a bit of something trained: one frozen value with a JSON form."""
+
+    kind: ClassVar[str]
+    """What errors call it."""
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Allowed values, by field."""
+    counts: ClassVar[tuple[str, ...]] = ()
+    """Fields that are numbers of at least one."""
+
+    def __post_init__(self) -> None:
+        if problems := self.problems():
+            raise InvalidInputError(f"The {self.kind} specification is wrong: {' '.join(problems)}")
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the values, one sentence each."""
+        wrong = [
+            f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}."
+            for name, allowed in self.choices.items()
+            if getattr(self, name) not in allowed
+        ]
+        values = {name: getattr(self, name) for name in self.counts}
+        return wrong + [
+            f"{name} must be at least 1, got {value!r}."
+            for name, value in values.items()
+            if not isinstance(value, Real) or value < 1
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the specification as JSON values."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote."""
+        if unknown := sorted(set(values) - {item.name for item in fields(cls)}):
+            raise InvalidInputError(
+                f"A {cls.kind} specification of this version has no field {', '.join(unknown)}."
+                " It was written by another version of poisonproof."
+            )
+        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical JSON form."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Member(ABC):

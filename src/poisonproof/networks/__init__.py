@@ -1,4 +1,4 @@
-"""How deep members are trained and asked."""
+"""How deep members are trained and vote."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ from poisonproof.networks.ensemble import TorchEnsemble
 from poisonproof.networks.learner import TorchLearner
 from poisonproof.networks.pretraining.frozen import FrozenNetwork, LearnedFeatures, load_features
 from poisonproof.networks.pretraining.loop import Watch, train_features
-from poisonproof.networks.pretraining.pretrain_spec import (
-    PRETRAINING,
-    PretrainSpec,
-    pretraining_recipe,
-)
-from poisonproof.networks.specification import Augmentation, TorchSpec
+from poisonproof.networks.pretraining.pretrain_spec import PRETRAINING, PretrainSpec
+from poisonproof.networks.specification import Augmentation, NetworkSpec
 
 __all__ = [
     "PRETRAINING",
     "Augmentation",
     "FrozenNetwork",
     "LearnedFeatures",
+    "NetworkSpec",
     "PretrainSpec",
     "TorchEnsemble",
     "TorchLearner",
-    "TorchSpec",
     "Watch",
     "load_features",
-    "pretraining_recipe",
     "train_features",
 ]

@@ -17,7 +17,7 @@ from torch import Tensor
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.networks.augmentation import Draw, Purpose, Stream, augment, purposes
 from poisonproof.networks.device import sent
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.partition.partitioned import Partition
 
 
@@ -83,7 +83,7 @@ def _is_turned(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(shape) == len(wanted) == 3 and found != expected
 
 
-def as_samples(X: Any, spec: TorchSpec) -> NDArray[np.float32]:
+def as_samples(X: Any, spec: NetworkSpec) -> NDArray[np.float32]:
     """Return samples as float32, shape (n, *input_shape), in units of the specification."""
     if hasattr(X, "toarray"):
         raise InvalidRowsError("Deep members take dense samples, got a sparse matrix.")
@@ -106,7 +106,7 @@ def as_samples(X: Any, spec: TorchSpec) -> NDArray[np.float32]:
     return array if spec.input_scale == 1.0 else array * np.float32(spec.input_scale)
 
 
-def partition_rows(partition: Partition, spec: TorchSpec) -> MemberRows:
+def partition_rows(partition: Partition, spec: NetworkSpec) -> MemberRows:
     """Bring one partition to tensors and compute its own normalisation."""
     if partition.sample_weight is not None:
         raise InvalidInputError("TorchLearner takes no sample_weight; repeat rows instead.")
@@ -122,7 +122,7 @@ def partition_rows(partition: Partition, spec: TorchSpec) -> MemberRows:
     )
 
 
-def dummy_rows(spec: TorchSpec) -> MemberRows:
+def dummy_rows(spec: NetworkSpec) -> MemberRows:
     """Return the rows of a lane that holds no member."""
     mean, std = _normalisation(np.zeros((0, *spec.input_shape), np.float32), spec)
     empty = torch.zeros((0, *spec.input_shape))
@@ -131,7 +131,7 @@ def dummy_rows(spec: TorchSpec) -> MemberRows:
 
 
 def _normalisation(
-    X: NDArray[np.float32], spec: TorchSpec
+    X: NDArray[np.float32], spec: NetworkSpec
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     image = len(spec.input_shape) == 3
     per_feature = spec.normalize == "feature"
@@ -155,7 +155,7 @@ def _normalisation(
 # Cross-entropy per member: a mean over its own rows, and over nothing else.
 
 
-def soft_labels(y: Tensor, spec: TorchSpec) -> Tensor:
+def soft_labels(y: Tensor, spec: NetworkSpec) -> Tensor:
     """Return one distribution over classes per label, smoothed as the specification says."""
     even = spec.label_smoothing / spec.n_classes
     sharp = torch.nn.functional.one_hot(y, spec.n_classes).to(torch.float32)
@@ -214,14 +214,14 @@ _EPOCHS = 25
 """Epochs planned at once; integers and tables only, so it leaves no trace in a member."""
 
 
-def member_stream(spec: TorchSpec, seed: int, indices: list[int], device: torch.device) -> Stream:
+def member_stream(spec: NetworkSpec, seed: int, indices: list[int], device: torch.device) -> Stream:
     """Return the streams of the members `indices`; dummy lanes draw from stream 0."""
     own = [max(i, 0) if spec.seed_rule == "partition" else 0 for i in indices]
     host = torch.tensor(own, dtype=torch.int64)
     return Stream(seed, sent(host, device), host)
 
 
-def n_steps(size: int, spec: TorchSpec) -> int:
+def n_steps(size: int, spec: NetworkSpec) -> int:
     """Return the steps per epoch of a partition of `size` rows."""
     return max(1, -(-size // spec.batch_size))
 
@@ -268,7 +268,7 @@ class Step:
             )
 
 
-def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator[Step]:
+def planned_steps(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterator[Step]:
     """Yield every step of the training of S lanes.
 
     Each lane's rows are shuffled with its own draws and cut into batches. The arithmetic is on
@@ -283,7 +283,7 @@ def planned_steps(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator
             yield Step(block.rows[e, :, t], on_device[t], own, block.rates[e, t], share, draw, when)
 
 
-def planned_epochs(spec: TorchSpec, stream: Stream, size: int) -> Iterator[Step]:
+def planned_epochs(spec: NetworkSpec, stream: Stream, size: int) -> Iterator[Step]:
     """Yield every epoch of one member: its steps side by side, as if each were a lane."""
     counts = [own for (own,) in _counts(spec, [size])]
     on_device = sent(torch.tensor(counts), stream.lanes.device)
@@ -293,7 +293,7 @@ def planned_epochs(spec: TorchSpec, stream: Stream, size: int) -> Iterator[Step]
         yield Step(block.rows[e, 0], on_device, counts, block.rates[e, :, 0], share, draw, when)
 
 
-def _counts(spec: TorchSpec, sizes: list[int]) -> list[list[int]]:
+def _counts(spec: NetworkSpec, sizes: list[int]) -> list[list[int]]:
     """Return the rows of every lane in every step of an epoch."""
     return [
         [min(max(size - t * spec.batch_size, 0), spec.batch_size) for size in sizes]
@@ -301,7 +301,7 @@ def _counts(spec: TorchSpec, sizes: list[int]) -> list[list[int]]:
     ]
 
 
-def _epochs(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator[tuple[_Block, int]]:
+def _epochs(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterator[tuple[_Block, int]]:
     for start in range(0, spec.epochs, _EPOCHS):
         epochs = range(start, min(start + _EPOCHS, spec.epochs))
         block = _Block(spec, stream, sizes, epochs)
@@ -311,7 +311,7 @@ def _epochs(spec: TorchSpec, stream: Stream, sizes: list[int]) -> Iterator[tuple
 class _Block:
     """Rows, rates and draws of several epochs, made in one go."""
 
-    def __init__(self, spec: TorchSpec, stream: Stream, sizes: list[int], epochs: range) -> None:
+    def __init__(self, spec: NetworkSpec, stream: Stream, sizes: list[int], epochs: range) -> None:
         device, longest = stream.lanes.device, max(sizes)
         self.first = epochs.start
         steps = n_steps(longest, spec)
@@ -336,14 +336,14 @@ class _Block:
         return lambda purpose: self.words[purpose][e, lanes, steps]
 
 
-def _rates(spec: TorchSpec, sizes: list[int], epochs: range, steps: int) -> Tensor:
+def _rates(spec: NetworkSpec, sizes: list[int], epochs: range, steps: int) -> Tensor:
     """Return the learning rate per epoch, step and lane, shape (E, T, S)."""
     own = [n_steps(size, spec) for size in sizes]
     table = [[[spec.rate(e, t, s) for s in own] for t in range(steps)] for e in epochs]
     return torch.tensor(table, dtype=torch.float32)
 
 
-def _mixup(spec: TorchSpec, stream: Stream, epochs: range, steps: int) -> Tensor:
+def _mixup(spec: NetworkSpec, stream: Stream, epochs: range, steps: int) -> Tensor:
     """Draw Beta(a, a) per epoch, lane and step, shape (E, S, T).
 
     All on the host, the quantile function in float64: every device gets the same numbers.
@@ -363,7 +363,7 @@ class Lanes:
 
     Parameters
     ----------
-    spec : TorchSpec
+    spec : NetworkSpec
         The law of the members.
     members : sequence of MemberRows
         One lane each.
@@ -374,7 +374,7 @@ class Lanes:
     """
 
     def __init__(
-        self, spec: TorchSpec, members: Sequence[MemberRows], seed: int, device: torch.device
+        self, spec: NetworkSpec, members: Sequence[MemberRows], seed: int, device: torch.device
     ) -> None:
         self.spec, self.device = spec, device
         width = 1 if spec.is_alone else spec.stack_width

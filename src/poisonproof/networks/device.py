@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.networks.fused.layout import Layout
 from poisonproof.networks.modules import ask_once, build, own_streams
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 
 _SUBNORMAL = 2.0**-140
 
@@ -202,7 +202,7 @@ _VARIABLES = (
 _TRIAL = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
 
 
-def require_device(spec: TorchSpec) -> torch.device:
+def require_device(spec: NetworkSpec) -> torch.device:
     """Return the device of a specification, or say that it is missing."""
     if spec.device == "cuda":
         if not torch.cuda.is_available():
@@ -239,7 +239,7 @@ def _multiplies_bfloat16() -> bool:
 
 
 @contextmanager
-def autocast(spec: TorchSpec) -> Iterator[None]:
+def autocast(spec: NetworkSpec) -> Iterator[None]:
     """Compute a forward pass in the specification's dtype.
 
     Nothing is remembered: torch forgets its copies of weights in half precision only where the
@@ -262,7 +262,7 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True)
 
 
-def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
+def fingerprint(spec: NetworkSpec) -> dict[str, str | int]:
     """Return what else decides bits: library versions, processor, threads."""
     found: dict[str, str | int] = {"torch": torch.__version__, "threads": spec.threads}
     if spec.device == "cuda" and torch.cuda.is_available():
@@ -283,7 +283,7 @@ def fingerprint(spec: TorchSpec) -> dict[str, str | int]:
 
 
 @contextmanager
-def deterministic(spec: TorchSpec) -> Iterator[None]:
+def deterministic(spec: NetworkSpec) -> Iterator[None]:
     """Pin threads and kernels while members are trained or asked, then restore the caller's."""
     threads = torch.get_num_threads()  # OpenMP keeps this number per calling thread
     torch.set_num_threads(spec.threads)
@@ -301,7 +301,7 @@ def deterministic(spec: TorchSpec) -> Iterator[None]:
 _GIB = 2.0**30
 
 
-def _sizes(spec: TorchSpec) -> tuple[int, int]:
+def _sizes(spec: NetworkSpec) -> tuple[int, int]:
     """Return the parameters of a member and the activations of one sample, both in values."""
     # A user's module may look at values, and meta tensors have none.
     where = "cpu" if spec.network == "custom" else "meta"
@@ -332,12 +332,12 @@ def _values(output: object) -> int:
     return sum(map(_values, output)) if isinstance(output, (tuple, list)) else 0
 
 
-def needed_bytes(spec: TorchSpec) -> int:
+def needed_bytes(spec: NetworkSpec) -> int:
     """Return the bytes that training under `spec` needs at its peak, the data not counted.
 
     Examples
     --------
-    >>> spec = TorchSpec("mlp", (64,), 10, hidden=(64,), stack_width=50)
+    >>> spec = NetworkSpec("mlp", (64,), 10, hidden=(64,), stack_width=50)
     >>> needed_bytes(spec) < 2**26
     True
     """
@@ -353,14 +353,14 @@ def needed_bytes(spec: TorchSpec) -> int:
     return lanes * (copies * parameters * 4 + max(batch, votes))
 
 
-def available_bytes(spec: TorchSpec) -> int:
+def available_bytes(spec: NetworkSpec) -> int:
     """Return the free memory of the specification's device."""
     if spec.device == "cuda":
         return int(torch.cuda.mem_get_info()[0])
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def require_memory(spec: TorchSpec) -> None:
+def require_memory(spec: NetworkSpec) -> None:
     """Raise before the start if the specification cannot fit; never shrink it silently."""
     needed, free = needed_bytes(spec), available_bytes(spec)
     if needed > free:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.member import ArrayEnsemble, Ensemble
+from poisonproof.members.member import ArrayEnsemble, Ensemble, Spec
 from poisonproof.members.streams import stream_seed
 from poisonproof.networks.batches import as_samples
 from poisonproof.networks.device import deterministic, require_device, use_onednn
 from poisonproof.networks.graphs import graph_scores, member_scores
 from poisonproof.networks.modules import blank_module, kept_values, own_streams, prepare_module
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.stacked import module_forward, perceptron_forward, stack_scores
 from poisonproof.networks.state import MemberState
 from poisonproof.progress import Progress, reporting
@@ -34,7 +34,7 @@ Stacks = dict[int, dict[str, Tensor]]
 
 
 def score_blocks(
-    spec: TorchSpec, members: Sequence[MemberState], X: NDArray[np.float32], stacks: Stacks
+    spec: NetworkSpec, members: Sequence[MemberState], X: NDArray[np.float32], stacks: Stacks
 ) -> Iterator[Block]:
     """Yield scores, some members on some rows at a time; abstaining members are left out.
 
@@ -53,7 +53,7 @@ def score_blocks(
 
 
 def _seen(
-    spec: TorchSpec, members: Sequence[MemberState], X: NDArray[np.float32], stacks: Stacks
+    spec: NetworkSpec, members: Sequence[MemberState], X: NDArray[np.float32], stacks: Stacks
 ) -> Iterator[Block]:
     device = require_device(spec)
     voters = [place for place, member in enumerate(members) if not member.abstains]
@@ -69,7 +69,7 @@ def _seen(
         yield from _together(spec, members, voters, X, device, stacks)
 
 
-def _blocks(spec: TorchSpec, X: NDArray[np.float32], device: torch.device) -> list[Tensor]:
+def _blocks(spec: NetworkSpec, X: NDArray[np.float32], device: torch.device) -> list[Tensor]:
     blocks = []
     for start in range(0, len(X), spec.vote_rows):
         block = np.zeros((spec.vote_rows, *spec.input_shape), np.float32)
@@ -79,13 +79,13 @@ def _blocks(spec: TorchSpec, X: NDArray[np.float32], device: torch.device) -> li
     return blocks
 
 
-def _rows(number: int, spec: TorchSpec, total: int) -> slice:
+def _rows(number: int, spec: NetworkSpec, total: int) -> slice:
     start = number * spec.vote_rows
     return slice(start, min(start + spec.vote_rows, total))
 
 
 def _together(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     members: Sequence[MemberState],
     voters: list[int],
     X: NDArray[np.float32],
@@ -108,7 +108,7 @@ def _together(
 
 
 def _stack(
-    spec: TorchSpec, group: Sequence[MemberState], device: torch.device
+    spec: NetworkSpec, group: Sequence[MemberState], device: torch.device
 ) -> dict[str, Tensor]:
     lanes = [*group, *[group[0]] * (spec.stack_width - len(group))]
     return {
@@ -118,7 +118,7 @@ def _stack(
 
 
 def _alone(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     members: Sequence[MemberState],
     voters: list[int],
     X: NDArray[np.float32],
@@ -156,34 +156,24 @@ def votes_of(scores: Tensor) -> NDArray[np.int16]:
 Arrays = dict[str, NDArray[Any]]
 
 
-class Law(Protocol):
-    """Everything that decides a member's bits, its partition and the seed apart."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-
-    def digest(self) -> str:
-        """Return its SHA-256."""
-
-
 class DeepMembers(ArrayEnsemble):
     """Deep members of one law, in the order of their partitions.
 
     Parameters
     ----------
-    spec : Law
+    spec : Spec
         The law they were trained under; it also decides how they vote.
     members : sequence of MemberState
         One per partition.
     """
 
-    def __init__(self, spec: Law, members: Sequence[MemberState]) -> None:
+    def __init__(self, spec: Spec, members: Sequence[MemberState]) -> None:
         self.spec = spec
         self.members = list(members)
 
     @property
     @abstractmethod
-    def schedule(self) -> TorchSpec:
+    def schedule(self) -> NetworkSpec:
         """Shape and scale of the samples, and the label set."""
 
     @abstractmethod
@@ -277,21 +267,21 @@ class TorchEnsemble(DeepMembers):
 
     Parameters
     ----------
-    spec : TorchSpec
+    spec : NetworkSpec
         The law they were trained under; it also decides how they vote.
     members : sequence of MemberState
         One per partition.
     """
 
     family: ClassVar[str] = "torch"
-    spec: TorchSpec
+    spec: NetworkSpec
 
-    def __init__(self, spec: TorchSpec, members: Sequence[MemberState]) -> None:
+    def __init__(self, spec: NetworkSpec, members: Sequence[MemberState]) -> None:
         super().__init__(spec, members)
         self._stacks: Stacks = {}
 
     @property
-    def schedule(self) -> TorchSpec:
+    def schedule(self) -> NetworkSpec:
         """The law itself."""
         return self.spec
 
@@ -304,4 +294,4 @@ class TorchEnsemble(DeepMembers):
 
 def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TorchEnsemble:
     """Return the ensemble that `TorchEnsemble.export` described."""
-    return TorchEnsemble(TorchSpec.from_json(meta["spec"]), member_states(meta, arrays))
+    return TorchEnsemble(NetworkSpec.from_json(meta["spec"]), member_states(meta, arrays))

@@ -38,11 +38,13 @@ from poisonproof.networks.modules import (
     own_streams,
     prepare_module,
 )
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.state import MemberState, failed, finished, host_tensors
 
 
-def train_member(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device) -> MemberState:
+def train_member(
+    spec: NetworkSpec, rows: MemberRows, seed: int, device: torch.device
+) -> MemberState:
     """Train one member from its own rows and its own stream."""
     lane = Lanes(spec, [rows], seed, device)
     module = prepare_module(first_module(spec, lane.stream), spec, device)
@@ -60,7 +62,7 @@ def train_member(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.dev
     return finished(rows.index, host_tensors(module.state_dict(), rows), diverged=False)
 
 
-def _optimizer(spec: TorchSpec, module: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(spec: NetworkSpec, module: nn.Module) -> torch.optim.Optimizer:
     if spec.optimizer == "adamw":
         return torch.optim.AdamW(
             module.parameters(),
@@ -79,7 +81,7 @@ def _optimizer(spec: TorchSpec, module: nn.Module) -> torch.optim.Optimizer:
 
 
 def _step(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
     x: Tensor,
@@ -101,7 +103,7 @@ def _step(
     return True
 
 
-def _stopped(spec: TorchSpec, rows: MemberRows, last: dict[str, Tensor]) -> MemberState:
+def _stopped(spec: NetworkSpec, rows: MemberRows, last: dict[str, Tensor]) -> MemberState:
     if spec.on_nan == "last_finite":
         return finished(rows.index, host_tensors(last, rows), diverged=False)
     return finished(rows.index, {}, diverged=True)
@@ -109,7 +111,7 @@ def _stopped(spec: TorchSpec, rows: MemberRows, last: dict[str, Tensor]) -> Memb
 
 @torch.no_grad()
 def member_scores(
-    spec: TorchSpec, module: nn.Module, tensors: dict[str, Tensor], X: Tensor
+    spec: NetworkSpec, module: nn.Module, tensors: dict[str, Tensor], X: Tensor
 ) -> Tensor:
     """Return one member's scores on exactly `vote_rows` samples, shape (n, C)."""
     module.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("normalise.")})
@@ -270,7 +272,7 @@ class Rule(Protocol):
 class _SGD:
     """Momentum, Nesterov's if wished, with weight decay."""
 
-    def __init__(self, spec: TorchSpec, parameters: Tensor) -> None:
+    def __init__(self, spec: NetworkSpec, parameters: Tensor) -> None:
         self._spec = spec
         self._velocity = torch.zeros_like(parameters)
         self.state = [self._velocity]
@@ -287,7 +289,7 @@ class _SGD:
 class _AdamW:
     """Adam with decoupled weight decay."""
 
-    def __init__(self, spec: TorchSpec, parameters: Tensor) -> None:
+    def __init__(self, spec: NetworkSpec, parameters: Tensor) -> None:
         self._spec = spec
         self._first = torch.zeros_like(parameters)
         self._second = torch.zeros_like(parameters)
@@ -305,7 +307,7 @@ class _AdamW:
         parameters.addcdiv_(self._first * (rate / grown1), size, value=-1.0)
 
 
-def make_rule(spec: TorchSpec, parameters: Tensor) -> Rule:
+def make_rule(spec: NetworkSpec, parameters: Tensor) -> Rule:
     """Return the update rule of a specification for flat parameters."""
     return _SGD(spec, parameters) if spec.optimizer == "sgd" else _AdamW(spec, parameters)
 
@@ -324,7 +326,7 @@ Training = Generator[None, None, MemberState]
 
 
 def train_on_tracks(
-    spec: TorchSpec, members: Iterator[MemberRows], seed: int, device: torch.device
+    spec: NetworkSpec, members: Iterator[MemberRows], seed: int, device: torch.device
 ) -> Iterator[tuple[MemberRows, MemberState]]:
     """Yield members as they finish; at most `stack_width` are on their way.
 
@@ -362,7 +364,7 @@ class Track:
 
     Parameters
     ----------
-    spec : TorchSpec
+    spec : NetworkSpec
         The law of the members.
     seed : int
         Seed of the ensemble.
@@ -370,7 +372,7 @@ class Track:
         Where to compute.
     """
 
-    def __init__(self, spec: TorchSpec, seed: int, device: torch.device) -> None:
+    def __init__(self, spec: NetworkSpec, seed: int, device: torch.device) -> None:
         self.spec, self.seed, self.device = spec, seed, device
         self.flat = FlatModule(prepare_module(blank_module(spec), spec, device))
         self.rule = make_rule(spec, self.flat.parameters)
@@ -495,7 +497,7 @@ class Track:
 
 @torch.no_grad()
 def graph_scores(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     members: Sequence[MemberState],
     voters: list[int],
     X: NDArray[np.float32],

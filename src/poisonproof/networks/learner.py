@@ -1,4 +1,4 @@
-"""Published training recipes, as parameters of `TorchLearner`."""
+"""`TorchLearner`: networks as members, behind the scikit-learn contract."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from poisonproof.networks.device import fingerprint, require_device
 from poisonproof.networks.ensemble import TorchEnsemble
 from poisonproof.networks.modules import code_digest, factory_name
 from poisonproof.networks.runner import train_members
-from poisonproof.networks.specification import NETWORKS, Augmentation, TorchSpec
+from poisonproof.networks.specification import NETWORKS, Augmentation, NetworkSpec
 from poisonproof.networks.state import Checkpoints
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress, Silent
@@ -57,7 +57,7 @@ _NIN: dict[str, Any] = {
     "seed_rule": "partition",
 }
 
-RECIPES: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Any]] = {
     "nin-mnist": {**_NIN, "image_shape": (1, 28, 28)},
     "nin-cifar10": {**_NIN, "image_shape": (3, 32, 32), "augmentation": "crop-flip"},
     "nin-gtsrb": {**_NIN, "image_shape": (3, 48, 48)},
@@ -248,17 +248,17 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.random_state = random_state
 
     @classmethod
-    def from_recipe(cls, name: str, **changes: Any) -> TorchLearner:
-        """Return a published recipe, with changes.
+    def from_preset(cls, name: str, **changes: Any) -> TorchLearner:
+        """Return the learner of a published result, with changes.
 
-        >>> TorchLearner.from_recipe("nin-cifar10").augmentation
+        >>> TorchLearner.from_preset("nin-cifar10").augmentation
         'crop-flip'
         """
-        if name not in RECIPES:
-            raise InvalidInputError(f"There is no recipe {name!r}; known: {', '.join(RECIPES)}.")
-        return cls(**{**RECIPES[name], **changes})
+        if name not in PRESETS:
+            raise InvalidInputError(f"There is no preset {name!r}; known: {', '.join(PRESETS)}.")
+        return cls(**{**PRESETS[name], **changes})
 
-    def resolve(self, shape: tuple[int, ...], n_classes: int) -> TorchSpec:
+    def resolve(self, shape: tuple[int, ...], n_classes: int) -> NetworkSpec:
         """Return the full specification for samples of one shape and a label set's size."""
         params = self.get_params(deep=False)
         for name in ("network", "image_shape", "checkpoint", "random_state"):
@@ -284,7 +284,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
             factory=factory_name(self.network) if custom else None,
         )
         params = {k: tuple(v) if isinstance(v, (list, tuple)) else v for k, v in params.items()}
-        return TorchSpec(network=network, input_shape=shape, n_classes=n_classes, **params)
+        return NetworkSpec(network=network, input_shape=shape, n_classes=n_classes, **params)
 
     def _stack_width(self, execution: str) -> int:
         usual = 8 if execution == "graph" else 32

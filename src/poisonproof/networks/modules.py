@@ -21,7 +21,7 @@ from poisonproof.members.digest import state_digest
 from poisonproof.members.member import is_machine_error
 from poisonproof.members.streams import restored_streams
 from poisonproof.networks.augmentation import Purpose, Stream, uniform
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 
 NIN_BLOCKS: tuple[tuple[tuple[int, int], ...], ...] = (
     ((5, 192), (1, 160), (1, 96)),
@@ -32,12 +32,12 @@ NIN_BLOCKS: tuple[tuple[tuple[int, int], ...], ...] = (
 """Kernel side and channels of every unit of Network in Network, block after block."""
 
 
-def build(spec: TorchSpec) -> nn.Module:
+def build(spec: NetworkSpec) -> nn.Module:
     """Return the network of a specification; its weights mean nothing yet.
 
     Examples
     --------
-    >>> spec = TorchSpec("nin", (1, 28, 28), 10, execution="single")
+    >>> spec = NetworkSpec("nin", (1, 28, 28), 10, execution="single")
     >>> sum(p.numel() for p in build(spec).parameters())
     996042
     """
@@ -225,7 +225,7 @@ def seed_streams(word: int) -> None:
     random.seed(word)
 
 
-def blank_module(spec: TorchSpec) -> nn.Module:
+def blank_module(spec: NetworkSpec) -> nn.Module:
     """Return the network of a specification with weights that mean nothing, always the same."""
     if spec.factory is not None:
         find_factory(spec.factory)
@@ -233,7 +233,7 @@ def blank_module(spec: TorchSpec) -> nn.Module:
         return build(spec)
 
 
-def ask_once(spec: TorchSpec, module: nn.Module) -> None:
+def ask_once(spec: NetworkSpec, module: nn.Module) -> None:
     """Ask a network about one row of zeros; a user's that cannot answer is refused, saying why."""
     row = torch.zeros(1, *spec.input_shape)
     if spec.network != "custom":
@@ -259,7 +259,7 @@ def ask_once(spec: TorchSpec, module: nn.Module) -> None:
         )
 
 
-def code_digest(spec: TorchSpec) -> str | None:
+def code_digest(spec: NetworkSpec) -> str | None:
     """Return a digest of a user's network as it is written today, None for networks of ours.
 
     Its name stays when its code changes, and stored members of the old one must not pass for
@@ -286,7 +286,7 @@ def draws(device: torch.device) -> tuple[Any, ...]:
     )
 
 
-def refuse_shared_state(spec: TorchSpec) -> None:
+def refuse_shared_state(spec: NetworkSpec) -> None:
     """Raise `GuaranteeError` for a user's module through which members would reach each other.
 
     The module is built twice, from two streams. The two must share no tensor, and with the same
@@ -398,14 +398,14 @@ def _equal(mine: Tensor, yours: Tensor) -> bool:
     )
 
 
-def _refusal(spec: TorchSpec, reason: str) -> GuaranteeError:
+def _refusal(spec: NetworkSpec, reason: str) -> GuaranteeError:
     return GuaranteeError(f"The module of {spec.factory} cannot be a member: {reason}.")
 
 
 # A member's network on its device, and its first weights.
 
 
-def prepare_module(module: nn.Module, spec: TorchSpec, device: torch.device) -> nn.Module:
+def prepare_module(module: nn.Module, spec: NetworkSpec, device: torch.device) -> nn.Module:
     """Move a module to the device, in the memory order its convolutions like there."""
     if device.type == "cuda" and len(spec.input_shape) == 3:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -419,7 +419,7 @@ def ordered(x: Tensor) -> Tensor:
     return x
 
 
-def first_module(spec: TorchSpec, stream: Stream) -> nn.Module:
+def first_module(spec: NetworkSpec, stream: Stream) -> nn.Module:
     """Return one member's network before its first step, on the host, from its own stream.
 
     A user's module draws its first weights from global streams, which are left seeded for the

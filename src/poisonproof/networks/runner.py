@@ -18,7 +18,7 @@ from poisonproof.networks.batches import MemberRows, partition_rows
 from poisonproof.networks.device import deterministic, require_device, require_memory, use_onednn
 from poisonproof.networks.graphs import train_member, train_on_tracks
 from poisonproof.networks.modules import own_streams, refuse_shared_state
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.stacked import (
     autograd_gradients,
     first_parameters,
@@ -35,7 +35,7 @@ _Train = Callable[[_Group], list[MemberState]]
 
 
 def train_members(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     data: PartitionedData,
     which: Sequence[int],
     seed: int,
@@ -68,7 +68,7 @@ def train_members(
 
 
 @contextmanager
-def _settled(spec: TorchSpec) -> Iterator[None]:
+def _settled(spec: NetworkSpec) -> Iterator[None]:
     """Fix what torch, NumPy and the caller's warning filters could make of a member.
 
     A filter that turns warnings into errors would silence members here and, as it does not travel,
@@ -81,7 +81,7 @@ def _settled(spec: TorchSpec) -> Iterator[None]:
 
 
 def _waiting(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     data: PartitionedData,
     which: Sequence[int],
     checkpoints: Checkpoints | None,
@@ -106,13 +106,13 @@ def _waiting(
             progress.advance()
 
 
-def _groups(spec: TorchSpec, members: Iterator[MemberRows]) -> Iterator[_Group]:
+def _groups(spec: NetworkSpec, members: Iterator[MemberRows]) -> Iterator[_Group]:
     width = 1 if spec.is_alone else spec.stack_width
     while group := list(islice(members, width)):
         yield group
 
 
-def _workers(spec: TorchSpec, n_jobs: int | None) -> int:
+def _workers(spec: NetworkSpec, n_jobs: int | None) -> int:
     # Another process could not import what only this program's main script defines; threads, which
     # a stack of a user's module would need, could share what the module keeps to itself.
     alone = (
@@ -124,7 +124,7 @@ def _workers(spec: TorchSpec, n_jobs: int | None) -> int:
 
 
 def _trained(
-    spec: TorchSpec, seed: int, device: torch.device, groups: Iterator[_Group], n_jobs: int | None
+    spec: NetworkSpec, seed: int, device: torch.device, groups: Iterator[_Group], n_jobs: int | None
 ) -> Iterator[tuple[_Group, list[MemberState]]]:
     if spec.execution == "graph":
         members = chain.from_iterable(groups)
@@ -152,7 +152,7 @@ def _trained(
 
 
 def _by_processes(
-    spec: TorchSpec, seed: int, groups: Iterator[_Group], workers: int
+    spec: NetworkSpec, seed: int, groups: Iterator[_Group], workers: int
 ) -> Iterator[tuple[_Group, list[MemberState]]]:
     """Train members one by one in worker processes.
 
@@ -165,7 +165,7 @@ def _by_processes(
         yield from ((group, [state]) for group, state in zip(window, pool(tasks), strict=True))
 
 
-def _in_process(spec: TorchSpec, rows: MemberRows, seed: int) -> MemberState:
+def _in_process(spec: NetworkSpec, rows: MemberRows, seed: int) -> MemberState:
     with _settled(spec):
         return _train_alone(spec, rows, seed, torch.device(spec.device))
 
@@ -182,7 +182,7 @@ def _run(
             yield from zip(window, pool.map(train, window), strict=True)
 
 
-def _trainer(spec: TorchSpec, seed: int, device: torch.device) -> _Train:
+def _trainer(spec: NetworkSpec, seed: int, device: torch.device) -> _Train:
     if spec.execution == "vmap":
         gradients = autograd_gradients(module_forward(spec, device, training=True))
         return _pinned(
@@ -198,7 +198,7 @@ def _trainer(spec: TorchSpec, seed: int, device: torch.device) -> _Train:
     return _pinned(spec, lambda group: [_train_alone(spec, group[0], seed, device)])
 
 
-def _pinned(spec: TorchSpec, train: _Train) -> _Train:
+def _pinned(spec: NetworkSpec, train: _Train) -> _Train:
     def run(group: _Group) -> list[MemberState]:
         torch.set_num_threads(spec.threads)  # OpenMP keeps this number per calling thread
         use_onednn()
@@ -207,7 +207,9 @@ def _pinned(spec: TorchSpec, train: _Train) -> _Train:
     return run
 
 
-def _train_alone(spec: TorchSpec, rows: MemberRows, seed: int, device: torch.device) -> MemberState:
+def _train_alone(
+    spec: NetworkSpec, rows: MemberRows, seed: int, device: torch.device
+) -> MemberState:
     """Train one member; what it raises becomes its abstention, not the ensemble's end."""
     use_onednn()
     try:

@@ -1,62 +1,18 @@
-"""Laws as JSON: what can change a bit of something trained, and the digest of all that."""
+"""What decides the bits of a network that is a member: `NetworkSpec`, one frozen value."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 from poisonproof.exceptions import InvalidInputError
-
-
-@dataclass(frozen=True)
-class Law:
-    """Everything that can change a bit of something trained, as one frozen value."""
-
-    kind: ClassVar[str]
-    """What errors call it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the specification as JSON values."""
-        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return values
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-        if unknown := sorted(set(values) - {item.name for item in fields(cls)}):
-            raise InvalidInputError(
-                f"A {cls.kind} specification of this version has no field {', '.join(unknown)}."
-                " It was written by another version of poisonproof."
-            )
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the canonical JSON form."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-# Everything that can change a bit of a deep member, as one frozen value.
+from poisonproof.members.member import Spec
 
 NETWORKS = ("linear", "mlp", "nin", "nin4", "resnet10", "resnet18", "custom")
 EXECUTIONS = ("stacked", "single", "graph", "fused", "vmap")
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "network": NETWORKS,
-    "execution": EXECUTIONS,
-    "optimizer": ("sgd", "adamw"),
-    "schedule": ("step", "cosine", "constant"),
-    "normalize": ("channel", "feature", "fixed", "none"),
-    "seed_rule": ("partition", "shared"),
-    "dtype": ("float32", "bfloat16"),
-    "device": ("cpu", "cuda"),
-    "on_nan": ("abstain", "last_finite"),
-}
-_POSITIVE = ("epochs", "batch_size", "stack_width", "tile_rows", "threads", "vote_rows", "width")
 _REAL = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "mixup", "warmup_epochs")
 
 
@@ -117,8 +73,8 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class TorchSpec(Law):
-    """The law of a deep member: with a partition and a seed it fixes every bit.
+class NetworkSpec(Spec):
+    """The training of a network: with a partition and a seed it fixes every bit of a member.
 
     Attributes
     ----------
@@ -156,14 +112,28 @@ class TorchSpec(Law):
 
     Examples
     --------
-    >>> spec = TorchSpec(network="mlp", input_shape=(64,), n_classes=10, hidden=(64,))
-    >>> TorchSpec.from_json(spec.to_json()) == spec
+    >>> spec = NetworkSpec(network="mlp", input_shape=(64,), n_classes=10, hidden=(64,))
+    >>> NetworkSpec.from_json(spec.to_json()) == spec
     True
     >>> len(spec.digest())
     64
     """
 
     kind: ClassVar[str] = "deep"
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "network": NETWORKS,
+        "execution": EXECUTIONS,
+        "optimizer": ("sgd", "adamw"),
+        "schedule": ("step", "cosine", "constant"),
+        "normalize": ("channel", "feature", "fixed", "none"),
+        "seed_rule": ("partition", "shared"),
+        "dtype": ("float32", "bfloat16"),
+        "device": ("cpu", "cuda"),
+        "on_nan": ("abstain", "last_finite"),
+    }
+    counts: ClassVar[tuple[str, ...]] = (
+        "epochs", "batch_size", "stack_width", "tile_rows", "threads", "vote_rows", "width"
+    )  # fmt: skip
 
     network: str
     input_shape: tuple[int, ...]
@@ -203,27 +173,13 @@ class TorchSpec(Law):
     on_nan: str = "abstain"
     version: int = 1
 
-    def __post_init__(self) -> None:
-        problems = [*self._wrong_choices(), *self._wrong_numbers(), *self._wrong_combinations()]
-        if problems:
-            raise InvalidInputError("The deep specification is wrong: " + " ".join(problems))
-
-    def _wrong_choices(self) -> list[str]:
-        return [
-            f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}."
-            for name, allowed in _CHOICES.items()
-            if getattr(self, name) not in allowed
-        ]
-
-    def _wrong_numbers(self) -> list[str]:
-        names = [name for name in (*_POSITIVE, *_REAL) if not isinstance(getattr(self, name), Real)]
+    def problems(self) -> list[str]:
+        """Return what is wrong with the values, one sentence each."""
+        wrong = super().problems()
+        names = [name for name in _REAL if not isinstance(getattr(self, name), Real)]
         if names:
-            return [f"{name} must be a number, got {getattr(self, name)!r}." for name in names]
-        wrong = [
-            f"{name} must be at least 1, got {getattr(self, name)!r}."
-            for name in _POSITIVE
-            if getattr(self, name) < 1
-        ]
+            wrong += [f"{name} must be a number, got {getattr(self, name)!r}." for name in names]
+            return wrong
         if self.n_classes < 2:
             wrong.append(f"n_classes must be at least 2, got {self.n_classes}.")
         if len(self.input_shape) not in (1, 3) or min(self.input_shape, default=0) < 1:
@@ -234,7 +190,7 @@ class TorchSpec(Law):
             wrong.append(f"label_smoothing must be in [0, 1), got {self.label_smoothing!r}.")
         if self.mixup < 0 or self.weight_decay < 0 or self.warmup_epochs < 0:
             wrong.append("mixup, weight_decay and warmup_epochs must not be negative.")
-        return wrong
+        return wrong + self._wrong_combinations()
 
     def _wrong_combinations(self) -> list[str]:
         wrong = []
@@ -243,10 +199,15 @@ class TorchSpec(Law):
                 f"network={self.network!r} needs images; pass image_shape=(C, H, W)"
                 f" (got input_shape={self.input_shape})."
             )
-        if not self.augmentation.is_identity and len(self.input_shape) != 3:
-            wrong.append("augmentation needs images; pass image_shape=(C, H, W).")
-        if self.mirrored_votes and len(self.input_shape) != 3:
-            wrong.append("mirrored_votes needs images; pass image_shape=(C, H, W).")
+        changes = {
+            "augmentation": not self.augmentation.is_identity,
+            "mirrored_votes": self.mirrored_votes,
+        }
+        wrong += [
+            f"{name} needs images; pass image_shape=(C, H, W)."
+            for name, given in changes.items()
+            if given and len(self.input_shape) != 3
+        ]
         if self.augmentation.saturation and self.input_shape[0] != 3:
             wrong.append("augmentation with saturation needs three channels.")
         if self.execution == "stacked" and self.network not in ("linear", "mlp"):

@@ -33,7 +33,7 @@ from poisonproof.networks.modules import (
     own_streams,
     seed_streams,
 )
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.state import MemberState, finished
 
 Layer = tuple[str, Tensor, Tensor]
@@ -130,13 +130,13 @@ class LaneOptimizer:
 
     Parameters
     ----------
-    spec : TorchSpec
+    spec : NetworkSpec
         Rule and constants.
     parameters : dict of tensors of shape (S, ...)
         Changed by `step`.
     """
 
-    def __init__(self, spec: TorchSpec, parameters: dict[str, Tensor]) -> None:
+    def __init__(self, spec: NetworkSpec, parameters: dict[str, Tensor]) -> None:
         self.spec = spec
         self.steps = 0
         self.parameters = parameters
@@ -245,7 +245,7 @@ def autograd_gradients(forward: Forward) -> Gradients:
 
 
 def train_stack(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     members: Sequence[MemberRows],
     seed: int,
     device: torch.device,
@@ -257,7 +257,7 @@ def train_stack(
 
     Parameters
     ----------
-    spec : TorchSpec
+    spec : NetworkSpec
         The law of the members.
     members : sequence of MemberRows
         Non-empty partitions.
@@ -324,7 +324,7 @@ def _piece(value: Tensor, start: int, height: int) -> Tensor:
 
 
 def _states(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     members: Sequence[MemberRows],
     parameters: dict[str, Tensor],
     healthy: Tensor,
@@ -348,7 +348,7 @@ def _states(
 
 @torch.no_grad()
 def stack_scores(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     tensors: dict[str, Tensor],
     X: Tensor,
     forward: Forward,
@@ -357,7 +357,7 @@ def stack_scores(
 
     Parameters
     ----------
-    spec : TorchSpec
+    spec : NetworkSpec
         The law of the members.
     tensors : dict of tensors of shape (S, ...)
         Weights and normalisation of `stack_width` lanes.
@@ -378,7 +378,7 @@ def stack_scores(
 # A user's module for many members at once, through `torch.func`.
 
 
-def module_forward(spec: TorchSpec, device: torch.device, *, training: bool) -> Forward:
+def module_forward(spec: NetworkSpec, device: torch.device, *, training: bool) -> Forward:
     """Return the stacked form of a user's module, or say why it has none."""
     module = blank_module(spec).to(device).train(training)
     if list(module.buffers()):
@@ -395,7 +395,7 @@ def module_forward(spec: TorchSpec, device: torch.device, *, training: bool) -> 
     return forward
 
 
-def _try(spec: TorchSpec, module: nn.Module, forward: Forward, device: torch.device) -> None:
+def _try(spec: NetworkSpec, module: nn.Module, forward: Forward, device: torch.device) -> None:
     parameters = {name: p.detach()[None] for name, p in module.named_parameters()}
     with own_streams(0):
         sample = torch.rand(1, 2, *spec.input_shape, device=device)
@@ -415,14 +415,14 @@ def _try(spec: TorchSpec, module: nn.Module, forward: Forward, device: torch.dev
         )
 
 
-def _refusal(spec: TorchSpec, reason: str) -> InvalidInputError:
+def _refusal(spec: NetworkSpec, reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"The module of {spec.factory} cannot be stacked: {reason}. Use execution='single'."
     )
 
 
 def first_parameters(
-    spec: TorchSpec, members: Sequence[MemberRows], seed: int, device: torch.device
+    spec: NetworkSpec, members: Sequence[MemberRows], seed: int, device: torch.device
 ) -> dict[str, Tensor]:
     """Build every lane's module from its own stream and stack the parameters."""
     indices = [rows.index for rows in members]

@@ -21,7 +21,7 @@ from poisonproof.members.member import is_machine_error, reason_of
 from poisonproof.networks.batches import MemberRows
 from poisonproof.networks.device import fingerprint
 from poisonproof.networks.modules import code_digest
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.strict import decode_tensors
 
 DIVERGED = "the loss or the weights stopped being finite"
@@ -86,7 +86,7 @@ def finished(
     return MemberState(index, tensors)
 
 
-def failed(spec: TorchSpec, index: int, error: Exception) -> MemberState:
+def failed(spec: NetworkSpec, index: int, error: Exception) -> MemberState:
     """Return the abstention of a member whose network raised on its own rows, or raise again.
 
     torch refuses some rows with a ValueError (batch norm over one value); a user's module may
@@ -120,13 +120,13 @@ class Checkpoints:
     ----------
     folder : path
         Made if absent; several laws may share it.
-    spec : TorchSpec
+    spec : NetworkSpec
         The law of the members.
     seed : int
         Seed of the ensemble.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], spec: TorchSpec, seed: int) -> None:
+    def __init__(self, folder: str | os.PathLike[str], spec: NetworkSpec, seed: int) -> None:
         code = code_digest(spec)
         own = [] if code is None else [code]
         law = json.dumps([spec.digest(), fingerprint(spec), seed, *own], sort_keys=True)

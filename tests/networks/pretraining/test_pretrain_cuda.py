@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from sklearn.datasets import load_digits
 
-from poisonproof.networks import FrozenNetwork, PretrainSpec, pretraining_recipe, train_features
+from poisonproof.networks import FrozenNetwork, PretrainSpec, train_features
 from poisonproof.networks.augmentation import Stream
 from poisonproof.networks.pretraining.loop import Limits
 from poisonproof.networks.pretraining.tasks import SimCLR
@@ -39,7 +39,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def specification(name: str, engine: str) -> PretrainSpec:
-    spec = pretraining_recipe(
+    spec = PretrainSpec.from_preset(
         name, epochs=3, batch_size=64, device="cuda", dtype="bfloat16", engine=engine
     )
     rate = 0.05 if spec.method == "rotnet" else 0.01
@@ -101,7 +101,7 @@ def test_refined_clusters_have_the_same_bits_after_a_stop(engine, tmp_path):
 
 
 def test_views_agree_on_cpu_and_cuda():
-    spec = pretraining_recipe("simclr-cifar10")
+    spec = PretrainSpec.from_preset("simclr-cifar10")
     images = torch.from_numpy(samples(spec, 64))
     made = []
     for device in ("cpu", "cuda"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from poisonproof.networks.modules import NIN_BLOCKS
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 
 
 def _chunks(channels: int) -> tuple[int, int, int]:
@@ -132,7 +132,7 @@ class Pool:
 class Layout:
     """All units, pools and parameter offsets of one NiN."""
 
-    spec: TorchSpec
+    spec: NetworkSpec
 
     @property
     def rows(self) -> int:

@@ -14,7 +14,7 @@ from poisonproof.networks.fused.layout import Layout, from_tables, to_tables
 from poisonproof.networks.fused.passes import Backward, Forward, Workspace
 from poisonproof.networks.graphs import nothing_collected
 from poisonproof.networks.modules import build, initialise
-from poisonproof.networks.specification import TorchSpec
+from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.state import MemberState, finished
 
 
@@ -36,13 +36,13 @@ class FusedTrainer:
 
     Parameters
     ----------
-    spec : TorchSpec
+    spec : NetworkSpec
         The law of the members.
     seed : int
         Seed of the ensemble.
     """
 
-    def __init__(self, spec: TorchSpec, seed: int) -> None:
+    def __init__(self, spec: NetworkSpec, seed: int) -> None:
         self.spec, self.seed = spec, seed
         self.device = torch.device("cuda")
         self.work = Workspace(Layout(spec), self.device)
@@ -136,7 +136,7 @@ def _use_running_statistics(work: Workspace) -> None:
 
 
 def fused_scores(
-    spec: TorchSpec,
+    spec: NetworkSpec,
     members: Sequence[MemberState],
     voters: list[int],
     X: NDArray[np.float32],

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.networks.specification import Law, TorchSpec
-
-METHODS = ("rotnet", "simclr")
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "method": METHODS,
-    "schedule": ("step", "cosine", "constant"),
-    "dtype": ("float32", "bfloat16"),
-    "device": ("cpu", "cuda"),
-    "engine": ("eager", "compiled"),
-}
+from poisonproof.members.member import Spec
+from poisonproof.networks.specification import NetworkSpec
 
 
 @dataclass(frozen=True)
-class PretrainSpec(Law):
-    """The law of a learned map: with the samples it fixes every bit.
+class PretrainSpec(Spec):
+    """The training of a learned map: with the samples it fixes every bit.
 
     Attributes
     ----------
@@ -69,6 +62,16 @@ class PretrainSpec(Law):
     """
 
     kind: ClassVar[str] = "pretraining"
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "method": ("rotnet", "simclr"),
+        "schedule": ("step", "cosine", "constant"),
+        "dtype": ("float32", "bfloat16"),
+        "device": ("cpu", "cuda"),
+        "engine": ("eager", "compiled"),
+    }
+    counts: ClassVar[tuple[str, ...]] = (
+        "epochs", "batch_size", "threads", "width", "head", "map_rows"
+    )  # fmt: skip
 
     method: str
     input_shape: tuple[int, int, int]
@@ -102,15 +105,9 @@ class PretrainSpec(Law):
     seed: int = 0
     version: int = 1
 
-    def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}."
-            for name, allowed in _CHOICES.items()
-            if getattr(self, name) not in allowed
-        ]
-        for name in ("epochs", "batch_size", "threads", "width", "head", "map_rows"):
-            if getattr(self, name) < 1:
-                problems.append(f"{name} must be at least 1, got {getattr(self, name)!r}.")
+    def problems(self) -> list[str]:
+        """Return what is wrong with the values, one sentence each."""
+        problems = super().problems()
         if len(self.input_shape) != 3 or min(self.input_shape) < 1:
             problems.append(f"input_shape must be (C, H, W), got {self.input_shape!r}.")
         elif not len(self.mean) == len(self.std) == self.input_shape[0]:
@@ -124,8 +121,19 @@ class PretrainSpec(Law):
             problems.append(f"smallest_view must be in (0, 1], got {self.smallest_view!r}.")
         if self.method == "simclr" and self.batch_size < 2:
             problems.append("simclr compares images, so batch_size must be at least 2.")
-        if problems:
-            raise InvalidInputError("The pretraining specification is wrong: " + " ".join(problems))
+        return problems
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> Self:
+        """Return a published specification, with changes.
+
+        >>> PretrainSpec.from_preset("rotnet-mnist").batch_size
+        128
+        """
+        if name not in PRETRAINING:
+            known = ", ".join(PRETRAINING)
+            raise InvalidInputError(f"There is no preset {name!r}; known: {known}.")
+        return cls(**{**PRETRAINING[name], **changes})
 
     def rate(self, epoch: int, step: int, steps: int) -> float:
         """Return the learning rate of `step` (of `steps`) in `epoch`, both counted from 0.
@@ -145,14 +153,14 @@ class PretrainSpec(Law):
             return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * epoch / self.epochs))
         return self.learning_rate
 
-    def machine(self) -> TorchSpec:
+    def machine(self) -> NetworkSpec:
         """Return what decides threads, kernels and fingerprint, as the deep engine takes it."""
-        return TorchSpec(
+        return NetworkSpec(
             "linear", (1,), 2, execution="single", device=self.device, threads=self.threads
         )
 
 
-# Published recipes of unsupervised training, as parameters of `PretrainSpec`.
+# Published training without labels, as parameters of `PretrainSpec`.
 
 _SIMCLR: dict[str, Any] = {
     "method": "simclr",
@@ -202,16 +210,3 @@ PRETRAINING: dict[str, dict[str, Any]] = {
     },
 }
 """Name to parameters."""
-
-
-def pretraining_recipe(name: str, **changes: Any) -> PretrainSpec:
-    """Return a published recipe, with changes.
-
-    Examples
-    --------
-    >>> pretraining_recipe("rotnet-mnist").batch_size
-    128
-    """
-    if name not in PRETRAINING:
-        raise InvalidInputError(f"There is no recipe {name!r}; known: {', '.join(PRETRAINING)}.")
-    return PretrainSpec(**{**PRETRAINING[name], **changes})

@@ -13,7 +13,7 @@ from poisonproof.networks.augmentation import Purpose, augment
 from poisonproof.networks.modules import build
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.pretraining.views import PURPOSES, Pixels, make_views, run_layers
-from poisonproof.networks.specification import Augmentation, TorchSpec
+from poisonproof.networks.specification import Augmentation, NetworkSpec
 
 _FADING = 0.999
 """Share of the old mean square in Adam's new one."""
@@ -139,7 +139,7 @@ class RotNet:
     def __init__(self, spec: PretrainSpec) -> None:
         self.spec = spec
         self.dtype = getattr(torch, spec.dtype)
-        built = build(TorchSpec("nin4", spec.input_shape, 4, execution="single"))
+        built = build(NetworkSpec("nin4", spec.input_shape, 4, execution="single"))
         assert isinstance(built, nn.Sequential)
         self.module: nn.Module = built
         self.layers = list(built)
@@ -202,7 +202,7 @@ class SimCLR:
     def __init__(self, spec: PretrainSpec) -> None:
         self.spec = spec
         resnet = build(
-            TorchSpec("resnet18", spec.input_shape, 2, execution="single", width=spec.width)
+            NetworkSpec("resnet18", spec.input_shape, 2, execution="single", width=spec.width)
         )
         assert isinstance(resnet, nn.Sequential)
         deep = 8 * spec.width
