@@ -1,0 +1,165 @@
+"""Time and memory of the main jobs at an earlier commit and now, alternating in one run.
+
+    python benchmarks/against_commit.py COMMIT --out benchmarks/results/against_commit.json
+
+The commit is checked out into a temporary folder; both versions run in the same environment, each
+job in a process of its own, the first of each pair in turn. CPU time and peak memory of the
+process and of what it starts count; the medians of the pairs' ratios (now over then) are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+COMMAND = "import sys; from poisonproof.cli import main; sys.argv[0] = 'poisonproof'; main()"
+MNIST = """
+import os
+import numpy as np
+from poisonproof import DPAClassifier
+from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
+from poisonproof.members.closed_form import KernelRidgeClassifier
+with np.load(os.environ["POISONPROOF_DATA"] + "/mnist.npz") as mnist:
+    X, y, X_test = (mnist[name] for name in ("x_train", "y_train", "x_test"))
+maps = make_frozen_pipeline(
+    Deskew(), OrientationHistogram(n_orientations=8, cell=4, block=1, signed=True, root=True)
+)
+member = KernelRidgeClassifier("rbf", gamma=2.0, alpha=0.01, precision="single")
+model = DPAClassifier(member, 1200, features=maps, partitioner="pixel_sum", classes=range(10))
+certificates = model.fit(X, y).certify(X_test)
+assert np.median(certificates.radius) > 400
+"""
+DEEP = """
+from sklearn.datasets import load_digits
+from poisonproof import DPAClassifier, TorchLearner
+X, y = load_digits(return_X_y=True)
+X = X.reshape(-1, 8, 8).repeat(2, axis=1).repeat(2, axis=2).reshape(len(X), -1) / 16
+learner = TorchLearner("nin", image_shape=(1, 16, 16), epochs=1, batch_size=32)
+model = DPAClassifier(learner, 12, classes=range(10)).fit(X, y)
+model.votes(X[:200])
+"""
+MOVED = {"poisonproof.members.closed_form": "poisonproof.learners.closed_form"}
+"""Modules of the code below and where they were before the packages were merged."""
+
+
+def write_tables(folder: Path) -> None:
+    """Write a training table of 40,000 rows and 5,000 rows to certify."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(45_000, 12)).round(4)
+    kinds = np.array(["bad", "good"])[(X[:, :4].sum(axis=1) + rng.normal(size=45_000) > 0) * 1]
+    names = ",".join([*(f"x{i}" for i in range(12)), "kind"])
+    lines = [",".join([*map(str, row), kind]) for row, kind in zip(X, kinds, strict=True)]
+    (folder / "rows.csv").write_text("\n".join([names, *lines[:40_000]]) + "\n")
+    (folder / "new.csv").write_text("\n".join([names, *lines[40_000:]]) + "\n")
+    unlabelled = [line.rpartition(",")[0] for line in (names, *lines[40_000:])]
+    (folder / "unlabelled.csv").write_text("\n".join(unlabelled) + "\n")
+
+
+def jobs(folder: Path) -> dict[str, Callable[[Path, str], list[str]]]:
+    """Return the arguments of Python for each job, given a source tree and a name for outputs."""
+
+    def command(*words: str) -> Callable[[Path, str], list[str]]:
+        return lambda tree, name: ["-c", COMMAND, *(word.replace("NAME", name) for word in words)]
+
+    def script(text: str) -> Callable[[Path, str], list[str]]:
+        def found(tree: Path, name: str) -> list[str]:
+            code = text
+            for now, then in MOVED.items():
+                if not (tree / "src" / Path(*now.split("."))).exists():
+                    code = code.replace(now, then)
+            return ["-c", code]
+
+        return found
+
+    table = ("--label", "kind", "--classes", "bad,good")
+    listed = {
+        "help": command("--help"),
+        "train": command("train", f"{folder}/rows.csv", *table, "-k", "200", "--out", "NAME"),
+        "predict": command("predict", "NAME", f"{folder}/unlabelled.csv", "--out", "NAME.csv"),
+        "certify": command("certify", "NAME", f"{folder}/new.csv", "--label", "kind"),
+        "deep members on the CPU": script(DEEP),
+    }
+    if "POISONPROOF_DATA" in os.environ:
+        listed["MNIST, k = 1,200"] = script(MNIST)
+    return listed
+
+
+def measure(arguments: list[str], tree: Path, folder: Path) -> tuple[float, float]:
+    """Run Python on a source tree; return its CPU seconds and peak memory in MB."""
+    paths = os.pathsep.join(map(str, (tree / "src", tree / "research", tree)))
+    environment = os.environ | {"PYTHONPATH": paths}
+    process = subprocess.Popen(
+        [sys.executable, *arguments], cwd=folder, env=environment, stdout=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(arguments)[:200]} failed in {tree}.")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def main() -> None:
+    """Time both versions and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("commit", help="the version to compare with")
+    parser.add_argument("--pairs", type=int, default=3, help="pairs of runs (default: 3)")
+    parser.add_argument("--only", help="a part of a job's name")
+    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_tables(folder)
+        before = folder / "before"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run(
+            [*git, "add", "--detach", "--quiet", str(before), options.commit], check=True
+        )
+        trees = {"then": before, "now": ROOT}
+        try:
+            for job, make in jobs(folder).items():
+                if options.only and options.only not in job:
+                    continue
+                pairs = []
+                for pair in range(options.pairs):
+                    order = list(trees) if pair % 2 == 0 else list(trees)[::-1]
+                    if job == "train":
+                        for version in order:
+                            shutil.rmtree(folder / f"model-{version}", ignore_errors=True)
+                    took = {
+                        version: measure(
+                            make(trees[version], f"model-{version}"), trees[version], folder
+                        )
+                        for version in order
+                    }
+                    pairs.append(took)
+                ratio = [
+                    statistics.median(p["now"][i] / p["then"][i] for p in pairs) for i in (0, 1)
+                ]
+                found[job] = {
+                    "cpu_ratio": round(ratio[0], 3),
+                    "memory_ratio": round(ratio[1], 3),
+                    "cpu_seconds": {v: [round(p[v][0], 2) for p in pairs] for v in ("then", "now")},
+                    "memory_mb": {v: [round(p[v][1]) for p in pairs] for v in ("then", "now")},
+                }
+                print(f"{job}: CPU time x {ratio[0]:.2f}, peak memory x {ratio[1]:.2f}")
+        finally:
+            subprocess.run([*git, "remove", "--force", str(before)], check=True)
+    if options.out is not None:
+        about = {"commit": options.commit, "pairs": options.pairs, "cores": os.cpu_count()}
+        options.out.write_text(json.dumps({**about, "jobs": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
