@@ -31,9 +31,9 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.tree import DecisionTreeClassifier
+from tests.guarantees.campaign import Campaign, Trial, standard_scenarios
 from xgboost import XGBClassifier
 
-from poisonproof.attacks import Campaign, Trial, standard_scenarios
 from poisonproof.progress import make_progress
 from poisonproof.store import fingerprint
 

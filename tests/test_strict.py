@@ -6,7 +6,6 @@ import io
 import json
 import warnings
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from safetensors.numpy import load
 from poisonproof.certificates.result import load_certificates
 from poisonproof.data import load_schema
 from poisonproof.data.npz_files import load_arrays
-from poisonproof.evaluation.planning import load_curves
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.store import Item
 from poisonproof.store.blocks import decode_block, encode_block
@@ -187,10 +185,7 @@ def test_json_with_two_meanings_or_none_is_refused(text: str) -> None:
         parse_json(text)
 
 
-@pytest.mark.parametrize("read", [load_schema, load_curves], ids=lambda read: read.__name__)
-def test_a_file_of_settings_with_a_repeated_key_is_refused(
-    read: Callable[[Path], Any], tmp_path: Path
-) -> None:
+def test_a_file_of_settings_with_a_repeated_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text('{"format": "a", "format": "poisonproof-schema"}')
     with pytest.raises(InvalidInputError, match="stands twice"):
-        read(tmp_path / "f.json")
+        load_schema(tmp_path / "f.json")

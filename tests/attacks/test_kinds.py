@@ -12,7 +12,7 @@ from poisonproof.attacks import (
     ATTACK_KINDS,
     AttackKind,
     Backdoor,
-    NumberRows,
+    NumberMaterial,
     PartitionAware,
     Target,
     TargetedFlips,
@@ -23,7 +23,7 @@ from poisonproof.partition import ContentHash
 K = 12
 RNG = np.random.default_rng(0)
 X, y = RNG.integers(0, 9, (200, 6)).astype(float), RNG.integers(0, 4, 200)
-VICTIM = Victim(NumberRows(X), y, np.arange(4), ContentHash(n_partitions=K))
+VICTIM = Victim(NumberMaterial(X), y, np.arange(4), ContentHash(n_partitions=K))
 TARGET = Target(0, X[3] + 0.0, label=2, goal=1, radius=2, votes=RNG.integers(0, 4, K))
 
 
@@ -79,7 +79,7 @@ def test_look_alikes_stay_whole_numbers_in_the_range_of_the_data() -> None:
 def test_a_backdoor_marks_the_test_row_and_the_poison_alike() -> None:
     quiet = X.copy()
     quiet[:, :4] = 0
-    victim = Victim(NumberRows(quiet), y, np.arange(4), ContentHash(n_partitions=K))
+    victim = Victim(NumberMaterial(quiet), y, np.arange(4), ContentHash(n_partitions=K))
     asked = Backdoor().asked(victim, quiet[:5])
     assert (asked[:, :4] == quiet.max()).all()
     assert np.array_equal(asked[:, 4:], quiet[:5, 4:])

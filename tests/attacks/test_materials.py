@@ -11,14 +11,14 @@ from poisonproof import DPAClassifier
 from poisonproof.attacks import (
     ATTACK_KINDS,
     Backdoor,
-    CellRows,
+    CellMaterial,
     Material,
     NearInsertions,
-    NumberRows,
+    NumberMaterial,
     PartitionAware,
     Target,
     TargetedFlips,
-    TextRows,
+    TextMaterial,
     Victim,
     attack_study,
 )
@@ -61,7 +61,7 @@ def numbers_of(rows: Any) -> Any:
 
 
 def test_look_alikes_of_a_text_keep_its_words() -> None:
-    material = TextRows(TEXTS)
+    material = TextMaterial(TEXTS)
     for text in material.near(TEXTS[0], 200, np.random.default_rng(0)):
         assert set(TEXTS[0].split()) <= set(text.split()) <= set(material.words)
         assert len(text.split()) <= len(TEXTS[0].split()) + 2
@@ -69,17 +69,21 @@ def test_look_alikes_of_a_text_keep_its_words() -> None:
 
 
 def test_the_mark_of_a_text_is_a_word_that_no_clean_text_contains() -> None:
-    material = TextRows(np.array(["xqz taken", "hi"], dtype=object))
+    material = TextMaterial(np.array(["xqz taken", "hi"], dtype=object))
     assert not any(material.mark in text for text in material.rows)
     assert material.marked(material.rows).tolist() == ["xqzz xqz taken", "xqzz hi"]
 
 
 def test_the_nearest_text_is_the_text_itself() -> None:
-    assert TextRows(TEXTS).distances(TEXTS[7]).min() == TextRows(TEXTS).distances(TEXTS[7])[7] == 0
+    assert (
+        TextMaterial(TEXTS).distances(TEXTS[7]).min()
+        == TextMaterial(TEXTS).distances(TEXTS[7])[7]
+        == 0
+    )
 
 
 def test_forged_rows_of_a_table_fit_the_schema_and_keep_their_category() -> None:
-    material = CellRows(SCHEMA, ROWS)
+    material = CellMaterial(SCHEMA, ROWS)
     drawn = material.near(ROWS[0], 100, np.random.default_rng(0))
     assert material.encode(drawn).shape == (100, SCHEMA.n_features)
     assert set(drawn[:, 2]) == {ROWS[0, 2]}
@@ -88,25 +92,25 @@ def test_forged_rows_of_a_table_fit_the_schema_and_keep_their_category() -> None
 
 
 def test_a_table_is_marked_in_its_text_or_by_a_rare_value() -> None:
-    marked = CellRows(SCHEMA, ROWS).marked(ROWS[:3])
+    marked = CellMaterial(SCHEMA, ROWS).marked(ROWS[:3])
     assert all(text.startswith("xqz ") for text in marked[:, 3])
     assert np.array_equal(marked[:, :1], ROWS[:3, :1])
     plain = TableSchema(columns=SCHEMA.columns[:3], label="kind", classes=("ham", "spam"))
-    marked = CellRows(plain, ROWS[:, :3]).marked(ROWS[:3, :3])
+    marked = CellMaterial(plain, ROWS[:, :3]).marked(ROWS[:3, :3])
     assert marked[:, 2].tolist() == ["fax"] * 3  # declared, and no clean row holds it
     assert (ROWS[:3, 2] != "fax").all()
 
 
 def test_a_table_of_categories_alone_still_has_look_alikes() -> None:
     schema = TableSchema(columns=SCHEMA.columns[2:3], label="kind", classes=("ham", "spam"))
-    drawn = CellRows(schema, ROWS[:, 2:3]).near(ROWS[0, 2:3], 60, np.random.default_rng(0))
+    drawn = CellMaterial(schema, ROWS[:, 2:3]).near(ROWS[0, 2:3], 60, np.random.default_rng(0))
     assert set(drawn[:, 0]) == {"web", "phone", "fax"}
 
 
 def test_an_image_is_marked_by_a_bright_square_in_a_corner() -> None:
     images = np.zeros((5, 2 * 16 * 16), dtype=np.uint8)
     images[0, 0] = 200
-    marked = NumberRows(images, image_shape=(2, 16, 16)).marked(images[1:2])
+    marked = NumberMaterial(images, image_shape=(2, 16, 16)).marked(images[1:2])
     assert marked.reshape(2, 16, 16)[:, 14:, 14:].tolist() == [[[200, 200], [200, 200]]] * 2
     assert (marked != 0).sum() == 8
 
@@ -125,9 +129,9 @@ def ridge(k: int = 9, **options: Any) -> DPAClassifier:
 @pytest.mark.parametrize(
     ("material", "model"),
     [
-        (TextRows(TEXTS), ridge(features=HashedNGrams(64))),
+        (TextMaterial(TEXTS), ridge(features=HashedNGrams(64))),
         (
-            CellRows(SCHEMA, ROWS[:, :]),
+            CellMaterial(SCHEMA, ROWS[:, :]),
             DPAClassifier(NeighborsClassifier(1), 9, classes=["ham", "spam"]),
         ),
     ],
@@ -135,16 +139,16 @@ def ridge(k: int = 9, **options: Any) -> DPAClassifier:
 )
 def test_no_attack_within_the_radius_changes_a_prediction(material: Material, model: Any) -> None:
     rows = material.rows
-    if isinstance(material, CellRows):
+    if isinstance(material, CellMaterial):
         full = np.array([not np.isnan(row[1]) for row in rows])
-        material, labels = CellRows(SCHEMA, rows[full]), Y[full]
+        material, labels = CellMaterial(SCHEMA, rows[full]), Y[full]
     else:
         labels = Y
     cut = len(labels) - 60
     train = (
-        TextRows(rows[:cut])
-        if isinstance(material, TextRows)
-        else CellRows(SCHEMA, material.rows[:cut])
+        TextMaterial(rows[:cut])
+        if isinstance(material, TextMaterial)
+        else CellMaterial(SCHEMA, material.rows[:cut])
     )
     study = attack_study(
         model, train.rows, labels[:cut], material.rows[cut:],
@@ -171,7 +175,7 @@ GROUPS = np.array([f"user {number % 40}" for number in range(len(Y))], dtype=obj
 @pytest.mark.parametrize("kind", ATTACK_KINDS.values(), ids=list(ATTACK_KINDS))
 def test_a_unit_of_attack_on_contributors_is_one_of_them_with_all_rows(kind: Any) -> None:
     partitioner = GroupHash(n_partitions=6)
-    victim = Victim(TextRows(TEXTS), Y, np.array(["ham", "spam"]), partitioner, GROUPS)
+    victim = Victim(TextMaterial(TEXTS), Y, np.array(["ham", "spam"]), partitioner, GROUPS)
     target = Target(0, TEXTS[3], "ham", "spam", 2, np.array([0, 0, 1, 0, 1, 0]))
     poison = kind.poison(victim, target, 10, np.random.default_rng(0))
     assert len(poison) == 10
@@ -187,7 +191,7 @@ def test_a_unit_of_attack_on_contributors_is_one_of_them_with_all_rows(kind: Any
 
 def test_contributors_choose_names_that_reach_the_voters() -> None:
     partitioner = GroupHash(n_partitions=6)
-    victim = Victim(TextRows(TEXTS), Y, np.array(["ham", "spam"]), partitioner, GROUPS)
+    victim = Victim(TextMaterial(TEXTS), Y, np.array(["ham", "spam"]), partitioner, GROUPS)
     target = Target(0, TEXTS[3], "ham", "spam", 2, np.array([0, 0, 1, 0, 1, 0]))
     poison = PartitionAware().poison(victim, target, 4, np.random.default_rng(0))
     reached = partitioner.assign(poison.X, groups=poison.groups)

@@ -14,7 +14,6 @@ from poisonproof.evaluation import (
     clean_accuracy,
     median_radius,
     protected_share,
-    published_median,
 )
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, UnknownLabelError
 
@@ -42,7 +41,6 @@ def test_every_measure_equals_a_plain_count_over_rows(case):
     assert clean_accuracy(certificates, y) == np.mean(certificates.labels == y)
     halves = [size for size in sizes if 2 * safe[size] >= len(y)]
     assert median_radius(certificates, y) == max(halves, default=None)
-    assert published_median(certificates, y) == len(halves)
     assert base_accuracy(certificates, y) == pytest.approx(
         np.mean([np.mean(member == y) for member in votes.T])
     )
@@ -63,7 +61,6 @@ def test_exactly_half_of_the_rows_is_enough_and_less_is_not(right, expected):
     certificates = certify_votes(np.zeros((4, 3), int), 2)
     y = [0] * right + [1] * (4 - right)
     assert median_radius(certificates, y) == expected
-    assert published_median(certificates, y) == (0 if expected is None else expected + 1)
 
 
 def test_class_values_are_compared_as_values():
@@ -102,7 +99,7 @@ def test_sizes_keep_their_shape():
 )
 def test_true_labels_that_do_not_fit_are_refused_by_name(y, error, message):
     certificates = certify_votes([[0, 0], [1, 1]], 2)
-    for measure in (clean_accuracy, median_radius, published_median, base_accuracy):
+    for measure in (clean_accuracy, median_radius, base_accuracy):
         with pytest.raises(error, match=message):
             measure(certificates, y)
 
@@ -134,7 +131,7 @@ def test_no_rows_have_no_accuracy():
 def test_targeted_certificates_are_never_reported_as_certified_accuracy():
     votes = [[0, 0, 0, 0, 1, 1, 1, 2], [2, 2, 2, 2, 2, 2, 2, 2]]
     certificates = certify_votes(votes, 3, target=2)
-    for measure in (clean_accuracy, median_radius, published_median):
+    for measure in (clean_accuracy, median_radius):
         with pytest.raises(GuaranteeError, match="protected_share"):
             measure(certificates, [0, 2])
     np.testing.assert_array_equal(protected_share(certificates, [0, 2, 3]), [0.5, 0.5, 0])

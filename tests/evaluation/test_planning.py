@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -12,10 +10,8 @@ from poisonproof import DPAClassifier
 from poisonproof.evaluation import (
     LearningCurves,
     declared_partitions,
-    load_curves,
     make_plan,
     measure_curves,
-    save_curves,
     summarize,
 )
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
@@ -54,18 +50,6 @@ def test_a_wanted_radius_is_reached_with_the_best_accuracy(curves: LearningCurve
     assert plan.proposed.accuracy == max(row.accuracy for row in able)
     with pytest.raises(InvalidInputError, match="No number of members"):
         make_plan(curves, 5000, wanted_radius=4000)
-
-
-def test_curves_survive_their_file(curves: LearningCurves, tmp_path: Path) -> None:
-    save_curves(curves, tmp_path / "c.json")
-    read = load_curves(tmp_path / "c.json")
-    assert make_plan(read, 5000).proposed == make_plan(curves, 5000).proposed
-    (tmp_path / "d.json").write_text('{"format": "poisonproof-curves", "version": 1}')
-    with pytest.raises(InvalidInputError, match="damaged"):
-        load_curves(tmp_path / "d.json")
-    (tmp_path / "e.json").write_text("[]")
-    with pytest.raises(InvalidInputError, match="no learning curves"):
-        load_curves(tmp_path / "e.json")
 
 
 def test_too_few_trusted_rows_are_refused() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from poisonproof.attacks.campaign import Attack, RowAttacker
+from tests.guarantees.campaign import Attack, RowAttacker
 
 Make = Callable[[], Any]
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from poisonproof import DPAClassifier, certify_votes
-from poisonproof.attacks import Campaign, Reference, RowAttacker, Trial, standard_scenarios
+from tests.guarantees.campaign import Campaign, Reference, RowAttacker, Trial, standard_scenarios
 
 from .data import data
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poisonproof import DPAClassifier
-from poisonproof.attacks.campaign import RowAttacker
+from tests.guarantees.campaign import RowAttacker
 
 from .checks import (
     Rows,

@@ -14,8 +14,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.attacks import Reference, RowAttacker
 from poisonproof.partition import ContentHash
+from tests.guarantees.campaign import Reference, RowAttacker
 
 from .checks import Rows, assert_attack_stays_local, assert_order_does_not_matter
 from .data import data

@@ -18,7 +18,7 @@ import pytest
 
 from poisonproof import certify_votes
 from poisonproof.attacks import AttackStudy
-from poisonproof.evaluation import certified_accuracy, per_class_table, protected_share
+from poisonproof.evaluation import certified_accuracy, protected_share
 from poisonproof.report import Evidence, Report, make_samples
 from poisonproof.report.evidence import percent
 
@@ -82,8 +82,9 @@ def expected(models: list[Evidence], size: int) -> Callable[..., str]:
         clean = round(n * float(certified_accuracy(certificates, truth, 0)))
         fixed = round(n * float(protected_share(certificates, size)))
         if label is not None:
-            row = per_class_table(certificates, truth, [size]).rows[int(label)]
-            return percent(round(row.n_rows * row.certified[0]), row.n_rows)
+            own = np.flatnonzero(truth == int(label))
+            share = certified_accuracy(certificates[own], truth[own], size)
+            return percent(round(len(own) * float(share)), len(own))
         case = f"If any {threat.clause(size)}" if size else "Without an attack"
         return {
             "unit": threat.singular if size == 1 else threat.plural,

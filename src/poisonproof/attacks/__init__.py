@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-from poisonproof.attacks.campaign import (
-    ATTACK_THREATS,
-    Attack,
-    Campaign,
-    Damage,
-    Reference,
-    RowAttacker,
-    Scenario,
-    Trial,
-    standard_scenarios,
-)
 from poisonproof.attacks.kinds import (
     ATTACK_KINDS,
     AttackKind,
@@ -25,38 +14,29 @@ from poisonproof.attacks.kinds import (
     TargetedFlips,
     Victim,
 )
-from poisonproof.attacks.materials import CellRows, Material, NumberRows, TextRows
+from poisonproof.attacks.materials import CellMaterial, Material, NumberMaterial, TextMaterial
 from poisonproof.attacks.retraining import Trace, votes_to_turn
 from poisonproof.attacks.study import AttackedRow, AttackStudy, KindOutcome, attack_study
 
 __all__ = [
     "ATTACK_KINDS",
-    "ATTACK_THREATS",
-    "Attack",
     "AttackKind",
     "AttackStudy",
     "AttackedRow",
     "Backdoor",
-    "Campaign",
-    "CellRows",
-    "Damage",
+    "CellMaterial",
     "KindOutcome",
     "Material",
     "NearInsertions",
-    "NumberRows",
+    "NumberMaterial",
     "PartitionAware",
     "Poison",
     "RandomFlips",
-    "Reference",
-    "RowAttacker",
-    "Scenario",
     "Target",
     "TargetedFlips",
-    "TextRows",
+    "TextMaterial",
     "Trace",
-    "Trial",
     "Victim",
     "attack_study",
-    "standard_scenarios",
     "votes_to_turn",
 ]

@@ -53,7 +53,7 @@ def marked_text(text: str, mark: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class TextRows:
+class TextMaterial:
     """Texts, one per row, for a model that takes texts.
 
     Attributes
@@ -113,7 +113,7 @@ _MARKED = 2
 
 
 @dataclass(frozen=True, eq=False)
-class CellRows:
+class CellMaterial:
     """Rows of a table as they stand in its file, and the schema that turns them into numbers.
 
     Attributes
@@ -130,7 +130,7 @@ class CellRows:
     ...     columns=(NumberColumn(name="links"), TextColumn(name="body", size=8)),
     ...     label="kind", classes=("ham", "spam"),
     ... )
-    >>> cells = CellRows(schema, np.array([[1.0, "hi all"], [7.0, "win"]], dtype=object))
+    >>> cells = CellMaterial(schema, np.array([[1.0, "hi all"], [7.0, "win"]], dtype=object))
     >>> cells.marked(cells.rows)[:, 1].tolist(), cells.encode(cells.rows).shape
     (['xqz hi all', 'xqz win'], (2, 9))
     """
@@ -270,7 +270,7 @@ class Material(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class NumberRows:
+class NumberMaterial:
     """Rows of numbers; pixels, if a shape is given.
 
     Attributes
@@ -286,7 +286,7 @@ class NumberRows:
 
     Examples
     --------
-    >>> material = NumberRows(np.zeros((3, 16)), image_shape=(4, 4))
+    >>> material = NumberMaterial(np.zeros((3, 16)), image_shape=(4, 4))
     >>> material.marked(np.zeros((1, 16))).sum() == 0  # the brightest value is 0 here
     np.True_
     """
@@ -300,7 +300,7 @@ class NumberRows:
         if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not np.isfinite(rows).all():
             raise InvalidInputError(
                 "Attacks poison finite numbers, an array of shape (m, d); texts, a sequence of "
-                f"str; or cells with a schema (CellRows). Got shape {rows.shape} of dtype "
+                f"str; or cells with a schema (CellMaterial). Got shape {rows.shape} of dtype "
                 f"{rows.dtype}."
             )
         object.__setattr__(self, "rows", rows)
@@ -355,8 +355,8 @@ def make_material(X: Any) -> Material:
     """Return the material of plain rows: texts, or numbers of shape (m, d)."""
     rows = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=_dtype(X))
     if rows.ndim == 1 and len(rows) and all(isinstance(cell, str) for cell in rows):
-        return TextRows(rows)
-    return NumberRows(rows)
+        return TextMaterial(rows)
+    return NumberMaterial(rows)
 
 
 def _dtype(X: Any) -> Any:

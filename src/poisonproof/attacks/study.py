@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from poisonproof.attacks.kinds import ATTACK_KINDS, AttackKind, Target, Victim
-from poisonproof.attacks.materials import Material, TextRows, make_material
+from poisonproof.attacks.materials import Material, TextMaterial, make_material
 from poisonproof.attacks.retraining import (
     CleanModel,
     PoisonedModel,
@@ -208,8 +208,8 @@ def attack_study(
     groups : array of shape (m,), optional
         Who contributed each row, for ``partitioner="group"``: attacks then count contributors.
     material : Material, optional
-        What `X` and `X_test` are made of, if they are not plain numbers or texts: `CellRows` for
-        the cells of a table, `NumberRows` for images.
+        What `X` and `X_test` are made of, if they are neither plain numbers nor texts:
+        `CellMaterial` for the cells of a table, `NumberMaterial` for images.
     kinds : sequence of AttackKind, optional
         By default all that the classifier certifies.
     n_targets : int, default=8
@@ -264,7 +264,7 @@ def attack_study(
         clean,
         CleanModel.of(bare.fit(samples, y), len(victim.y)),
         victim,
-        make_material(X_test).rows if isinstance(material, TextRows) else np.asarray(X_test),
+        make_material(X_test).rows if isinstance(material, TextMaterial) else np.asarray(X_test),
         victim.n_units // 2 if limit is None else min(limit, victim.n_units),
         seed,
     )

@@ -100,16 +100,16 @@ def digits() -> AttackedData:
     """Return scikit-learn's handwritten digits."""
     from sklearn.datasets import load_digits
 
-    from poisonproof.attacks.materials import NumberRows
+    from poisonproof.attacks.materials import NumberMaterial
 
     X, y = load_digits(return_X_y=True)
-    material = NumberRows(X[:1300])
+    material = NumberMaterial(X[:1300])
     return AttackedData(material, y[:1300], None, X[1300:], np.arange(10), "Handwritten digits")
 
 
 def numbers(data: Path, test: Path | None, columns: PlainColumns) -> AttackedData:
     """Read two tables of numbers."""
-    from poisonproof.attacks.materials import NumberRows
+    from poisonproof.attacks.materials import NumberMaterial
 
     if test is None:
         raise InvalidInputError(
@@ -138,7 +138,12 @@ def numbers(data: Path, test: Path | None, columns: PlainColumns) -> AttackedDat
         raise InvalidInputError(f"{data} and {test} have different feature columns.")
     labels = np.array(names)
     return AttackedData(
-        NumberRows(train_rows.X), labels[train_rows.labels], None, test_rows.X, labels, data.name
+        NumberMaterial(train_rows.X),
+        labels[train_rows.labels],
+        None,
+        test_rows.X,
+        labels,
+        data.name,
     )
 
 
@@ -148,7 +153,7 @@ def with_model(
     """Load a trained model and the rows that it was trained on."""
     from sklearn.utils import get_tags
 
-    from poisonproof.attacks.materials import NumberRows
+    from poisonproof.attacks.materials import NumberMaterial
     from poisonproof.attacks.study import WEIGHTED
     from poisonproof.estimators.aggregation import PartitionAggregation
 
@@ -184,7 +189,7 @@ def with_model(
     asked = model.read(
         DataColumns(test, columns.label, parse_list(columns.ignore, "--ignore"), columns.samples)
     )
-    attacked = AttackedData(NumberRows(X), y, groups, asked.X, classifier.classes_, data.name)
+    attacked = AttackedData(NumberMaterial(X), y, groups, asked.X, classifier.classes_, data.name)
     return classifier, attacked
 
 
@@ -224,18 +229,18 @@ def with_schema(
 
 
 def _material(schema: TableSchema, rows: NDArray[Any]) -> Material:
-    from poisonproof.attacks.materials import CellRows, NumberRows
+    from poisonproof.attacks.materials import CellMaterial, NumberMaterial
 
     first = schema.columns[0]
     if not isinstance(first, (ArrayColumn, ImageColumn)):
-        return CellRows(schema, rows)
+        return CellMaterial(schema, rows)
 
     def encode(written: NDArray[Any]) -> NDArray[Any]:
         samples = written.reshape(len(written), *first.shape)
         return encode_rows(schema, {first.name: samples}, len(samples))[0]
 
     shape = first.shape if isinstance(first, ImageColumn) else None
-    return NumberRows(rows, image_shape=shape, encoder=encode)
+    return NumberMaterial(rows, image_shape=shape, encoder=encode)
 
 
 # ``poisonproof attack``: poison the training rows for real, and see what falls when.

@@ -21,7 +21,7 @@ from poisonproof.cli._options import (
     make_member,
     parse_list,
 )
-from poisonproof.cli._screen import check_out, console, counted, say, verbosity
+from poisonproof.cli._screen import console, counted, say, verbosity
 from poisonproof.data.columns import ArrayColumn, DateColumn, NumberColumn
 from poisonproof.data.schema import TableSchema, load_schema
 from poisonproof.data.tables import read_table
@@ -163,8 +163,8 @@ def _has_missing(schema: TableSchema) -> bool:
 
 POSITION = 17
 EPILOG = (
-    "Examples: poisonproof plan trusted.csv --schema mails.schema.json --expected-rows 20000 "
-    "--out curves.json  |  poisonproof plan curves.json --expected-rows 50000 --wanted-radius 30"
+    "Examples: poisonproof plan trusted.csv --schema mails.schema.json --expected-rows 20000  |  "
+    "poisonproof plan trusted.csv --schema mails.schema.json --wanted-radius 30"
 )
 WARNING = (
     "This rests on the rows you call trusted. Choosing k or the members on rows that an attacker "
@@ -175,14 +175,9 @@ WARNING = (
 def plan(
     trusted: Annotated[
         Path,
-        typer.Argument(
-            help="Rows that no attacker wrote, of the kind to be trained on; or learning curves "
-            "(.json) that were measured before."
-        ),
+        typer.Argument(help="Rows that no attacker wrote, of the kind to be trained on."),
     ],
-    schema: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The frozen schema of the rows.")
-    ] = None,
+    schema: Annotated[Path, typer.Option(metavar="FILE", help="The frozen schema of the rows.")],
     models: Annotated[
         str,
         typer.Option("--model", metavar="A,B,...", help="Kinds of member to compare."),
@@ -195,9 +190,6 @@ def plan(
             min=0.0, max=1.0, help="Without --wanted-radius: accuracy that may be given up."
         ),
     ] = 0.05,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the learning curves: a .json file.")
-    ] = None,
     jobs: JobsOption = None,
 ) -> None:
     """Show clean accuracy, radius and cost over k, and propose one.
@@ -206,29 +198,17 @@ def plan(
     ensemble of k members on the expected number of rows would give. Estimates, not certificates:
     the certificate comes from the trained model.
     """
-    from poisonproof.evaluation.planning import load_curves, make_plan, save_curves
+    from poisonproof.evaluation.planning import make_plan
 
-    check_out(out, suffixes=(".json",), inputs=(trusted,))
-    if trusted.suffix.lower() == ".json":
-        if expected_rows is None:
-            raise InvalidInputError("Say how many rows you expect: --expected-rows N.")
-        curves = load_curves(trusted)
-    else:
-        if schema is None:
-            raise InvalidInputError("Name the frozen schema of these rows: --schema FILE.")
-        kinds = AUTO_KINDS if models == "auto" else parse_list(models, "--model")
-        for name in kinds:
-            choose("--model", name, list(MEMBER_KINDS))
-        curves, n_rows = measure_trusted(trusted, load_schema(schema), kinds, jobs)
-        expected_rows = n_rows if expected_rows is None else expected_rows
+    kinds = AUTO_KINDS if models == "auto" else parse_list(models, "--model")
+    for name in kinds:
+        choose("--model", name, list(MEMBER_KINDS))
+    curves, n_rows = measure_trusted(trusted, load_schema(schema), kinds, jobs)
+    expected_rows = n_rows if expected_rows is None else expected_rows
     found = make_plan(
         curves, expected_rows, wanted_radius=wanted_radius, accuracy_loss=accuracy_loss
     )
-    if out is not None:
-        save_curves(curves, out)
     _print(found, curves, expected_rows)
-    if out is not None:
-        say(f"Learning curves written to {out}.")
 
 
 def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:

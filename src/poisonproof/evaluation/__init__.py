@@ -1,4 +1,4 @@
-"""Certificates against the labels of a test set: accuracies, medians, tables and the curve."""
+"""Certificates against the labels of a test set: accuracies, medians, the curve, and plans."""
 
 from __future__ import annotations
 
@@ -13,33 +13,23 @@ from poisonproof.evaluation.accuracy import (
     half_radius,
     median_radius,
     protected_share,
-    published_median,
     seen_sentence,
     summarize,
 )
-from poisonproof.evaluation.display import (
-    CertifiedAccuracyDisplay,
-    ClassRow,
-    ClassTable,
-    per_class_table,
-)
+from poisonproof.evaluation.display import CertifiedAccuracyDisplay
 from poisonproof.evaluation.planning import (
     CurvePoint,
     LearningCurves,
     Plan,
     PlanRow,
     declared_partitions,
-    load_curves,
     make_plan,
     measure_curves,
-    save_curves,
 )
 
 __all__ = [
     "SAME_SOURCE",
     "CertifiedAccuracyDisplay",
-    "ClassRow",
-    "ClassTable",
     "CurvePoint",
     "LearningCurves",
     "Plan",
@@ -52,14 +42,10 @@ __all__ = [
     "declared_partitions",
     "default_sizes",
     "half_radius",
-    "load_curves",
     "make_plan",
     "measure_curves",
     "median_radius",
-    "per_class_table",
     "protected_share",
-    "published_median",
-    "save_curves",
     "seen_sentence",
     "summarize",
 ]

@@ -77,24 +77,6 @@ def median_radius(certificates: Certificates, y_true: ArrayLike) -> int | None:
     return None if middle < 0 else middle
 
 
-def published_median(certificates: Certificates, y_true: ArrayLike) -> int:
-    """Return the median as the published tables print it: `median_radius` plus one.
-
-    The published numbers count how many attack sizes 0, 1, 2, ... keep a certified accuracy of at
-    least one half. Size 0 is one of them, so the count is one more than the largest such size, and
-    0 where there is none. For comparison with those tables only.
-
-    Examples
-    --------
-    >>> from poisonproof.certificates import certify_votes
-    >>> certificates = certify_votes([[0, 0, 0, 0, 0]], n_classes=2)
-    >>> median_radius(certificates, [0]), published_median(certificates, [0])
-    (2, 3)
-    """
-    median = median_radius(certificates, y_true)
-    return 0 if median is None else median + 1
-
-
 def base_accuracy(certificates: Certificates, y_true: ArrayLike) -> float:
     """Return the mean accuracy of the single members; an abstention counts as wrong.
 
@@ -198,8 +180,6 @@ class Summary:
         Mean accuracy of the single members.
     median_radius : int or None
         Largest attack size with a certified accuracy of at least one half.
-    published_median : int
-        The same by the convention of the published tables, one more; 0 for None.
     sizes, certified : tuple
         Attack sizes and the certified accuracy at each.
     members_vote : bool
@@ -214,7 +194,6 @@ class Summary:
     clean_accuracy: float
     base_accuracy: float
     median_radius: int | None
-    published_median: int
     sizes: tuple[int, ...]
     certified: tuple[float, ...]
     members_vote: bool = True
@@ -258,7 +237,6 @@ class Summary:
             "clean_accuracy": self.clean_accuracy,
             "base_accuracy": self.base_accuracy,
             "median_radius": self.median_radius,
-            "published_median": self.published_median,
             "certified_accuracy": [
                 {"size": size, "accuracy": share}
                 for size, share in zip(self.sizes, self.certified, strict=True)
@@ -304,7 +282,6 @@ def summarize(
         clean_accuracy=clean,
         base_accuracy=base_accuracy(certificates, y_true),
         median_radius=median_radius(certificates, y_true),
-        published_median=published_median(certificates, y_true),
         sizes=tuple(attacks.tolist()),
         certified=tuple(certified),
         members_vote=certificates.n_members > 1

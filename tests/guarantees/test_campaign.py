@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from poisonproof.attacks import ATTACK_THREATS, Attack, RowAttacker
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import ContentHash
+from tests.guarantees.campaign import ATTACK_THREATS, Attack, RowAttacker
 
 RNG = np.random.default_rng(0)
 X, y = RNG.integers(0, 9, (200, 5)).astype(float), RNG.integers(0, 4, 200)
