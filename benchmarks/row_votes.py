@@ -87,8 +87,7 @@ def main() -> None:
     for name, work in (
         ("count", counted),
         ("search", searched),
-        ("kmeans", clustered("kmeans")),
-        ("mixture", clustered("mixture")),
+        ("spectral", clustered("spectral")),
     ):
         found[name] = compared(work, options.device, options.rounds)
         print(f"{name}: NumPy / {options.device} = {found[name]['ratio']}", flush=True)

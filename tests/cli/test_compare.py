@@ -34,7 +34,7 @@ def test_the_page_compares_all_methods(cli: Cli, tmp_path: Path) -> None:
     for text in ("DPA, k = 10", "run-off, k = 10", "neighbour votes, cosine 0.9"):
         assert f"| {text} " in rows
         assert f"| {text} " in flips
-    for text in ("SS-DPA, k = 10", "4 k-means", "4 spectral", "2 Gaussian clusters, one-to-one"):
+    for text in ("SS-DPA, k = 10", "4 k-means", "4 spectral", "2 k-means clusters, one-to-one"):
         assert f"| {text}" in flips
         assert f"| {text}" not in rows
     assert result.out.index("insert_delete") < result.out.index("label_flip")

@@ -8,16 +8,14 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier, WeightedVoteClassifier
-from poisonproof.members.weights import NeighborhoodWeights, WalkWeights
+from poisonproof.members.weights import WalkWeights
 
 CLASSIFIERS = [
     NeighborVoteClassifier(threshold=1.0, metric="euclidean"),
     NeighborVoteClassifier(threshold=0.8),
     ClusterVoteClassifier(clusterer="kmeans"),
-    ClusterVoteClassifier(clusterer="mixture"),
     ClusterVoteClassifier(assignment="one_to_one"),
     WeightedVoteClassifier(weights=WalkWeights(5, 0.9)),
-    WeightedVoteClassifier(weights=NeighborhoodWeights(20, n_neighbors=5)),
 ]
 
 pytestmark = [

@@ -113,7 +113,7 @@ def test_clusters_in_a_pipeline_that_hold_no_training_row_still_have_a_class() -
 
 @pytest.mark.parametrize("wrong", [{"n_clusters": 2.5}, {"n_clusters": "3"}, {"n_neighbors": None}])
 def test_parameters_of_clusters_are_whole_numbers(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="is a whole number, at least 1"):
+    with pytest.raises(InvalidInputError, match="is an integer of at least 1"):
         SpectralClusters(**wrong).fit(X[TRAIN])
 
 

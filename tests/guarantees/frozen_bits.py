@@ -329,12 +329,12 @@ def _made(name: str, parameters: dict[str, Any]) -> Iterator[Any]:
 _HOMES = (
     "poisonproof",
     "poisonproof.members.closed_form",
-    "poisonproof.members.clusters",
-    "poisonproof.members.weights",
-    "poisonproof_research.methods.clusters",
     "poisonproof_research.methods.finite_aggregation",
+    "poisonproof_research.methods.flat_weights",
+    "poisonproof_research.methods.kmeans",
     "poisonproof_research.methods.linear_labels",
-    "poisonproof_research.methods.weights",
+    "poisonproof_research.methods.mixture",
+    "poisonproof_research.methods.neighborhood_weights",
     "poisonproof.learners.closed_form",  # at 9809d9a
     "poisonproof.learners.clusters",
     "poisonproof.learners.flat_weights",

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 from poisonproof import WeightedVoteClassifier
-from poisonproof.members.weights import NeighborhoodWeights, WalkWeights
+from poisonproof.members.weights import WalkWeights
 
 
 @pytest.mark.mnist
-@pytest.mark.parametrize(
-    "weights", [WalkWeights(), NeighborhoodWeights(400)], ids=lambda w: type(w).__name__
-)
-def test_hundreds_of_flipped_labels_turn_no_certified_digit(weights: Any) -> None:
+def test_hundreds_of_flipped_labels_turn_no_certified_digit() -> None:
     if "POISONPROOF_DATA" not in os.environ:
         pytest.skip("POISONPROOF_DATA names no folder with mnist.npz")
     with np.load(Path(os.environ["POISONPROOF_DATA"]) / "mnist.npz") as file:
         X, y = file["x_train"][:6000].reshape(6000, -1), file["y_train"][:6000].astype(int)
         asked = file["x_test"][:200].reshape(200, -1)
+    weights = WalkWeights()
     clf = WeightedVoteClassifier(weights=weights, classes=range(10)).fit(X, y)
     certificates = clf.certify(asked)
     row = int(np.argsort(certificates.radius)[150])

@@ -12,9 +12,8 @@ torch = pytest.importorskip("torch")
 
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier, WeightedVoteClassifier
 from poisonproof.features.exact import Precision, exact_rows
-from poisonproof.members.clusters import CLUSTERERS, KMeansClusters, MixtureClusters
 from poisonproof.members.similarity import Metric, Neighborhood, nearest_rows
-from poisonproof.members.weights import NeighborhoodWeights, WalkWeights
+from poisonproof.members.weights import WalkWeights
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,14 +25,8 @@ MODELS: dict[str, Any] = {
     "neighbours": lambda device: NeighborVoteClassifier(
         threshold=0.9, classes=range(10), device=device
     ),
-    **{
-        clusterer: lambda device, clusterer=clusterer: ClusterVoteClassifier(
-            assignment="one_to_one", clusterer=clusterer, classes=range(10), device=device
-        )
-        for clusterer in CLUSTERERS
-    },
-    "neighbourhoods": lambda device: WeightedVoteClassifier(
-        weights=NeighborhoodWeights(n_votes=100, device=device), classes=range(10)
+    "clusters": lambda device: ClusterVoteClassifier(
+        assignment="one_to_one", classes=range(10), device=device
     ),
     "walks": lambda device: WeightedVoteClassifier(
         weights=WalkWeights(10, device=device), classes=range(10)
@@ -67,14 +60,6 @@ def test_the_nearest_rows_are_found_alike(precision: Precision) -> None:
     known = exact_rows(sixty_thousand(), precision)
     here, there = (nearest_rows(known[:600], known, 31, device) for device in (None, "cuda"))
     assert np.array_equal(here, there)
-
-
-@pytest.mark.parametrize("kind", [KMeansClusters, MixtureClusters])
-def test_clusters_are_found_alike(kind: Any) -> None:
-    rows = sixty_thousand()
-    here, there = (kind(20, n_init=2, device=device).fit(rows) for device in (None, "cuda"))
-    assert np.array_equal(here.labels_, there.labels_)
-    assert len(set(here.labels_)) == 20
 
 
 @pytest.mark.parametrize("name", MODELS)

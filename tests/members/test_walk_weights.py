@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.clusters.spectral import neighbor_graph
+from poisonproof.members.similarity import neighbor_graph
 from poisonproof.members.weights import WalkWeights
 
 X, Y = load_digits(return_X_y=True)
@@ -33,16 +33,6 @@ def test_weights_are_the_visits_of_walks_compared_with_chance(chance: float) -> 
     assert np.abs(found - expected).max() < 1e-3 * expected.max()
 
 
-def test_values_propagate_by_the_weights() -> None:
-    weights = WalkWeights(12, 0.9).fit(KNOWN)
-    graph = neighbor_graph(weights.near_).toarray()
-    degrees = graph.sum(axis=1)
-    values = np.eye(10)[Y[:1500]]
-    step = graph / degrees[:, None]
-    expected = np.linalg.solve(np.eye(1500) - 0.9 * step, values / degrees[:, None])
-    assert np.abs(weights.propagate(values) - expected).max() < 1e-3 * expected.max()
-
-
 def test_longer_walks_ask_more_rows() -> None:
     def largest(chance: float) -> Any:
         found = WalkWeights(12, chance).fit(KNOWN).integers(ASKED)
@@ -56,12 +46,6 @@ def test_the_weights_for_a_row_do_not_depend_on_the_rows_asked_with_it() -> None
     together = weights.integers(ASKED)
     for row in (0, 127, 128, 296):
         assert np.array_equal(weights.integers(ASKED[row : row + 1])[0], together[row])
-
-
-def test_known_neighbours_need_not_be_sought_again() -> None:
-    weights = WalkWeights(12).fit(KNOWN)
-    again = WalkWeights(12).fit(KNOWN, near=weights.near_)
-    assert np.array_equal(again.integers(ASKED[:5]), weights.integers(ASKED[:5]))
 
 
 def test_a_copy_has_the_same_weights_and_no_graph() -> None:
@@ -93,7 +77,7 @@ def test_few_samples_are_all_neighbours(known: int) -> None:
     ],
 )
 def test_impossible_walks_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="n_neighbors is a whole number, at least 1"):
+    with pytest.raises(InvalidInputError, match="n_neighbors is an integer of at least 1"):
         WalkWeights(**wrong).fit(KNOWN)
 
 

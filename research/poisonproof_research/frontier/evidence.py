@@ -17,7 +17,7 @@ from poisonproof.certificates.row_votes import certify_row_votes
 from poisonproof.certificates.threats import Threat, parse_threat
 from poisonproof.evaluation.comparison import Method
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.clusters.assignment import certify_clusters
+from poisonproof.members.clusters import certify_clusters
 from poisonproof_research.reproduction.outcome import (
     certify_counts,
     certify_result,

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from poisonproof.features.exact import exact_rows
-from poisonproof.members.clusters.spectral import leading_vectors, neighbor_graph, read_clusters
-from poisonproof.members.similarity import nearest_rows
+from poisonproof.members.clusters import leading_vectors, read_clusters
+from poisonproof.members.similarity import nearest_rows, neighbor_graph
 from poisonproof.networks.augmentation import Purpose, Stream, below, uniform
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.pretraining.tasks import AdamWeights, SimCLR, channels_last

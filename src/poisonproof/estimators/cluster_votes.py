@@ -15,14 +15,13 @@ from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threa
 from poisonproof.estimators.row_voting import RowVoting, first_copies, require_shape, whole_numbers
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows
-from poisonproof.members.clusters.assignment import (
+from poisonproof.members.clusters import (
     AssignmentRule,
+    SpectralClusters,
     best_assignment,
     certify_clusters,
+    make_clusterer,
 )
-from poisonproof.members.clusters.kmeans import KMeansClusters
-from poisonproof.members.clusters.mixture import MixtureClusters
-from poisonproof.members.clusters.spectral import SpectralClusters, make_clusterer
 from poisonproof.members.scikit import check_random_state
 from poisonproof.members.streams import give_one_worker, in_own_streams, seed_nested
 from poisonproof.partition.values import take_canonical
@@ -45,13 +44,12 @@ class ClusterVoteClassifier(RowVoting):
     assignment : {"local", "one_to_one", "onto"}, default="local"
         Which assignments are admissible: any, those that give no class twice (K <= C), or those
         that leave no class without a cluster (K >= C).
-    clusterer : {"spectral", "kmeans", "mixture"} or estimator, default="spectral"
+    clusterer : {"spectral", "kmeans"} or estimator, default="spectral"
         How clusters are found. An estimator has `fit` and `predict` and its own number of clusters.
     classes : array of shape (C,), optional
         The label set; see `DPAClassifier`.
     device : str, optional
-        "cuda" computes on a GPU, with the same result: neighbours of "spectral", the sums of
-        "kmeans" and "mixture". An estimator has its own.
+        "cuda" finds the neighbors of "spectral" on a GPU, with the same result.
     invalid_rows : {"raise", "drop"}, default="raise"
         What to do with a training row whose values are not finite. An unknown label is an error.
     random_state : int, default=0
@@ -219,8 +217,6 @@ class ClusterVoteClassifier(RowVoting):
         self.clusters_ = self.sorted_clusters_
         if table.min(initial=0) < 0 or table.sum() != self.n_rows_:
             raise ValueError("the table of labels does not count the rows")
-        if isinstance(self.clusterer_, KMeansClusters | MixtureClusters):
-            self.clusterer_.check_state(len(table))
         if isinstance(self.clusterer_, SpectralClusters):
             n = self.n_rows_
             self.clusterer_.rows_ = ExactRows(

@@ -41,7 +41,7 @@ class WeightedVoteClassifier(RowVoting):
     ----------
     features : transformer, optional
         Fitted on all samples, in an order their values decide, and never on a label.
-    weights : WalkWeights, NeighborhoodWeights, FlatWeights or another weighting, optional
+    weights : WalkWeights or another weighting, optional
         Has ``fit(X)`` and ``integers(X)``, see `WalkWeights`, the default.
     classes : array of shape (C,), optional
         The label set; see `DPAClassifier`.
@@ -124,8 +124,8 @@ class WeightedVoteClassifier(RowVoting):
         known = hasattr(self.weights, "fit") and hasattr(self.weights, "integers")
         if not known or isinstance(self.weights, type):
             raise InvalidInputError(
-                "weights is WalkWeights(...), FlatWeights(...) or another object with fit and "
-                f"integers. Got {self.weights!r}."
+                "weights is WalkWeights(...) or another object with fit and integers. "
+                f"Got {self.weights!r}."
             )
         return clone(self.weights)
 

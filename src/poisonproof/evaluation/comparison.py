@@ -24,7 +24,7 @@ from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.evaluation.accuracy import certified_accuracy, clean_accuracy, median_radius
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.clusters.assignment import AssignmentRule
+from poisonproof.members.clusters import AssignmentRule
 from poisonproof.members.committee import SeedAverage
 from poisonproof.members.weights import WalkWeights
 
@@ -118,7 +118,6 @@ _COPIES = 4  # of a member, averaged: four times the training
 _CLUSTERERS = {
     "kmeans": ("k-means", "k-means"),
     "spectral": ("spectral", "cuts of the graph of 30 neighbours"),
-    "mixture": ("Gaussian", "mixture of axis-aligned Gaussians"),
 }
 """What clusterers are called in titles and in settings."""
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from poisonproof.exceptions import InvalidInputError, needing
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
@@ -172,6 +173,17 @@ def nearest_rows(
     for here in _blocks(len(asked), 256):
         rows[here] = choose(asked[here])
     return rows
+
+
+def neighbor_graph(found: NDArray[np.int64]) -> sparse.csr_array:
+    """Return the symmetric graph of neighbours; a sample that is its own neighbour has no arc."""
+    n, width = found.shape
+    sources = np.repeat(np.arange(n), width)
+    targets = found.ravel()
+    arcs = sources != targets
+    ones = np.ones(int(arcs.sum()))
+    one_way = sparse.csr_array((ones, (sources[arcs], targets[arcs])), shape=(n, n))
+    return sparse.csr_array(one_way + one_way.T)
 
 
 def _chooser(known: ExactRows, count: int) -> _Choose:

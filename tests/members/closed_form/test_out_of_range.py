@@ -64,14 +64,6 @@ def test_a_huge_cell_is_called_too_large(learner: Any) -> None:
         model.fit(cells, y)
 
 
-def test_a_test_row_whose_square_overflows_is_not_called_infinite_alone() -> None:
-    cells = X[:5].copy()
-    cells[2, 1] = 1e200
-    model = NearestMeanClassifier().fit(X, y)
-    with pytest.raises(InvalidRowsError, match="products of them"):
-        model.predict(cells)
-
-
 def test_infinity_is_not_answered_with_advice_on_missing_values() -> None:
     cells = X.copy()
     cells[7, 2] = np.inf

@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.members.weights import FlatWeights
+from poisonproof_research.methods.flat_weights import FlatWeights
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.clusters.kmeans import (
+from poisonproof_research.methods.kmeans import (
     EXACT_BITS,
     Grid,
     KMeansClusters,

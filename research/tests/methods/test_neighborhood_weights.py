@@ -12,9 +12,8 @@ from sklearn.datasets import load_digits, make_moons
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import exact_rows
-from poisonproof.members.clusters.spectral import neighbor_graph
-from poisonproof.members.similarity import nearest_rows
-from poisonproof.members.weights import NeighborhoodWeights
+from poisonproof.members.similarity import nearest_rows, neighbor_graph
+from poisonproof_research.methods.neighborhood_weights import NeighborhoodWeights
 
 X, Y = load_digits(return_X_y=True)
 KNOWN, ASKED = X[:1500], X[1500:]

@@ -1,24 +1,186 @@
-"""The best assignment of clusters to classes, and how far every other one is behind, exactly.
+"""Clusters of unlabeled samples, and the classes that labels assign to them.
 
-S(p) is the number of training rows whose label is the class that p gives to their cluster. A
-flipped label changes S(p) - S(p') by at most 2, so what protects p* is its lead over the best
-assignment that gives the cluster in question another class. That one is a linear assignment
-problem with one arc forbidden.
+S(p) is the number of training rows whose label is the class that the assignment p gives to their
+cluster. A flipped label changes S(p) - S(p') by at most 2, so what protects the best assignment is
+its lead over the best one that gives the cluster in question another class. That one is a linear
+assignment problem with one edge forbidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg, sparse
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse.linalg import eigsh
+from sklearn.base import BaseEstimator, ClusterMixin, clone
+from sklearn.cluster import KMeans
 
 from poisonproof.certificates.plurality import targeted_radius
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat, parse_threat
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.members.scikit import is_count
+from poisonproof.members.similarity import nearest_rows, neighbor_graph
+from poisonproof.threads import one_thread
+
+_DENSE = 400  # below this many samples all eigenvectors are computed: quicker, and always exact
+
+
+class SpectralClusters(ClusterMixin, BaseEstimator):
+    """Cut the graph of nearest neighbours by the largest eigenvectors of its normalised matrix.
+
+    Every sample is joined to its nearest samples by cosine; the eigenvectors say which samples
+    hang together, and a pivoted QR factorisation reads the clusters off (Damle, Minden and Ying,
+    2019): no random start, no iteration. A new sample takes the cluster of most of its
+    neighbours.
+
+    Parameters
+    ----------
+    n_clusters : int, default=10
+        Number of clusters, K.
+    n_neighbors : int, default=30
+        Neighbours joined to each sample, and asked for a new one.
+    precision : {"single", "double"}, default="single"
+        Bits kept of a row; see `poisonproof.features.exact_rows`.
+    device : str, optional
+        "cuda" finds neighbours on a GPU, with the same result.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (m,)
+        The cluster of every sample.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.1], [0.1, 1.0], [0.0, 1.0]])
+    >>> labels = SpectralClusters(n_clusters=2, n_neighbors=1).fit(X).labels_
+    >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
+    True
+    """
+
+    rowwise: ClassVar[bool] = True
+    """The cluster of a new sample does not depend on what is asked with it."""
+
+    rows_: ExactRows
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        n_neighbors: int = 30,
+        precision: Precision = "single",
+        device: str | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_neighbors = n_neighbors
+        self.precision = precision
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
+        _check_count("n_clusters", self.n_clusters)
+        _check_count("n_neighbors", self.n_neighbors)
+        if self.n_clusters > len(X):
+            raise InvalidInputError(
+                f"n_clusters={self.n_clusters} is more than the n_samples={len(X)} samples."
+            )
+        self.rows_ = exact_rows(np.asarray(X), self.precision)
+        found = nearest_rows(self.rows_, self.rows_, self.n_neighbors + 1, self.device)
+        with one_thread():
+            vectors = leading_vectors(neighbor_graph(found), self.n_clusters)
+            self.labels_ = read_clusters(vectors)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Return the cluster of most neighbours of every row, ties to the smaller cluster."""
+        asked = exact_rows(np.asarray(X), self.precision)
+        found = nearest_rows(asked, self.rows_, self.n_neighbors, self.device)
+        votes = self.labels_[found]
+        counts = np.stack([(votes == c).sum(axis=1) for c in range(self.n_clusters)], axis=1)
+        return np.asarray(counts.argmax(axis=1), dtype=np.int64)
+
+
+def leading_vectors(graph: sparse.csr_array, count: int) -> NDArray[np.float64]:
+    """Return the eigenvectors of the `count` largest eigenvalues of D^-1/2 W D^-1/2, as columns.
+
+    Rows are scaled to length one, which makes samples of few and of many neighbours comparable.
+    """
+    _, vectors, _ = leading_pairs(graph, count)
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
+    return unit
+
+
+def leading_pairs(
+    graph: sparse.csr_array, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the `count` largest eigenvalues of D^-1/2 W D^-1/2, their vectors, and D^-1/2."""
+    n = graph.shape[0]
+    degrees = np.asarray(graph.sum(axis=1)).ravel()
+    scale = np.zeros(n)
+    np.divide(1.0, np.sqrt(degrees), out=scale, where=degrees > 0)
+    matrix = sparse.diags_array(scale) @ graph @ sparse.diags_array(scale)
+    if n <= max(_DENSE, 2 * count + 1):
+        values, vectors = linalg.eigh(matrix.toarray(), subset_by_index=[n - count, n - 1])
+    else:
+        # A start that no eigenvector is orthogonal to, the same for the same number of samples.
+        start = 1.0 + np.random.default_rng(0).random(n)
+        values, vectors = eigsh(matrix, k=count, which="LA", v0=start, tol=1e-6)
+    return values, vectors, scale
+
+
+def read_clusters(vectors: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Turn the eigenvectors, shape (m, K), so that every cluster has its own axis."""
+    count = vectors.shape[1]
+    _, _, pivots = linalg.qr(vectors.T, pivoting=True, mode="economic")
+    left, _, right = linalg.svd(vectors[pivots[:count]].T)
+    turned = np.abs(vectors @ (left @ right))
+    return np.asarray(turned.argmax(axis=1), dtype=np.int64)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if not is_count(value):
+        raise InvalidInputError(f"{name} is an integer of at least 1. Got {value!r}.")
+
+
+def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -> Any:
+    """Return an unfitted clusterer with `fit` and `predict`.
+
+    Parameters
+    ----------
+    clusterer : {"spectral", "kmeans"} or estimator
+        "spectral" cuts the graph of neighbors, "kmeans" is scikit-learn's `KMeans`.
+    n_clusters : int
+        Number of clusters, K. An estimator brings its own.
+    device : str, optional
+        Where "spectral" finds neighbors; has no influence on the clusters.
+
+    Examples
+    --------
+    >>> make_clusterer("kmeans", 10).n_clusters
+    10
+    """
+    if device is not None and not (isinstance(clusterer, str) and clusterer == "spectral"):
+        raise InvalidInputError(
+            f"device={device!r} is for clusterer='spectral'; others compute where they do."
+        )
+    if isinstance(clusterer, str) and clusterer == "spectral":
+        return SpectralClusters(n_clusters, device=device)
+    if isinstance(clusterer, str) and clusterer == "kmeans":
+        _check_count("n_clusters", n_clusters)
+        return KMeans(int(n_clusters), n_init=4)
+    if hasattr(clusterer, "fit") and hasattr(clusterer, "predict"):
+        return clone(clusterer)
+    raise InvalidInputError(
+        "clusterer is 'spectral', 'kmeans' or an estimator with fit and predict. "
+        f"Got {clusterer!r}."
+    )
+
 
 AssignmentRule = Literal["local", "one_to_one", "onto"]
 RULES: tuple[AssignmentRule, ...] = ("local", "one_to_one", "onto")
@@ -206,7 +368,7 @@ def _check(table: NDArray[Any], rule: AssignmentRule) -> None:
         raise InvalidInputError(f"assignment is one of {', '.join(RULES)}. Got {rule!r}.")
     if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "iu":
         raise InvalidInputError(
-            "table counts rows by cluster and label: whole numbers of shape (K, C). Got shape "
+            "table counts rows by cluster and label: integers of shape (K, C). Got shape "
             f"{table.shape} of dtype {table.dtype}."
         )
     n_clusters, n_classes = table.shape

@@ -16,9 +16,15 @@ from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.members.clusters import KMeansClusters, MixtureClusters
-from poisonproof.members.clusters.kmeans import Grid, WholeMatrix, _drawn, _Samples, total
-from poisonproof.members.clusters.mixture import Parabolas, _Values
+from poisonproof_research.methods.kmeans import (
+    Grid,
+    KMeansClusters,
+    WholeMatrix,
+    _drawn,
+    _Samples,
+    total,
+)
+from poisonproof_research.methods.mixture import MixtureClusters, Parabolas, _Values
 
 KINDS = (KMeansClusters, MixtureClusters)
 X, Y = load_digits(return_X_y=True)
