@@ -52,8 +52,7 @@ def test_cifar_hash_partitions_have_the_published_sizes(k, smallest, largest):
 def test_cifar_sorted_partitions_are_those_of_lexsort():
     X = load("cifar10.npz")
     channel_first = X if X.shape[1] == 3 else X.transpose(0, 3, 1, 2)
-    channels = "first" if X.shape[1] == 3 else "last"
     order = np.lexsort(channel_first.reshape(len(X), -1).T)
     expected = np.empty(len(X), dtype=np.int64)
     expected[order] = np.arange(len(X)) % 250
-    assert np.array_equal(SortedIndex(n_partitions=250, channels=channels).assign(X), expected)
+    assert np.array_equal(SortedIndex(n_partitions=250).assign(channel_first), expected)

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.partition import SortedIndex, sort_keys
+from poisonproof.exceptions import InvalidRowsError
+from poisonproof.partition import SortedIndex, sorted_order
 
 K = 1009  # larger than the data: the partition is the rank
 
 
-def ranks(X, **options):
-    return SortedIndex(n_partitions=K, **options).assign(X).tolist()
+def ranks(X):
+    return SortedIndex(n_partitions=K).assign(X).tolist()
 
 
 def published(X):
@@ -101,38 +101,6 @@ def test_partitions_are_balanced_over_distinct_samples():
     assert np.ptp(sizes) <= 1
 
 
-def test_channel_last_images_are_sorted_channel_first_when_declared():
-    rng = np.random.default_rng(0)
-    first = rng.integers(0, 2, (200, 3, 4, 5), dtype="u1")
-    last = first.transpose(0, 2, 3, 1)
-    expected = published(first.reshape(200, -1))
-    assert ranks(first) == expected
-    assert ranks(last, channels="last") == expected
-    assert ranks(np.ascontiguousarray(last).astype("f4"), channels="last") == expected
-    assert ranks(list(last), channels="last") == expected
-    assert ranks(last) == published(last.reshape(200, -1))
-
-
-@pytest.mark.parametrize(
-    "X",
-    [
-        np.zeros((2, 4)),
-        sp.csr_matrix((2, 4)),
-        pd.DataFrame([[1], [2]]),
-        [np.zeros((2, 3)), np.zeros((3, 2))],
-    ],
-    ids=["table", "sparse", "frame", "gray images of two sizes"],
-)
-def test_channels_of_what_has_none_are_refused(X):
-    with pytest.raises(InvalidInputError, match="channels='last' is for"):
-        SortedIndex(n_partitions=2, channels="last").assign(X)
-
-
-def test_channels_are_first_or_last():
-    with pytest.raises(InvalidInputError, match="'first' or 'last'"):
-        SortedIndex(n_partitions=2, channels="middle")
-
-
 @given(
     st.lists(
         hnp.arrays(
@@ -152,7 +120,6 @@ def test_images_of_different_sizes_are_padded_with_black(images):
     )
     expected = published(padded.reshape(len(images), -1))
     assert ranks(images) == expected
-    assert ranks([i.transpose(1, 2, 0) for i in images], channels="last") == expected
     assert ranks([i.astype("f8") if i.size % 2 else i for i in images]) == expected
 
 
@@ -161,7 +128,7 @@ def test_images_that_share_a_long_end_are_told_apart(monkeypatch):
     images = [np.ones((h, 40), dtype="u1") for h in (30, 30, 20, 30, 20)]
     images[1][0, 0] = 2
     images[4][0, 1] = 0
-    monkeypatch.setattr(sort_keys, "LONGEST_KEY", 64)
+    monkeypatch.setattr(sorted_order, "LONGEST_KEY", 64)
     assert ranks(images) == [2, 3, 1, 2, 0]
     X = np.ones((200, 300), dtype="u1")
     X[:, :3] = rng.integers(0, 4, (200, 3))

@@ -129,7 +129,7 @@ def _difference(one: VotingMembers, other: VotingMembers) -> str:
         return f"different kinds ({type(one).__name__}, {type(other).__name__})"
     if not np.array_equal(one.classes_, other.classes_):
         return "different label sets"
-    if one.partitioner_.specification() != other.partitioner_.specification():
+    if one.partitioner_.spec() != other.partitioner_.spec():
         return "different partitioners"
     if getattr(one, "degree", 1) != getattr(other, "degree", 1):
         return "different degrees"

@@ -16,8 +16,8 @@ from poisonproof.attacks.kinds import Poison
 from poisonproof.certificates.plurality import certify_votes
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import as_container, take_rows
-from poisonproof.partition.partitioned import PartitionedData, stacked
+from poisonproof.partition.containers import as_container, stacked, take_rows
+from poisonproof.partition.partitioned import PartitionedData
 
 _FIRST_BLOCK = 64
 

@@ -30,8 +30,8 @@ from poisonproof.members.member import Finished
 from poisonproof.members.scikit import check_random_state
 from poisonproof.members.training import train_portions
 from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import kind_of
-from poisonproof.partition.partitioned import PartitionedData, Shard, gathered, stacked
+from poisonproof.partition.containers import kind_of, stacked
+from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
 from poisonproof.partition.partitioners import ContentHash, make_partitioner
 from poisonproof.progress import Silent, make_progress, reporting
 from poisonproof.store.writing import check_target

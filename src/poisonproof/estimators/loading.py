@@ -21,7 +21,7 @@ from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.scikit import check_random_state
-from poisonproof.partition.partitioners import partitioner_from_specification
+from poisonproof.partition.partitioners import partitioner_from_spec
 from poisonproof.store.fingerprint import fingerprint
 from poisonproof.store.objects import decode_object
 from poisonproof.store.reading import ModelReader
@@ -45,7 +45,7 @@ def restored_rows(
     kind = _CLASSIFIERS[model["classifier"]]
     parameters = {name: model["parameters"][name] for name in kind.plain_parameters}
     if model["partitioner"] is not None:
-        parameters["partitioner"] = partitioner_from_specification(model["partitioner"])
+        parameters["partitioner"] = partitioner_from_spec(model["partitioner"])
     declared = classes if model["classes_declared"] else None
     classifier = kind(features=templates["features"], classes=declared, **parameters)
     classifier.classes_ = classes
@@ -149,7 +149,7 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
         _check_templates(reader, restored._templates())
         return restored
     kind = _LOADING_CLASSIFIERS[model["classifier"]]
-    partitioner = partitioner_from_specification(model["partitioner"])
+    partitioner = partitioner_from_spec(model["partitioner"])
     classifier = kind(
         estimator=templates["estimator"],
         features=templates["features"],

@@ -68,7 +68,7 @@ def _manifest(classifier: Any, templates: Mapping[str, Any], digest: str) -> Man
         "parameters": {
             name: _number(getattr(classifier, name)) for name in classifier.plain_parameters
         },
-        "partitioner": None if partitioner is None else plain(partitioner.specification()),
+        "partitioner": None if partitioner is None else plain(partitioner.spec()),
         "classes_declared": classifier.classes is not None,
         "classes": encode_classes(classifier.classes_),
         "templates": {name: state_digest(value) for name, value in templates.items()},

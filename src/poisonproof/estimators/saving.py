@@ -99,7 +99,7 @@ def describe(classifier: Any) -> dict[str, Any]:
         "parameters": {name: getattr(classifier, name) for name in plain_parameters(classifier)},
         "classes_declared": classifier.classes is not None,
         "classes": encode_classes(classifier.classes_),
-        "partitioner": plain(classifier.partitioner_.specification()),
+        "partitioner": plain(classifier.partitioner_.spec()),
         "learner": plain(classifier._learner().specification()),
         "templates": {name: state_digest(v) for name, v in templates_of(classifier).items()},
         "context": classifier.context_,

@@ -23,14 +23,13 @@ from poisonproof.estimators.training_rows import (
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.members.member import Ensemble
 from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import kind_of
+from poisonproof.partition.containers import kind_of, stacked
 from poisonproof.partition.partitioned import (
     PartitionedData,
     Shard,
     gathered,
     partition_data,
     row_keys,
-    stacked,
 )
 from poisonproof.store.fingerprint import differences
 from poisonproof.store.manifest import json_digest

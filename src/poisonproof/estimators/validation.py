@@ -27,16 +27,19 @@ from poisonproof.exceptions import (
 from poisonproof.features.base import FrozenPipeline, FrozenTransformer
 from poisonproof.members.scikit import largest_value
 from poisonproof.partition.blocks import CanonicalColumn, canonical_column
-from poisonproof.partition.cells import NoCanonicalFormError, canonical_cell, shown
+from poisonproof.partition.cells import (
+    NoCanonicalFormError,
+    canonical_cell,
+    nearest_float,
+    shown,
+)
 from poisonproof.partition.containers import (
-    Column,
     as_container,
     as_objects,
     exact_sums,
     frame_columns,
     is_sparse,
 )
-from poisonproof.partition.values import nearest_float
 
 
 def input_tags(estimator: Any) -> Any:
@@ -114,7 +117,7 @@ def check_samples(classifier: Any, X: Any, *, reset: bool, any_cells: bool = Fal
                 f"Found a table of {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
                 "each is required."
             )
-        return X
+        return as_container(X)
     if tags.input_tags.string and not sparse.issparse(X):
         return _check_text(X)
     if isinstance(X, np.ma.MaskedArray):
@@ -387,7 +390,7 @@ def usable_rows(classifier: Any, X: Any, *, limit: float = math.inf) -> NDArray[
         return _finite_sparse_rows(X, tags.allow_nan, limit)
     values = np.asarray(X)
     if values.dtype.kind == "O" and values.ndim >= 2:
-        cells = map(Column, values.reshape(len(values), math.prod(values.shape[1:])).T)
+        cells = values.reshape(len(values), math.prod(values.shape[1:])).T
         return _usable_cells(cells, len(values), tags.allow_nan, numbers_only, limit)
     if _surely_finite(values) and limit == math.inf:
         return np.ones(len(values), dtype=np.bool_)
@@ -443,7 +446,7 @@ def _texts(X: Any) -> NDArray[np.bool_]:
 
 
 def _usable_cells(
-    columns: Iterable[Column], n_rows: int, allow_nan: bool, numbers_only: bool, limit: float
+    columns: Iterable[NDArray[Any]], n_rows: int, allow_nan: bool, numbers_only: bool, limit: float
 ) -> NDArray[np.bool_]:
     """Look at every cell by its value: the dtype of a column is the work of all its rows."""
     good = np.ones(n_rows, dtype=np.bool_)

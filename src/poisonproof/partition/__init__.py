@@ -18,7 +18,7 @@ from poisonproof.partition.partitioners import (
     PixelSum,
     SortedIndex,
     make_partitioner,
-    partitioner_from_specification,
+    partitioner_from_spec,
 )
 from poisonproof.partition.values import take_canonical
 
@@ -35,7 +35,7 @@ __all__ = [
     "make_partitioner",
     "n_rows",
     "partition_data",
-    "partitioner_from_specification",
+    "partitioner_from_spec",
     "row_keys",
     "sample_digests",
     "take_canonical",

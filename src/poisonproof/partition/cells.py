@@ -97,12 +97,12 @@ def shown(value: Any) -> str:
 
 
 def is_number(cell: Cell) -> bool:
-    """Whether the cell is a number; a missing value counts as one, the NaN."""
+    """Return whether the cell is a number; a missing value counts as one, the NaN."""
     return isinstance(cell, (int, float, Fraction))
 
 
 def is_exact_float(cell: Cell) -> bool:
-    """Whether the cell is a number that float64 holds without rounding.
+    """Return whether the cell is a number that float64 holds without rounding.
 
     Examples
     --------
@@ -115,6 +115,34 @@ def is_exact_float(cell: Cell) -> bool:
         except OverflowError:
             return False
     return isinstance(cell, float)
+
+
+def normal_floats(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return a copy as float64 with one zero and one NaN.
+
+    Examples
+    --------
+    >>> normal_floats(np.array([-0.0, 1.5])).tolist()
+    [0.0, 1.5]
+    """
+    result = values.astype(np.float64)
+    result += 0.0  # -0.0 + 0.0 is 0.0
+    missing = np.isnan(result)
+    if missing.any():
+        result[missing] = np.nan
+    return result
+
+
+def nearest_float(number: int | float | Fraction) -> float:
+    """Return a number rounded to float64, infinity beyond its range.
+
+    >>> nearest_float(2**53 + 1), nearest_float(-(10**5000))
+    (9007199254740992.0, -inf)
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
 
 
 def _exact_number(value: Fraction) -> Cell:

@@ -1,141 +1,74 @@
-"""Columns of pandas and Polars frames, without the rounding that their own conversions do.
+"""Containers of samples: arrays, sparse matrices, frames and lists of rows.
 
-A frame is recognised only where its library is already imported, so neither is a dependency.
-Column names are not read: a cell is known by its position.
+A frame is recognised only where its library is already imported, so neither pandas nor Polars is a
+dependency. Column names are not read: a cell is known by its position.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidRowsError
-
-NUMPY_NUMBERS = frozenset(
-    {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
-    | {"Float16", "Float32", "Float64"}
-)
-"""The Polars types that NumPy has too; the others come as Python objects."""
-
-
-class Column(NamedTuple):
-    """The cells of one column as NumPy holds them best.
-
-    Attributes
-    ----------
-    values : ndarray of shape (m,)
-        Numbers, dates, strings or Python objects.
-    missing : ndarray of bool of shape (m,), or None
-        Cells whose entry in `values` is only a placeholder; None where there are none.
-    """
-
-    values: NDArray[Any]
-    missing: NDArray[np.bool_] | None = None
-
-
-def is_pandas(X: Any) -> bool:
-    """Whether `X` is a pandas DataFrame or Series."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(X, (pandas.DataFrame, pandas.Series))
-
-
-def is_polars(X: Any) -> bool:
-    """Whether `X` is a Polars DataFrame or Series."""
-    polars = sys.modules.get("polars")
-    return polars is not None and isinstance(X, (polars.DataFrame, polars.Series))
-
-
-def is_frame(X: Any) -> bool:
-    """Whether `X` is a frame or a series of pandas or Polars."""
-    return is_pandas(X) or is_polars(X)
-
-
-def frame_slice(X: Any, start: int, stop: int) -> Any:
-    """Return the rows ``start:stop`` of a frame or a series."""
-    return X.iloc[start:stop] if is_pandas(X) else X[start:stop]
-
-
-def frame_width(X: Any) -> int | None:
-    """Return the number of columns, or None for a series."""
-    return int(X.shape[1]) if len(X.shape) == 2 else None
-
-
-def frame_columns(X: Any) -> list[Column]:
-    """Return the columns of a frame, or the one column of a series.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame_columns(pd.DataFrame({"a": pd.array([2**60 + 1, None], dtype="Int64")}))
-    [Column(values=array([1152921504606846977, 0]), missing=array([False,  True]))]
-    """
-    if is_pandas(X):
-        series = [X] if X.ndim == 1 else [X.iloc[:, j] for j in range(X.shape[1])]
-        return [_pandas_column(column) for column in series]
-    series = X.get_columns() if hasattr(X, "get_columns") else [X]
-    return [_polars_column(column) for column in series]
-
-
-def _pandas_column(series: Any) -> Column:
-    import pandas as pd
-
-    dtype = series.dtype
-    if isinstance(dtype, np.dtype):
-        return Column(series.to_numpy())
-    if isinstance(dtype, pd.CategoricalDtype):
-        # The last entry stands for code -1, a missing cell.
-        values = np.empty(len(dtype.categories) + 1, dtype=object)
-        values[:-1] = dtype.categories.astype(object)
-        return Column(values[series.cat.codes.to_numpy()])
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        return Column(series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
-    if isinstance(dtype, pd.SparseDtype):
-        return Column(np.asarray(series))
-    plain = getattr(dtype, "numpy_dtype", None)
-    if getattr(dtype, "kind", "O") in "biuf" and isinstance(plain, np.dtype) and plain.kind != "O":
-        missing = series.isna().to_numpy(dtype=bool)
-        if not missing.any():
-            return Column(series.to_numpy(dtype=plain))
-        return Column(series.to_numpy(dtype=plain, na_value=plain.type(0)), missing)
-    return Column(series.to_numpy(dtype=object))
-
-
-def _polars_column(series: Any) -> Column:
-    import polars as pl
-
-    dtype = series.dtype
-    nulls = series.is_null().to_numpy() if series.null_count() else None
-    if dtype == pl.Date:
-        return Column(_counts(series).astype("M8[D]"), nulls)
-    if isinstance(dtype, (pl.Datetime, pl.Duration)):
-        kind = "M8" if isinstance(dtype, pl.Datetime) else "m8"
-        return Column(_counts(series).view(f"{kind}[{dtype.time_unit}]"), nulls)
-    if dtype == pl.Boolean:
-        return Column(series.fill_null(False).to_numpy(), nulls)
-    if str(dtype) in NUMPY_NUMBERS:
-        return Column(series.fill_null(0).to_numpy(), nulls)
-    return Column(np.fromiter(series.to_list(), dtype=object, count=len(series)))
-
-
-def _counts(series: Any) -> NDArray[np.int64]:
-    """Return the integers behind a Polars date; they count from 1970 in UTC."""
-    counts: NDArray[np.int64] = series.to_physical().fill_null(0).to_numpy().astype(np.int64)
-    return counts
-
-
-# Which containers of samples are understood, and how many rows they have.
+from poisonproof.exceptions import InvalidRowsError, needing
 
 CONTAINERS = (
     "Allowed are NumPy arrays, SciPy sparse matrices, pandas and Polars frames and series, "
     "and lists of rows."
 )
 DTYPES = "Allowed are booleans, integers, real numbers, text, bytes, dates, durations and objects."
+_NUMPY_NUMBERS = frozenset(
+    {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
+    | {"Float16", "Float32", "Float64"}
+)
+"""The Polars types that NumPy has too; the others come as Python objects."""
+
+
+def as_container(X: Any) -> Any:
+    """Return `X` as an array, a CSR matrix, a pandas frame or series, or a list of rows.
+
+    Nothing is copied, except that a sparse matrix of another format becomes CSR and a frame of
+    Polars one of pandas. A one-dimensional array of objects becomes a list: each object is a row.
+
+    Raises
+    ------
+    InvalidRowsError
+        If `X` is none of these, or its dtype can hold no sample.
+
+    Examples
+    --------
+    >>> as_container(("one text", "another"))
+    ['one text', 'another']
+    """
+    if isinstance(X, list) or is_pandas(X):
+        return X
+    if is_sparse(X):
+        if X.ndim != 2:
+            raise InvalidRowsError(f"A sparse X needs two dimensions, but it has {X.ndim}.")
+        # Converting may add up entries that stand in one place.
+        return X if X.format == "csr" else exact_sums(X).tocsr()
+    if is_polars(X):
+        return as_pandas(X)
+    if isinstance(X, tuple):
+        return list(X)
+    if isinstance(X, np.ma.MaskedArray):
+        raise InvalidRowsError(
+            "X is a masked array. Write the missing values as NaN: X.astype(float).filled(nan)."
+        )
+    if not isinstance(X, np.ndarray):
+        # Tensors and other arrays. A table that only pretends to be one may round its columns.
+        if not (hasattr(X, "__array__") and hasattr(X, "dtype") and hasattr(X, "shape")):
+            raise InvalidRowsError(f"X is a {type(X).__name__}. {CONTAINERS}")
+        X = np.asarray(X)
+    if X.ndim == 0:
+        raise InvalidRowsError(f"X has no rows: it is the single value {X!r}. {CONTAINERS}")
+    if X.dtype.kind not in "biufOUSMm":
+        raise InvalidRowsError(f"X has dtype {X.dtype}. {DTYPES}")
+    return list(X) if X.dtype.kind == "O" and X.ndim == 1 else X
 
 
 def n_rows(X: Any) -> int:
@@ -149,20 +82,33 @@ def n_rows(X: Any) -> int:
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
+def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
+    """Return rows of a container that `as_container` returned, in the same kind of container."""
+    if isinstance(X, list):
+        return [X[row] for row in rows]
+    return X.iloc[rows] if is_pandas(X) else X[rows]
+
+
+def is_pandas(X: Any) -> bool:
+    """Return whether `X` is a pandas DataFrame or Series."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(X, (pandas.DataFrame, pandas.Series))
+
+
+def is_polars(X: Any) -> bool:
+    """Return whether `X` is a Polars DataFrame or Series."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(X, (polars.DataFrame, polars.Series))
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether `X` is a frame or a series of pandas or Polars."""
+    return is_pandas(X) or is_polars(X)
+
+
 def is_sparse(X: Any) -> bool:
-    """Whether `X` is a SciPy sparse matrix or array."""
+    """Return whether `X` is a SciPy sparse matrix or array."""
     return bool(sp.issparse(X))
-
-
-def as_objects(X: Any) -> NDArray[np.object_]:
-    """Return an array of objects; dates stay dates, where NumPy would make integers of some.
-
-    >>> type(as_objects(np.array(["2024-05-01"], dtype="M8[ns]"))[0]).__name__
-    'datetime64'
-    """
-    array = np.asarray(X)
-    cells = np.fromiter(array.reshape(-1), dtype=object, count=array.size)
-    return cells.reshape(array.shape)
 
 
 def kind_of(X: Any) -> str:
@@ -183,17 +129,21 @@ def kind_of(X: Any) -> str:
     return "frame" if is_frame(X) else "array"
 
 
-def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
-    """Return rows of a container that `as_container` returned, in the same kind of container."""
-    if isinstance(X, list):
-        return [X[row] for row in rows]
-    return X.iloc[rows] if is_pandas(X) else X[rows]
+def as_objects(X: Any) -> NDArray[np.object_]:
+    """Return an array of objects; dates stay dates, where NumPy would make integers of some.
+
+    >>> type(as_objects(np.array(["2024-05-01"], dtype="M8[ns]"))[0]).__name__
+    'datetime64'
+    """
+    array = np.asarray(X)
+    cells = np.fromiter(array.reshape(-1), dtype=object, count=array.size)
+    return cells.reshape(array.shape)
 
 
 def exact_sums(matrix: Any) -> Any:
     """Return a sparse matrix in a type in which entries of one place add up by their values.
 
-    In a narrow type a sum could overflow or round, and the type is the work of all rows.
+    In a narrow type a sum could overflow or round, and the type depends on all rows.
 
     Examples
     --------
@@ -210,99 +160,122 @@ def exact_sums(matrix: Any) -> Any:
     return matrix if wide is None or matrix.dtype.itemsize >= 8 else matrix.astype(wide)
 
 
-def as_container(X: Any) -> Any:
-    """Return `X` as an array, a CSR matrix, a frame or a list of rows.
+# Frames.
 
-    Nothing is copied, except that a sparse matrix of another format becomes CSR. A
-    one-dimensional array of objects becomes a list: each object is a row.
 
-    Raises
-    ------
-    InvalidRowsError
-        If `X` is none of these, or its dtype can hold no sample.
+def pandas() -> Any:
+    """Return the module pandas, or say how to install it."""
+    with needing("pandas", "data"):
+        import pandas as pd
+    return pd
+
+
+def as_pandas(X: Any) -> Any:
+    """Return a frame or a series of Polars as one of pandas that holds the same cells."""
+    if len(X.shape) == 1:
+        return pandas().Series(_polars_column(X))
+    columns = {j: _polars_column(column) for j, column in enumerate(X.get_columns())}
+    frame = pandas().DataFrame(columns, index=range(len(X)))
+    return frame.set_axis(list(X.columns), axis=1)
+
+
+def _polars_column(series: Any) -> Any:
+    import polars as pl
+
+    dtype, nulls = series.dtype, series.is_null().to_numpy()
+    if dtype.is_temporal() and dtype != pl.Time:  # the integers behind count from 1970 in UTC
+        counts = series.to_physical().fill_null(0).to_numpy().astype(np.int64)
+        if dtype == pl.Date:
+            times = counts.astype("M8[D]").astype("M8[s]")
+        else:
+            kind = "M8" if isinstance(dtype, pl.Datetime) else "m8"
+            times = counts.view(f"{kind}[{dtype.time_unit}]")
+        times[nulls] = "NaT"
+        return times
+    if dtype == pl.Boolean or str(dtype) in _NUMPY_NUMBERS:
+        values = series.fill_null(False if dtype == pl.Boolean else 0).to_numpy()
+        return with_missing(values, nulls)
+    objects = np.fromiter(series.to_list(), dtype=object, count=len(series))
+    return pandas().Series(objects, dtype=object)
+
+
+def frame_columns(X: Any) -> list[NDArray[Any]]:
+    """Return the columns of a pandas frame, or the one column of a series, without rounding.
 
     Examples
     --------
-    >>> as_container(("one text", "another"))
-    ['one text', 'another']
+    >>> import pandas as pd
+    >>> frame_columns(pd.DataFrame({"a": pd.array([2**60 + 1, None], dtype="Int64")}))
+    [array([1152921504606846977, nan], dtype=object)]
     """
-    if is_sparse(X):
-        if X.ndim != 2:
-            raise InvalidRowsError(f"A sparse X needs two dimensions, but it has {X.ndim}.")
-        # Converting may add up entries that stand in one place.
-        return X if X.format == "csr" else exact_sums(X).tocsr()
-    if is_frame(X):
-        return X
-    if isinstance(X, (list, tuple)):
-        return list(X)
-    if isinstance(X, np.ma.MaskedArray):
-        raise InvalidRowsError(
-            "X is a masked array. Write the missing values as NaN: X.astype(float).filled(nan)."
-        )
-    if not isinstance(X, np.ndarray):
-        # Tensors and other arrays. A table that only pretends to be one may round its columns.
-        if not (hasattr(X, "__array__") and hasattr(X, "dtype") and hasattr(X, "shape")):
-            raise InvalidRowsError(f"X is a {type(X).__name__}. {CONTAINERS}")
-        X = np.asarray(X)
-    if X.ndim == 0:
-        raise InvalidRowsError(f"X has no rows: it is the single value {X!r}. {CONTAINERS}")
-    if X.dtype.kind not in "biufOUSMm":
-        raise InvalidRowsError(f"X has dtype {X.dtype}. {DTYPES}")
-    return list(X) if X.dtype.kind == "O" and X.ndim == 1 else X
+    series = [X] if X.ndim == 1 else [X.iloc[:, j] for j in range(X.shape[1])]
+    return [_pandas_column(column) for column in series]
 
 
-# Sequences of samples: lists of lists, of texts, or of images of different sizes.
+def _pandas_column(series: Any) -> NDArray[Any]:
+    dtype, pd = series.dtype, pandas()
+    if isinstance(dtype, np.dtype):
+        return np.asarray(series.to_numpy())
+    if isinstance(dtype, pd.CategoricalDtype):
+        # The last entry stands for code -1, a missing cell.
+        values = np.empty(len(dtype.categories) + 1, dtype=object)
+        values[:-1] = dtype.categories.astype(object)
+        return np.asarray(values[series.cat.codes.to_numpy()])
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return np.asarray(series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
+    if isinstance(dtype, pd.SparseDtype):
+        return np.asarray(series)
+    plain = getattr(dtype, "numpy_dtype", None)
+    if getattr(dtype, "kind", "O") in "biuf" and isinstance(plain, np.dtype) and plain.kind != "O":
+        missing = series.isna().to_numpy(dtype=bool)
+        given = {"na_value": plain.type(0)} if missing.any() else {}
+        return with_missing(series.to_numpy(dtype=plain, **given), missing)
+    return np.asarray(series.to_numpy(dtype=object))
+
+
+def with_missing(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return numbers with NaN where they are missing: float64 if that is exact, else objects."""
+    if not missing.any():
+        return values
+    exact = not inexact(values).any()
+    values = values.astype(np.float64 if exact else object)
+    values[missing] = np.nan
+    return values
+
+
+def inexact(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where float64 would round an array of numbers.
+
+    Examples
+    --------
+    >>> inexact(np.array([2**53, 2**53 + 1]))
+    array([False,  True])
+    """
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if kind == "b" or size < 8 or (kind == "f" and size == 8):
+        return np.zeros(values.shape, dtype=bool)
+    if kind == "f":
+        with np.errstate(over="ignore"):  # the overflow to infinity is found by the comparison
+            rounded = values.astype(np.float64)
+        return np.asarray((rounded != values) & ~np.isnan(values))
+    limit = 2.0 ** (63 if kind == "i" else 64)
+    rounded = values.astype(np.float64)
+    # The largest integers round up to the limit itself, which does not fit back.
+    fits = rounded < limit
+    return np.asarray(~fits | (np.where(fits, rounded, 0).astype(values.dtype) != values))
+
+
+# Rows of a list, each read alone.
 #
-# Every row is read alone. A row that is an array of two or more dimensions is an image and
-# carries its shape; all other rows are their cells in order. A rule that looked at all rows (say,
-# "the shapes differ") would let one inserted row re-encode the others.
-
-Window: TypeAlias = tuple[NDArray[np.intp], NDArray[Any], tuple[int, ...] | None]
-
-
-def sequence_windows(X: Sequence[Any], cells: int) -> Iterator[Window]:
-    """Yield rows of a sequence as rectangles, those of one size and dtype together.
-
-    Parameters
-    ----------
-    X : sequence of n samples
-        Scalars, lists (nested ones are flattened) or arrays.
-    cells : int
-        How many cells to gather before yielding them.
-
-    Yields
-    ------
-    rows : ndarray of shape (m,)
-        Row numbers.
-    values : ndarray of shape (m, d)
-        Their cells.
-    shape : tuple of int, or None
-        The shape of each row, if they are images.
-    """
-    waiting: dict[Hashable, list[tuple[int, NDArray[Any]]]] = defaultdict(list)
-    gathered = 0
-    for row, sample in enumerate(X):
-        array = row_array(sample, row)
-        waiting[array.dtype, array.shape].append((row, array))
-        gathered += array.size + 1
-        if gathered > cells:
-            yield from map(_rectangle, waiting.values())
-            waiting.clear()
-            gathered = 0
-    yield from map(_rectangle, waiting.values())
-
-
-def _rectangle(group: list[tuple[int, NDArray[Any]]]) -> Window:
-    rows = np.array([row for row, _ in group], dtype=np.intp)
-    values = np.stack([array for _, array in group])
-    shape = values.shape[1:] if values.ndim > 2 else None
-    return rows, values.reshape(len(rows), int(np.prod(values.shape[1:]))), shape
+# A row that is an array of two or more dimensions is an image and carries its shape; all other rows
+# are their cells in order. A rule that looked at all rows (say, "the shapes differ") would let one
+# inserted row re-encode the others.
 
 
 def row_array(sample: Any, row: int) -> NDArray[Any]:
-    """Return one row of a sequence as an array of at least one dimension.
+    """Return one row of a list as an array of at least one dimension.
 
-    Lists become arrays of objects, so that whole and broken numbers do not round each other.
+    Lists become arrays of objects, so that integers and fractions do not round each other.
     """
     try:
         return _row_array(sample, row)
@@ -319,7 +292,7 @@ def _row_array(sample: Any, row: int) -> NDArray[Any]:
     if isinstance(sample, (list, tuple)):
         flat = list(_flatten(sample))
         return np.fromiter(flat, dtype=object, count=len(flat))
-    if sp.issparse(sample) or is_frame(sample):
+    if is_sparse(sample) or is_frame(sample):
         raise InvalidRowsError(
             f"Row {row} is a {type(sample).__name__}. Stack such rows into one matrix or frame."
         )
@@ -342,3 +315,66 @@ def _flatten(cells: Sequence[Any]) -> Iterator[Any]:
             yield from cell.reshape(-1)
         else:
             yield cell
+
+
+# Stacking.
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Stack samples that come in the same kind of container; every cell keeps its value.
+
+    >>> stacked([np.array([[1]]), np.array([[0.5]])]).astype(float).tolist()
+    [[1.0], [0.5]]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    parts = [as_pandas(part) if is_polars(part) else part for part in parts]
+    frames, matrices = ([test(part) for part in parts] for test in (is_pandas, is_sparse))
+    if any(frames) != all(frames) or any(matrices) != all(matrices):
+        raise InvalidRowsError(
+            "rows of tables, sparse matrices and arrays cannot be held together; give all rows of "
+            "a model in one kind of container."
+        )
+    if all(matrices):
+        return _stacked_sparse(parts)
+    if all(frames):
+        return _stacked_frames(parts)
+    if any(isinstance(part, list) for part in parts):
+        return [row for part in parts for row in part]
+    arrays = [np.asarray(part) for part in parts]
+    types = {array.dtype for array in arrays}
+    if len(types) > 1 and not _joins_exactly(types):
+        arrays = [as_objects(array) for array in arrays]
+    return np.concatenate(arrays)
+
+
+def _joins_exactly(types: set[np.dtype[Any]]) -> bool:
+    """Return whether the common type of numbers holds all of their values."""
+    if not all(kind.kind in "biuf" for kind in types):
+        return False
+    wide = any(kind.kind in "iu" and kind.itemsize == 8 for kind in types)
+    return not (wide and np.result_type(*types) == np.float64)
+
+
+def _stacked_frames(frames: Sequence[Any]) -> Any:
+    """Join by position, as rows are read; columns that come in several types become objects."""
+    if frames[0].ndim == 1:
+        if len({frame.dtype for frame in frames}) > 1:
+            frames = [frame.astype(object) for frame in frames]
+        return pandas().concat(frames, ignore_index=True)
+    kinds = zip(*(frame.dtypes for frame in frames), strict=True)
+    mixed = {place: object for place, kind in enumerate(kinds) if len(set(kind)) > 1}
+    numbered = [frame.set_axis(range(frame.shape[1]), axis=1).astype(mixed) for frame in frames]
+    return pandas().concat(numbered, ignore_index=True).set_axis(frames[0].columns, axis=1)
+
+
+def _stacked_sparse(parts: Sequence[Any]) -> Any:
+    whole = sp.vstack(list(parts), format="csr")
+    for part in parts:
+        back = part.data.astype(whole.dtype).astype(part.dtype)
+        if part.dtype.kind in "iu" and (back != part.data).any():
+            raise InvalidRowsError(
+                f"numbers of type {part.dtype} cannot be held exactly in one sparse matrix of "
+                f"{whole.dtype} with the other rows. Give all rows in one type."
+            )
+    return whole

@@ -1,4 +1,4 @@
-"""What a partitioner is, and what it certifies."""
+"""The partitioners: rules that put every sample into one of k partitions."""
 
 from __future__ import annotations
 
@@ -7,45 +7,16 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.partition.blocks import (
-    CanonicalColumn,
-    CellBlock,
-    DenseBlock,
-    SparseBlock,
-    canonical_column,
-    inexact,
-    plain_csr,
-    plain_numbers,
-    row_blocks,
-)
+from poisonproof.partition.blocks import row_blocks
 from poisonproof.partition.canonical import CANONICAL_FORM, readable_rows, sample_digests
-from poisonproof.partition.containers import (
-    Column,
-    as_container,
-    frame_columns,
-    frame_width,
-    is_frame,
-    is_pandas,
-    is_sparse,
-    n_rows,
-    row_array,
-    take_rows,
-)
-from poisonproof.partition.sort_keys import (
-    ColumnKeys,
-    DenseKeys,
-    ImageKeys,
-    KeySource,
-    SparseKeys,
-    distinct_ranks,
-)
+from poisonproof.partition.containers import as_container, n_rows, take_rows
+from poisonproof.partition.sorted_order import sample_ranks
 
 LARGEST_K = 2**31 - 1
 
@@ -76,10 +47,10 @@ class Partitioner(ABC):
     n_partitions: int | None = None
 
     name: ClassVar[str]
-    certifies: ClassVar[Mapping[str, int]]
-    unit: ClassVar[str]
-    rowwise: ClassVar[bool]
-    hint: ClassVar[Mapping[str, str]]
+    certifies: ClassVar[Mapping[str, int]] = {"insert_delete": 1, "label_flip": 1, "replace": 2}
+    unit: ClassVar[str] = "row"
+    rowwise: ClassVar[bool] = True
+    hint: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
         if self.n_partitions is None:
@@ -129,36 +100,9 @@ class Partitioner(ABC):
         """
         return np.ones(n_rows(X), dtype=np.bool_)
 
-    def specification(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """Return everything that decides the partitions, as JSON."""
         return {"name": self.name, "canonical_form": CANONICAL_FORM} | dataclasses.asdict(self)
-
-    @classmethod
-    def from_specification(cls, specification: Mapping[str, Any]) -> Self:
-        """Return the partitioner that `specification` describes.
-
-        Raises
-        ------
-        InvalidInputError
-            If it describes another partitioner, or another version of the canonical form.
-        """
-        options = dict(specification)
-        name, form = options.pop("name", None), options.pop("canonical_form", None)
-        if name != cls.name or form != CANONICAL_FORM:
-            raise InvalidInputError(
-                f"This version makes {cls.name!r} partitions of canonical form {CANONICAL_FORM}, "
-                f"but {name!r} partitions of canonical form {form!r} were asked."
-            )
-        try:
-            return cls(**options)
-        except TypeError:
-            known = sorted(field.name for field in dataclasses.fields(cls))
-            raise InvalidInputError(
-                f"A {cls.name!r} partitioner has the options {known}, but {sorted(options)} came."
-            ) from None
-
-
-# The default partitioner: a cryptographic digest of the sample.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,12 +128,6 @@ class ContentHash(Partitioner):
     """
 
     name: ClassVar[str] = "content"
-    certifies: ClassVar[Mapping[str, int]] = MappingProxyType(
-        {"insert_delete": 1, "label_flip": 1, "replace": 2}
-    )
-    unit: ClassVar[str] = "row"
-    rowwise: ClassVar[bool] = True
-    hint: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each sample; `groups` are not read."""
@@ -215,9 +153,6 @@ def reduce_digests(digests: NDArray[np.uint8], k: int) -> NDArray[np.int64]:
     # With k < 2^31 no term reaches 2^62, so the exact remainder fits uint64.
     remainder = (high * np.uint64(2**64 % k) + low) % np.uint64(k)
     return np.asarray(remainder, dtype=np.int64)
-
-
-# Partitions by contributor instead of by row.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,12 +181,8 @@ class GroupHash(Partitioner):
     """
 
     name: ClassVar[str] = "group"
-    certifies: ClassVar[Mapping[str, int]] = MappingProxyType(
-        {"replace": 1, "insert_delete": 1, "label_flip": 1}
-    )
+    certifies: ClassVar[Mapping[str, int]] = {"replace": 1, "insert_delete": 1, "label_flip": 1}
     unit: ClassVar[str] = "group"
-    rowwise: ClassVar[bool] = True
-    hint: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each row from its group; the samples are not read.
@@ -297,21 +228,17 @@ class GroupHash(Partitioner):
 
 
 def _rows_without_group(groups: Any) -> NDArray[np.intp]:
-    found = []
-    for block in row_blocks(groups):
-        if isinstance(block, SparseBlock):
-            raise InvalidRowsError("a sparse matrix holds no identities")
-        if isinstance(block, CellBlock):
-            columns = [canonical_column(c, block.rows, j) for j, c in enumerate(block.columns)]
-            missing = [np.isnan(column.floats) & ~column.odd for column in columns]
+    found = [np.empty(0, dtype=np.intp)]
+    for rows, values, _ in row_blocks(groups):
+        if isinstance(values, list):
+            missing = [np.isnan(column.floats) & ~column.odd for column in values]
             # An identity of no parts is none.
-            found.append(block.rows[np.any(missing, axis=0)] if missing else block.rows)
+            found.append(rows[np.any(missing, axis=0)] if missing else rows)
+        elif isinstance(values, np.ndarray):
+            found.append(rows[np.isnan(values).any(axis=1)])
         else:
-            found.append(block.rows[np.isnan(block.values).any(axis=1)])
-    return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.intp)
-
-
-# The hash of the published experiments: the sum of all pixels, modulo k.
+            raise InvalidRowsError("a sparse matrix holds no identities")
+    return np.sort(np.concatenate(found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,12 +265,6 @@ class PixelSum(Partitioner):
     """
 
     name: ClassVar[str] = "pixel_sum"
-    certifies: ClassVar[Mapping[str, int]] = MappingProxyType(
-        {"insert_delete": 1, "label_flip": 1, "replace": 2}
-    )
-    unit: ClassVar[str] = "row"
-    rowwise: ClassVar[bool] = True
-    hint: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each image; `groups` are not read.
@@ -351,113 +272,56 @@ class PixelSum(Partitioner):
         Raises
         ------
         InvalidRowsError
-            If a pixel is negative, broken or missing: the published hash is not defined there.
+            If a pixel is negative, a fraction or missing: the published hash is not defined there.
         """
-        X = as_container(X)
-        result = np.empty(n_rows(X), dtype=np.int64)
-        for block in row_blocks(X):
-            if isinstance(block, SparseBlock):
-                result[block.rows] = _sparse(block, self.k)
-            elif isinstance(block, CellBlock):
-                result[block.rows] = _cells(block, self.k)
-            else:
-                result[block.rows] = _dense(block, self.k)
-        return result
+        sums, valid = self._sums(X)
+        if not valid.all():
+            raise InvalidRowsError(
+                f"Row {int(valid.argmin())} holds something that is no pixel, but PixelSum adds "
+                "integers. Pass the original pixels (0, 1, 2, ...), or use ContentHash, which "
+                "takes any values."
+            )
+        return sums
 
     def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
-        """Return which images hold whole numbers from 0 on, and nothing else."""
+        """Return which images hold integers from 0 on, and nothing else."""
+        return self._sums(X)[1]
+
+    def _sums(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the sum of each image modulo k, and whether it holds nothing but pixels."""
         X = as_container(X)
-        result = np.ones(n_rows(X), dtype=np.bool_)
-        for block in row_blocks(X):
-            if isinstance(block, SparseBlock):
-                bad = np.flatnonzero(~_is_pixel(block.matrix.data))
-                owner = np.searchsorted(block.matrix.indptr, bad, side="right") - 1
-                result[block.rows[owner]] = False
-            elif isinstance(block, CellBlock):
-                for j, column in enumerate(block.columns):
-                    cells = canonical_column(column, block.rows, j)
-                    result[block.rows] &= _holds_pixels(cells)
+        sums, valid = np.zeros(n_rows(X), dtype=np.int64), np.ones(n_rows(X), dtype=np.bool_)
+        for rows, values, _ in row_blocks(X):
+            if isinstance(values, list):
+                for column in values:
+                    rest, pixels = _remainders(np.where(column.odd, 0, column.floats), self.k)
+                    for i in np.flatnonzero(column.odd):
+                        cell = column.cell(i)
+                        pixels[i] = isinstance(cell, int) and cell >= 0
+                        rest[i] = cell % self.k if isinstance(cell, int) else 0
+                    sums[rows] += rest
+                    valid[rows] &= pixels
+            elif isinstance(values, np.ndarray):
+                rest, pixels = _remainders(values, self.k)
+                sums[rows], valid[rows] = rest.sum(axis=1, dtype=np.int64), pixels.all(axis=1)
             else:
-                result[block.rows] = _is_pixel(block.values).all(axis=1)
-        return result
+                rest, pixels = _remainders(values.data, self.k)
+                owner = np.repeat(rows, np.diff(values.indptr))
+                np.add.at(sums, owner, rest)
+                valid[owner[~pixels]] = False
+        return sums % self.k, valid
 
 
-def _refuse(row: int, column: int, value: object) -> InvalidRowsError:
-    return InvalidRowsError(
-        f"Row {row}, column {column}: PixelSum adds integer pixels, but {value!r} came. "
-        "Pass the original pixels (0, 1, 2, ...), or use ContentHash, which takes any values."
-    )
+def _remainders(values: NDArray[Any], k: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return numbers that add up to the pixels modulo `k`, and which of them are pixels."""
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if kind == "f":
+        pixels = (values >= 0) & (np.trunc(values) == values) & np.isfinite(values)
+        return (np.where(pixels, values, 0) % k).astype(np.int64), np.asarray(pixels)
+    pixels = np.asarray(values >= 0) if kind == "i" else np.ones(values.shape, dtype=np.bool_)
+    rest = values if size < 4 else (values.astype(np.uint64) % np.uint64(k)).astype(np.int64)
+    return rest, pixels
 
-
-def _remainders(pixels: NDArray[Any], k: int) -> NDArray[np.int64]:
-    """Return each pixel modulo k, exactly; sums of these cannot overflow."""
-    if pixels.dtype.kind == "f":
-        return (pixels % k).astype(np.int64)
-    if pixels.dtype == np.uint64:
-        return (pixels % np.uint64(k)).astype(np.int64)
-    return pixels.astype(np.int64) % k
-
-
-def _is_pixel(values: NDArray[Any]) -> NDArray[np.bool_]:
-    if values.dtype.kind in "bu":
-        return np.ones(values.shape, dtype=bool)
-    if values.dtype.kind == "i":
-        return np.asarray(values >= 0)
-    return np.asarray((values >= 0) & (np.trunc(values) == values) & np.isfinite(values))
-
-
-def _holds_pixels(column: CanonicalColumn) -> NDArray[np.bool_]:
-    good = _is_pixel(np.where(column.odd, 0, column.floats))
-    for i in np.flatnonzero(column.odd):
-        cell = column.cell(i)
-        good[i] = isinstance(cell, int) and cell >= 0
-    return good
-
-
-def _dense(block: DenseBlock, k: int) -> NDArray[np.int64]:
-    values = block.values
-    if values.dtype.itemsize == 1 and values.dtype.kind in "bu":
-        return np.asarray(values.sum(axis=1, dtype=np.int64) % k)
-    good = _is_pixel(values)
-    if not good.all():
-        row, column = np.argwhere(~good)[0]
-        raise _refuse(block.rows[row], column, values[row, column].item())
-    return np.asarray(_remainders(values, k).sum(axis=1) % k)
-
-
-def _sparse(block: SparseBlock, k: int) -> NDArray[np.int64]:
-    matrix = block.matrix
-    good = _is_pixel(matrix.data)
-    if not good.all():
-        first = int(good.argmin())
-        row = int(np.searchsorted(matrix.indptr, first, side="right")) - 1
-        raise _refuse(block.rows[row], matrix.indices[first], matrix.data[first].item())
-    sums = np.concatenate([[0], np.cumsum(_remainders(matrix.data, k))])
-    return np.asarray((sums[matrix.indptr[1:]] - sums[matrix.indptr[:-1]]) % k)
-
-
-def _cells(block: CellBlock, k: int) -> NDArray[np.int64]:
-    total = np.zeros(len(block.rows), dtype=np.int64)
-    for j, column in enumerate(block.columns):
-        total += _column(canonical_column(column, block.rows, j), block.rows, j, k)
-    return total % k
-
-
-def _column(
-    column: CanonicalColumn, rows: NDArray[np.intp], position: int, k: int
-) -> NDArray[np.int64]:
-    pixels = np.where(column.odd, 0, column.floats)
-    good = _is_pixel(pixels)
-    result = _remainders(np.where(good, pixels, 0), k)
-    for i in np.flatnonzero(column.odd | ~good):
-        cell = column.cell(i)
-        if not isinstance(cell, int) or cell < 0:
-            raise _refuse(rows[i], position, cell)
-        result[i] = cell % k
-    return result
-
-
-# The partitions of SS-DPA: samples in sorted order, dealt out one by one.
 
 _USE_CONTENT_HASH = (
     "Use ContentHash: its partitions do not move when rows are inserted, deleted or replaced."
@@ -468,18 +332,16 @@ _USE_CONTENT_HASH = (
 class SortedIndex(Partitioner):
     """Sort the distinct samples and put number j of that order into partition j modulo k.
 
-    The order is that of `numpy.lexsort` over the flattened, channel-first pixels: the *last* pixel
-    is compared first. All rows of a repeated sample share a partition (appendix G of the paper),
-    so the partitions are balanced over distinct samples. Images of different sizes, given as a list
-    of arrays, are compared as if padded with black to a common size.
+    These are the partitions of SS-DPA. The order is that of `numpy.lexsort` over the flattened
+    pixels: the *last* one is compared first. The paper's images are channel-first; transpose
+    images whose channels come last. All rows of a repeated sample share a partition (appendix G of
+    the paper), so the partitions are balanced over distinct samples. Images of different sizes,
+    given as a list of arrays, are compared as if padded with black to a common size.
 
     Parameters
     ----------
     n_partitions : int
         The number of partitions, k.
-    channels : {"first", "last"}, default="first"
-        Where the channels of an image are. ``"last"`` is for arrays (n, height, width, channels)
-        and lists of (height, width, channels); others are flattened as they are.
 
     Guarantee
     ---------
@@ -496,119 +358,18 @@ class SortedIndex(Partitioner):
     array([0, 0, 1, 0])
     """
 
-    channels: Literal["first", "last"] = "first"
-
     name: ClassVar[str] = "sorted"
-    certifies: ClassVar[Mapping[str, int]] = MappingProxyType({"label_flip": 1})
+    certifies: ClassVar[Mapping[str, int]] = {"label_flip": 1}
     unit: ClassVar[str] = "sample"
     rowwise: ClassVar[bool] = False
-    hint: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"insert_delete": _USE_CONTENT_HASH, "replace": _USE_CONTENT_HASH}
+    hint: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("insert_delete", "replace"), _USE_CONTENT_HASH
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.channels not in {"first", "last"}:
-            raise InvalidInputError(
-                f"channels must be 'first' or 'last', but it is {self.channels!r}."
-            )
 
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each sample; `groups` are not read."""
-        X = as_container(X)
-        n = n_rows(X)
-        if n == 0:
-            return np.empty(0, dtype=np.int64)
-        return distinct_ranks(_key_source(X, self.channels == "last"), n) % self.k
+        return sample_ranks(X) % self.k
 
-
-def _key_source(X: Any, channels_last: bool) -> KeySource:
-    if isinstance(X, list):
-        return _sequence_keys(X, channels_last)
-    if channels_last and len(X.shape) != 4:
-        raise InvalidInputError(
-            "channels='last' is for arrays (n, height, width, channels), but X has "
-            f"{len(X.shape)} dimensions."
-        )
-    if is_sparse(X):
-        return SparseKeys(plain_csr(X))
-    if is_frame(X):
-        return _frame_keys(X)
-    return _array_keys(X, channels_last)
-
-
-def _array_keys(X: NDArray[Any], channels_last: bool) -> KeySource:
-    values = X.reshape(len(X), int(np.prod(X.shape[1:])))
-    if values.dtype.kind not in "biuf":
-        return _table_keys(values)
-    if values.dtype.itemsize > 8:
-        values = plain_numbers(values, np.arange(len(X)))
-    if not channels_last:
-        return DenseKeys(values)
-    channel_first = np.arange(values.shape[1]).reshape(X.shape[1:]).transpose(2, 0, 1)
-    return DenseKeys(values, channel_first.ravel())
-
-
-def _table_keys(values: NDArray[Any]) -> KeySource:
-    rows = np.arange(len(values))
-    return ColumnKeys(
-        lambda j: canonical_column(Column(values[:, j]), rows, j), width=values.shape[1]
-    )
-
-
-def _frame_keys(X: Any) -> KeySource:
-    rows = np.arange(n_rows(X))
-    width = frame_width(X)
-
-    def series(j: int) -> Any:
-        if width is None:
-            return X
-        return X.iloc[:, j] if is_pandas(X) else X.to_series(j)
-
-    return ColumnKeys(
-        lambda j: canonical_column(frame_columns(series(j))[0], rows, j),
-        width=1 if width is None else width,
-    )
-
-
-def _sequence_keys(X: list[Any], channels_last: bool) -> KeySource:
-    arrays = [row_array(sample, row) for row, sample in enumerate(X)]
-    kinds = {(array.dtype, array.shape) for array in arrays}
-    if len(kinds) == 1:
-        values = np.stack(arrays)
-        return _key_source(values, channels_last) if values.ndim > 1 else _table_keys(values)
-    dimensions = sorted({array.ndim for array in arrays})
-    if len(dimensions) > 1:
-        raise InvalidRowsError(
-            f"SortedIndex compares samples of one kind, but rows of {dimensions} dimensions came."
-        )
-    if dimensions == [1] and len({array.size for array in arrays}) == 1:
-        return _table_keys(np.stack([np.fromiter(array, dtype=object) for array in arrays]))
-    common = np.result_type(*{dtype for dtype, _ in kinds})
-    if common.kind not in "biuf" or any(_rounds(array, common) for array in arrays):
-        raise InvalidRowsError(
-            "SortedIndex pads samples of different sizes with black, so they must be arrays of "
-            "numbers of one dtype."
-        )
-    if channels_last:
-        arrays = [_channel_first(array, row) for row, array in enumerate(arrays)]
-    return ImageKeys(arrays)
-
-
-def _rounds(array: NDArray[Any], common: np.dtype[Any]) -> bool:
-    return array.dtype != common and bool(inexact(array).any())
-
-
-def _channel_first(image: NDArray[Any], row: int) -> NDArray[Any]:
-    if image.ndim != 3:
-        raise InvalidInputError(
-            "channels='last' is for images (height, width, channels), but row "
-            f"{row} has {image.ndim} dimensions."
-        )
-    return image.transpose(2, 0, 1)
-
-
-# Partitioners by name.
 
 PARTITIONERS: Mapping[str, type[Partitioner]] = {
     cls.name: cls for cls in (ContentHash, PixelSum, SortedIndex, GroupHash)
@@ -654,16 +415,24 @@ def make_partitioner(
     return dataclasses.replace(partitioner, n_partitions=n_partitions)
 
 
-def partitioner_from_specification(specification: Mapping[str, Any]) -> Partitioner:
-    """Return the partitioner that a saved specification describes.
+def partitioner_from_spec(spec: Mapping[str, Any]) -> Partitioner:
+    """Return the partitioner that `Partitioner.spec` described.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is none of its name, or it belongs to another version of the canonical form.
 
     Examples
     --------
-    >>> partitioner_from_specification(SortedIndex(n_partitions=7).specification())
-    SortedIndex(n_partitions=7, channels='first')
+    >>> partitioner_from_spec(SortedIndex(n_partitions=7).spec())
+    SortedIndex(n_partitions=7)
     """
-    name = str(specification.get("name"))
-    if name not in PARTITIONERS:
-        known = ", ".join(map(repr, PARTITIONERS))
-        raise InvalidInputError(f"A saved partitioner is one of {known}, but {name!r} came.")
-    return PARTITIONERS[name].from_specification(specification)
+    options = dict(spec)
+    name, form = str(options.pop("name", None)), options.pop("canonical_form", None)
+    if name not in PARTITIONERS or form != CANONICAL_FORM or set(options) != {"n_partitions"}:
+        raise InvalidInputError(
+            f"A saved partitioner is one of {', '.join(map(repr, PARTITIONERS))} of canonical form "
+            f"{CANONICAL_FORM}, with n_partitions. Got {spec!r:.200}."
+        )
+    return PARTITIONERS[name](**options)

@@ -1,7 +1,7 @@
 """The rows of one partition, in the values its member sees.
 
 Whatever is decided here (a dtype, float or object) is decided from the rows asked for and from
-nothing else: a strange cell elsewhere in a column cannot change the bits of this partition.
+nothing else: an invalid cell elsewhere in a column cannot change the bits of this partition.
 """
 
 from __future__ import annotations
@@ -13,17 +13,27 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidRowsError, needing
-from poisonproof.partition.blocks import CanonicalColumn, canonical_column, canonical_csr
-from poisonproof.partition.canonical import normal_floats
-from poisonproof.partition.cells import Cell, Duration, Instant, is_number
+from poisonproof.exceptions import InvalidRowsError
+from poisonproof.partition.blocks import (
+    CanonicalColumn,
+    canonical_column,
+    canonical_csr,
+    table_columns,
+)
+from poisonproof.partition.cells import (
+    Cell,
+    Duration,
+    Instant,
+    is_number,
+    nearest_float,
+    normal_floats,
+)
 from poisonproof.partition.containers import (
-    Column,
     as_container,
     frame_columns,
-    is_frame,
     is_pandas,
     is_sparse,
+    pandas,
     row_array,
     take_rows,
 )
@@ -67,16 +77,15 @@ def take_canonical(X: Any, rows: NDArray[np.intp] | None = None) -> Any:
             return np.ascontiguousarray(normal_floats(values))
         return values.astype(np.float64, order="C")
     X = as_container(X)
-    if is_sparse(X):
-        return _sparse(X if rows is None else X[rows])
-    if is_frame(X):
-        return _frame(X, rows)
+    if rows is not None:
+        X = take_rows(X, rows)
     if isinstance(X, list):
-        return _sequence(X if rows is None else [X[row] for row in rows])
-    values = np.asarray(X) if rows is None else np.asarray(X).take(rows, axis=0)
-    if values.dtype.kind in "biuf":
-        return take_canonical(values)
-    return _cells(values)
+        return _list(X)
+    if is_sparse(X):
+        return _sparse(X)
+    if is_pandas(X):
+        return _frame(X)
+    return take_canonical(np.asarray(X)) if X.dtype.kind in "biuf" else _cells(X)
 
 
 def _sparse(matrix: Any) -> Any:
@@ -93,44 +102,29 @@ def _sparse(matrix: Any) -> Any:
     return kind(arrays, shape=values.shape)
 
 
-def _frame(X: Any, rows: NDArray[np.intp] | None) -> Any:
+def _frame(X: Any) -> Any:
     """Return a DataFrame; for a series, the cells of which are the samples, an array."""
-    if rows is not None:
-        X = take_rows(X, rows)
-    if is_pandas(X) and len(X.shape) == 2 and all(_is_plain(dtype) for dtype in X.dtypes):
+    if X.ndim == 2 and all(isinstance(t, np.dtype) and t.kind in "biuf" for t in X.dtypes):
         return _float_frame(normal_floats(X.to_numpy(dtype=np.float64)), X.columns)
     positions = np.arange(len(X))
     columns = [canonical_column(c, positions, j) for j, c in enumerate(frame_columns(X))]
-    if len(X.shape) == 1:
+    if X.ndim == 1:
         return _array(columns, (len(X),))
     if columns and not any(_has_text(column) for column in columns):
         return _float_frame(np.column_stack([_floats(column) for column in columns]), X.columns)
-    pd = _pandas()
-    frame = pd.DataFrame(
-        {j: _frame_column(column) for j, column in enumerate(columns)},
-        index=pd.RangeIndex(len(X)),
-    )
+    found = {j: _frame_column(column) for j, column in enumerate(columns)}
+    frame = pandas().DataFrame(found, index=pandas().RangeIndex(len(X)))
     frame.columns = X.columns
     return frame
 
 
-def _pandas() -> Any:
-    with needing("pandas", "data"):
-        import pandas as pd
-    return pd
-
-
-def _is_plain(dtype: Any) -> bool:
-    return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
-
-
 def _float_frame(values: NDArray[np.float64], names: Any) -> Any:
     """Return a frame around one C-ordered block, so that equal values have equal layouts."""
-    return _pandas().DataFrame(np.ascontiguousarray(values), columns=names, copy=False)
+    return pandas().DataFrame(np.ascontiguousarray(values), columns=names, copy=False)
 
 
 def _has_text(column: CanonicalColumn) -> bool:
-    """Whether some cell is neither a number nor missing."""
+    """Return whether some cell is neither a number nor missing."""
     return column.cells is not None and not all(map(is_number, column.cells[column.odd]))
 
 
@@ -151,7 +145,7 @@ def _frame_column(column: CanonicalColumn) -> Any:
             times = _times(column.cells, present, kind)
             if times is not None:
                 return times
-    return _pandas().Series(_objects(column), dtype=object)
+    return pandas().Series(_objects(column), dtype=object)
 
 
 def _times(
@@ -181,18 +175,6 @@ def _objects(column: CanonicalColumn) -> NDArray[np.object_]:
     return result
 
 
-def nearest_float(number: int | float | Fraction) -> float:
-    """Return a number rounded to float64, infinity beyond its range.
-
-    >>> nearest_float(2**53 + 1), nearest_float(-(10**5000))
-    (9007199254740992.0, -inf)
-    """
-    try:
-        return float(number)
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
-
-
 def _plain(cell: Cell) -> Any:
     if isinstance(cell, (int, Fraction)):
         return nearest_float(cell)
@@ -204,7 +186,7 @@ def _plain(cell: Cell) -> Any:
     return cell
 
 
-def _sequence(rows: list[Any]) -> Any:
+def _list(rows: list[Any]) -> Any:
     """Return rows of cells as one array, and images as an array of arrays."""
     arrays = [row_array(row, i) for i, row in enumerate(rows)]
     if any(array.ndim > 1 for array in arrays):
@@ -229,9 +211,7 @@ def _sequence(rows: list[Any]) -> Any:
 
 def _cells(values: NDArray[Any]) -> NDArray[Any]:
     table = values.reshape(len(values), int(np.prod(values.shape[1:])))
-    positions = np.arange(len(table))
-    columns = [canonical_column(Column(table[:, j]), positions, j) for j in range(table.shape[1])]
-    return _array(columns, values.shape)
+    return _array(table_columns(table, np.arange(len(table))), values.shape)
 
 
 def _array(columns: list[CanonicalColumn], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -1,0 +1,214 @@
+"""The order of `SortedIndex`: distinct samples, the last cell compared first.
+
+Rows become bytes that sort as their values do. Only the next few cells (from the last backwards) of
+rows that are still tied are read; for images the sort ends after a few hundred bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidRowsError
+from poisonproof.partition.blocks import CanonicalColumn, plain_csr, plain_numbers, table_columns
+from poisonproof.partition.blocks import canonical_column as canonical
+from poisonproof.partition.cells import cell_order, normal_floats
+from poisonproof.partition.containers import (
+    as_container,
+    frame_columns,
+    inexact,
+    is_pandas,
+    is_sparse,
+    n_rows,
+    row_array,
+)
+
+BYTES_PER_PASS = 2**26
+LONGEST_KEY = 1024
+
+Keys: TypeAlias = Callable[[NDArray[np.intp], int, int], NDArray[np.uint8]]
+"""From rows and ``start, stop`` to the bytes of these cells, counted from the last backwards; one
+row each, and no columns once all cells are read."""
+
+
+def sample_ranks(X: Any) -> NDArray[np.int64]:
+    """Return each row's position among the distinct rows, in ascending order.
+
+    Equal rows have equal ranks, and the ranks are 0, 1, 2, ... without gaps.
+    """
+    X = as_container(X)
+    n = n_rows(X)
+    if n == 0:
+        return np.empty(0, dtype=np.int64)
+    values = _comparable(X)
+    if is_sparse(values):
+        keys, cell_size = _sparse_keys(values), 17
+    else:
+        keys, cell_size = _dense_keys(values), 8 if values.dtype.kind == "f" else values.itemsize
+    rank = np.zeros(n, dtype=np.int64)  # how many rows are known to be smaller
+    tied = np.arange(n if n > 1 else 0)
+    start = 0
+    while len(tied):
+        room = BYTES_PER_PASS // (len(tied) * cell_size)
+        stop = start + min(max(1, room), max(1, LONGEST_KEY // cell_size))
+        cells = keys(tied, start, stop)
+        if cells.shape[1] == 0:
+            break
+        tied = _split_ties(rank, tied, cells)
+        start = stop
+    return np.unique(rank, return_inverse=True)[1].astype(np.int64)
+
+
+def _split_ties(
+    rank: NDArray[np.int64], tied: NDArray[np.intp], cells: NDArray[np.uint8]
+) -> NDArray[np.intp]:
+    """Sort rows that share a rank by their next cells; return those that still share one."""
+    keys = np.empty((len(tied), 8 + cells.shape[1]), dtype=np.uint8)
+    keys[:, :8] = rank[tied].astype(">i8").view(np.uint8).reshape(-1, 8)
+    keys[:, 8:] = cells
+    order = np.argsort(keys.view(f"S{keys.shape[1]}").ravel(), kind="stable")
+    keys, tied = keys[order], tied[order]
+    words = keys[:, :8].copy().view(">i8").ravel()
+    new_tie = np.ones(len(tied), dtype=bool)
+    new_tie[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    first = np.flatnonzero(new_tie)
+    lengths = np.diff(np.append(first, len(tied)))
+    # Rows of one old rank stand together; the first of them is at old rank + 0.
+    old_first = np.searchsorted(words, words[first])
+    rank[tied] = np.repeat(words[first] + (first - old_first), lengths)
+    return tied[np.repeat(lengths > 1, lengths)]
+
+
+# From containers to what can be compared.
+
+
+def _comparable(X: Any) -> Any:
+    """Return samples as numbers (n, d) or a CSR matrix; cells of other kinds by their ranks."""
+    if is_sparse(X):
+        return plain_csr(X)
+    if isinstance(X, list):
+        X = _rectangle([row_array(sample, row) for row, sample in enumerate(X)])
+        if is_sparse(X):
+            return X
+    rows = np.arange(len(X))
+    if is_pandas(X):
+        return _ranked([canonical(c, rows, j) for j, c in enumerate(frame_columns(X))], len(X))
+    values = X.reshape(len(X), int(np.prod(X.shape[1:])))
+    if values.dtype.kind not in "biuf":
+        return _ranked(table_columns(values, rows), len(X))
+    return plain_numbers(values, rows) if values.itemsize > 8 else values
+
+
+def _ranked(columns: list[CanonicalColumn], n: int) -> NDArray[np.float64]:
+    """Return columns as float64, those with other cells by the ranks of these."""
+    values = np.empty((n, len(columns)))
+    for j, column in enumerate(columns):
+        values[:, j] = column.floats
+        if column.cells is not None:
+            keys = [cell_order(column.cell(row)) for row in range(n)]
+            position = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+            values[:, j] = [position[key] for key in keys]
+    return values
+
+
+def _rectangle(arrays: list[NDArray[Any]]) -> Any:
+    """Return rows of a list as one array, or as a sparse matrix of images padded with zeros."""
+    if len({(array.dtype, array.shape) for array in arrays}) == 1:
+        return np.stack(arrays)
+    dimensions = sorted({array.ndim for array in arrays})
+    if len(dimensions) > 1:
+        raise InvalidRowsError(
+            f"SortedIndex compares samples of one kind, but rows of {dimensions} dimensions came."
+        )
+    if dimensions == [1] and len({array.size for array in arrays}) == 1:
+        return np.stack([np.fromiter(array, dtype=object) for array in arrays])
+    common = np.result_type(*{array.dtype for array in arrays})
+    if common.kind not in "biuf" or any(_rounds(array, common) for array in arrays):
+        raise InvalidRowsError(
+            "SortedIndex pads samples of different sizes with black, so they must be arrays of "
+            "numbers of one dtype."
+        )
+    frame = tuple(np.max([array.shape for array in arrays], axis=0))
+    size = int(np.prod(frame))
+    index = np.int32 if size < 2**31 else np.int64
+    where = [np.nonzero(array) for array in arrays]
+    indices = [np.ravel_multi_index(at, frame).astype(index) for at in where]
+    data = [array[at].astype(common) for array, at in zip(arrays, where, strict=True)]
+    starts = np.cumsum([0, *map(len, data)])
+    stored = np.concatenate(data), np.concatenate(indices), starts
+    return sp.csr_array(stored, shape=(len(arrays), size))
+
+
+def _rounds(array: NDArray[Any], common: np.dtype[Any]) -> bool:
+    return array.dtype != common and bool(inexact(array).any())
+
+
+# From numbers to bytes.
+
+
+def ordered_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return numbers (m, c) as big-endian bytes (m, c * size) that sort as the numbers do.
+
+    NaN comes last, as in `numpy.sort`.
+
+    Examples
+    --------
+    >>> ordered_bytes(np.array([[-1], [0], [1]], dtype=np.int8)).ravel()
+    array([127, 128, 129], dtype=uint8)
+    """
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if kind == "f":
+        bits = normal_floats(values).view(np.uint64)
+        negative = (bits >> np.uint64(63)).astype(bool)
+        words = np.where(negative, ~bits, bits | np.uint64(2**63))
+    elif kind == "i":
+        words = values.view(f"u{size}") ^ np.array(1 << (8 * size - 1), dtype=f"u{size}")
+    else:
+        words = values.astype(np.uint8) if kind == "b" else values
+    words = words.astype(words.dtype.newbyteorder(">"))
+    return np.ascontiguousarray(words).view(np.uint8).reshape(len(values), -1)
+
+
+def _dense_keys(values: NDArray[Any]) -> Keys:
+    width = values.shape[1]
+
+    def keys(rows: NDArray[np.intp], start: int, stop: int) -> NDArray[np.uint8]:
+        part = values[:, max(0, width - stop) : max(0, width - start)]
+        part = np.asarray(part[rows])[:, ::-1]
+        return ordered_bytes(np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("=")))
+
+    return keys
+
+
+def _sparse_keys(matrix: sp.csr_array) -> Keys:
+    """Compare rows of a CSR matrix by their stored cells, from the last backwards.
+
+    At the first difference of two rows, the row whose next such cell stands later has a zero
+    against it: it is the larger row if that cell is positive, the smaller if it is negative. A
+    token of sign, position and value, whose order says so, replaces the zeros in between; the end
+    of a row sorts between negative and positive cells.
+    """
+
+    def keys(rows: NDArray[np.intp], start: int, stop: int) -> NDArray[np.uint8]:
+        width, ends = stop - start, matrix.indptr[rows + 1]
+        counts = np.clip(ends - matrix.indptr[rows] - start, 0, width)
+        if not counts.any():
+            return np.empty((len(rows), 0), dtype=np.uint8)
+        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        chosen = np.repeat(ends - start, counts) - 1 - within
+        slots = np.repeat(np.arange(len(rows)) * width, counts) + within
+        values, positions = matrix.data[chosen][:, None], matrix.indices[chosen].astype(np.uint64)
+        negative = (values < 0).ravel()
+        tokens = np.zeros((len(rows) * width, 17), dtype=np.uint8)
+        tokens[:, 0] = 1
+        tokens[slots, 0] = np.where(negative, 0, 2)
+        tokens[slots, 1:9] = ordered_bytes(np.where(negative, ~positions, positions)[:, None])
+        value_bytes = ordered_bytes(values)
+        tokens[slots, 17 - value_bytes.shape[1] :] = value_bytes
+        return tokens.reshape(len(rows), -1)
+
+    return keys
