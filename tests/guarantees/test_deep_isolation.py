@@ -8,7 +8,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from poisonproof.networks import TorchLearner
-from poisonproof.networks import graphs as single_module
 from poisonproof.networks.batches import Lanes
 from tests.networks.partitions import partitioned, random_parts
 
@@ -63,8 +62,8 @@ class Setting:
 
 
 def nin(shape, sizes):
-    recipe = "nin-mnist" if shape[0] == 1 else "nin-cifar10"
-    learner = TorchLearner.from_preset(recipe, epochs=1, vote_rows=8)
+    preset = "nin-mnist" if shape[0] == 1 else "nin-cifar10"
+    learner = TorchLearner.from_preset(preset, epochs=1, vote_rows=8)
     return Setting(learner, sizes, shape)
 
 
@@ -142,20 +141,6 @@ def test_workers_only_schedule(nin28):
     order = [2, 0]
     serial = fitted(nin28.learner, nin28.parts, nin28.shape, which=order, n_jobs=1)
     assert serial.digests() == [nin28.ensemble.digests()[i] for i in order]
-
-
-def test_a_killed_run_resumes_with_the_same_digests(stack, tmp_path, monkeypatch):
-    learner = TorchLearner(**{**stack.learner.get_params(), "checkpoint": tmp_path})
-    fitted(learner, stack.parts, stack.shape, which=[3, 0])
-    trained = []
-    original = single_module.finished
-    monkeypatch.setattr(
-        "poisonproof.networks.stacked.finished",
-        lambda index, *a, **k: trained.append(index) or original(index, *a, **k),
-    )
-    resumed = fitted(learner, stack.parts, stack.shape)
-    assert resumed.digests() == stack.ensemble.digests()
-    assert trained == [1, 2, 4, 6]
 
 
 def test_the_check_finds_a_stack_tiled_by_the_longest_partition(stack):

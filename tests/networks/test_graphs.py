@@ -17,7 +17,7 @@ from torch import nn
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import TorchLearner, device
 from poisonproof.networks.device import autocast, deterministic, needed_bytes
-from poisonproof.networks.graphs import FlatModule, Track, make_rule
+from poisonproof.networks.graphs import SGD, FlatModule, Track
 from poisonproof.networks.specification import NetworkSpec
 from tests.networks.partitions import partitioned, random_parts
 from tests.networks.test_learner import dropout_module, norm_module, small_module
@@ -26,7 +26,7 @@ OLDER = "ONEDNN_MAX_CPU_ISA"
 SHAPE = (3, 16, 16)
 # Two full batches; one and a rest; only a rest; a rest of one row.
 SIZES = (32, 25, 9, 33)
-RECIPE = {
+OPTIONS = {
     "width": 8,
     "epochs": 2,
     "batch_size": 16,
@@ -38,7 +38,7 @@ RECIPE = {
 
 
 def resnet(execution="graph", **changes):
-    return TorchLearner("resnet10", execution=execution, **{**RECIPE, **changes})
+    return TorchLearner("resnet10", execution=execution, **{**OPTIONS, **changes})
 
 
 def run_again(test, variables):
@@ -213,7 +213,7 @@ def test_the_flat_update_is_torchs_sgd(nesterov):
     other = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(20, 3))
     other.load_state_dict(module.state_dict())
     flat = FlatModule(module)
-    rule = make_rule(spec, flat.parameters)
+    rule = SGD(spec, flat.parameters)
     usual = torch.optim.SGD(
         other.parameters(), lr=0.1, momentum=0.9, nesterov=nesterov, weight_decay=0.01
     )

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from poisonproof.estimators import DPAClassifier
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.networks import TorchLearner, device
 from poisonproof.networks.batches import as_samples, input_shape
 from poisonproof.networks.device import needed_bytes
@@ -179,30 +179,6 @@ def test_scores_give_the_votes(parts):
 def test_export_and_restore_keep_digests(parts):
     ensemble = members(TorchLearner("mlp", epochs=1), parts)
     assert restore_members(*ensemble.export()).digests() == ensemble.digests()
-
-
-def test_a_damaged_checkpoint_is_named_and_the_others_are_kept(parts, tmp_path):
-    learner = TorchLearner("linear", epochs=1, checkpoint=tmp_path)
-    before = members(learner, parts).digests()
-    files = sorted(tmp_path.rglob("*.safetensors"))
-    content = bytearray(files[2].read_bytes())
-    content[-1] ^= 1
-    files[2].write_bytes(content)
-    with pytest.raises(StoreError, match=files[2].name):
-        members(learner, parts)
-    files[2].write_bytes(content[:100])
-    with pytest.raises(StoreError, match=files[2].name):
-        members(learner, parts)
-    files[2].unlink()
-    assert members(learner, parts).digests() == before
-
-
-def test_a_checkpoint_serves_only_the_partition_it_was_made_from(parts, tmp_path):
-    learner = TorchLearner("linear", epochs=1, checkpoint=tmp_path)
-    members(learner, parts)
-    changed = [(parts[0][0] + 0.25, parts[0][1]), *parts[1:]]
-    fresh = members(TorchLearner("linear", epochs=1), changed)
-    assert members(learner, changed).digests() == fresh.digests()
 
 
 def test_cuda_asked_but_absent_is_said(parts):

@@ -36,7 +36,7 @@ from poisonproof.certificates.row_votes import certify_row_votes
 from poisonproof.evaluation.comparison import in_rows
 from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.members.weights import FlatWeights, WalkWeights
-from poisonproof.networks import pretraining_recipe
+from poisonproof.networks import PretrainSpec
 from poisonproof_research.methods.digits import digit_member
 from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from poisonproof_research.networks.refine_spec import refinement_recipe
@@ -68,7 +68,7 @@ def heads(study: Study, k: int) -> None:
     name = study.data.name
     spec = refinement_recipe(f"clusters-{name}", n_clusters=k)
     train, _ = study.neighbours()
-    head = fit_head(study.train, train, spec, pretraining_recipe(f"simclr-{name}"))
+    head = fit_head(study.train, train, spec, PretrainSpec.from_preset(f"simclr-{name}"))
     print(f"losses {np.round(head.losses, 4).tolist()}, chosen {head.chosen}", flush=True)
     found = [(X @ head.weight.T + head.bias).argmax(axis=1) for X in (study.train, study.test)]
     study.clusters(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import ArrayLike
 
 from poisonproof.cli._options import choose
 from poisonproof.cli._screen import check_folder, say
@@ -182,13 +183,25 @@ def _watch(rows: RowData, probe: int) -> Watch:
 
 
 def _probe(frozen: FrozenNetwork, rows: RowData) -> float:
-    from poisonproof.networks.pretraining.frozen import neighbour_probe
-
     chosen = np.linspace(0, len(rows.x_train) - 1, 5 * PROBE_ROWS).astype(int)
     test = slice(0, PROBE_ROWS)
     return neighbour_probe(
         frozen, rows.x_train[chosen], rows.y_train[chosen], rows.x_test[test], rows.y_test[test]
     )
+
+
+def neighbour_probe(
+    frozen: FrozenNetwork, X: Any, y: ArrayLike, X_test: Any, y_test: ArrayLike, k: int = 5
+) -> float:
+    """Return the accuracy of `k` nearest neighbours (cosine) on a finished copy of a map.
+
+    Nothing that trains, stops or chooses reads that number.
+    """
+    from sklearn.neighbors import KNeighborsClassifier
+
+    known, shown = frozen.transform(X), frozen.transform(X_test)
+    neighbours = KNeighborsClassifier(k, metric="cosine").fit(known, np.asarray(y))
+    return float(neighbours.score(shown, np.asarray(y_test)))
 
 
 def _show(folder: Path) -> None:

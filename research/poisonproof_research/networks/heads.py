@@ -15,7 +15,14 @@ from torch import Tensor
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks.augmentation import Purpose, below, philox, uniform
-from poisonproof.networks.batches import Lanes, MemberRows, Step, dummy_rows, partition_rows
+from poisonproof.networks.batches import (
+    Lanes,
+    MemberState,
+    MemberTensors,
+    Step,
+    dummy_rows,
+    partition_rows,
+)
 from poisonproof.networks.device import deterministic, require_device
 from poisonproof.networks.ensemble import Block, score_blocks
 from poisonproof.networks.learner import TorchLearner
@@ -23,7 +30,6 @@ from poisonproof.networks.pretraining.frozen import FrozenNetwork, as_pixels
 from poisonproof.networks.pretraining.views import LARGEST_RATIO, as_images, framed
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.stacked import perceptron_gradients, train_stack
-from poisonproof.networks.state import MemberState
 from poisonproof.partition.partitioned import Partition
 from poisonproof_research.networks.on_frozen import OnFrozenEnsemble, OnFrozenLearner, OnFrozenSpec
 
@@ -188,7 +194,7 @@ class ViewLanes(Lanes):
         chosen = (place - 1) * self._views + below(words[..., 0], self._views) + 1
         return self.X[torch.where(place > 0, chosen, 0)].float(), self.targets[place]
 
-    def _table(self, lanes: Sequence[MemberRows]) -> Tensor:
+    def _table(self, lanes: Sequence[MemberTensors]) -> Tensor:
         """Return the views of all lanes, one after the other, behind a blank one.
 
         Lane by lane: a joined copy on the host would hold everything once more.
@@ -374,14 +380,14 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
             view_seed=seed,
         )
 
-    def _rows(self, partition: Partition, spec: HeadSpec) -> MemberRows:
+    def _rows(self, partition: Partition, spec: HeadSpec) -> MemberTensors:
         """Return the rows of one partition, images as whole pixels."""
         rows = partition_rows(partition, spec.schedule)
         pixels = torch.from_numpy(as_pixels(rows.X.numpy(), self.image_shape))
         return replace(dummy_rows(spec.linear), index=rows.index, X=pixels, y=rows.y)
 
     def _train(
-        self, spec: HeadSpec, group: list[MemberRows], seed: int, device: torch.device
+        self, spec: HeadSpec, group: list[MemberTensors], seed: int, device: torch.device
     ) -> list[MemberState]:
         images = np.concatenate([rows.X.numpy() for rows in group])
         table = self.features.kept(ViewTable, spec.views, spec.view_seed)

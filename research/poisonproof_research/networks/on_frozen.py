@@ -16,13 +16,18 @@ from torch import Tensor
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.members.member import BatchedLearner, Ensemble, Spec
-from poisonproof.networks.batches import MemberRows, input_shape, partition_rows
+from poisonproof.networks.batches import (
+    MemberState,
+    MemberTensors,
+    failed,
+    input_shape,
+    partition_rows,
+)
 from poisonproof.networks.device import deterministic, fingerprint, require_device
 from poisonproof.networks.ensemble import DeepMembers, member_states
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.specification import NetworkSpec
-from poisonproof.networks.state import MemberState, failed
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress, reporting
 
@@ -160,11 +165,11 @@ class OnFrozenEnsemble(DeepMembers):
 
 # What all learners on a frozen first part have in common: stacks behind one contract.
 
-Spec = TypeVar("Spec", bound=OnFrozenSpec)
+OwnSpec = TypeVar("OwnSpec", bound=OnFrozenSpec)
 Fitted = TypeVar("Fitted", bound=OnFrozenEnsemble)
 
 
-class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[Spec, Fitted]):
+class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[OwnSpec, Fitted]):
     """Members that share a frozen first part, many at once."""
 
     features: FrozenNetwork
@@ -176,16 +181,16 @@ class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[Sp
         return self.features.spec.input_shape
 
     @abstractmethod
-    def resolve(self, shape: tuple[int, ...], n_classes: int) -> Spec:
+    def resolve(self, shape: tuple[int, ...], n_classes: int) -> OwnSpec:
         """Return the full specification for samples of one shape and a label set's size."""
 
     @abstractmethod
     def _train(
-        self, spec: Spec, group: list[MemberRows], seed: int, device: torch.device
+        self, spec: OwnSpec, group: list[MemberTensors], seed: int, device: torch.device
     ) -> list[MemberState]:
         """Train at most `stack_width` members."""
 
-    def _rows(self, partition: Partition, spec: Spec) -> MemberRows:
+    def _rows(self, partition: Partition, spec: OwnSpec) -> MemberTensors:
         """Return the rows of one partition; raise `InvalidRowsError` if they cannot be read."""
         return partition_rows(partition, spec.schedule)
 
@@ -227,8 +232,12 @@ class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[Sp
         return self.ensemble_type(spec, self.features, [done[index] for index in which])  # type: ignore[return-value]
 
     def _waiting(
-        self, spec: Spec, data: PartitionedData, which: Sequence[int], done: dict[int, MemberState]
-    ) -> Iterator[MemberRows]:
+        self,
+        spec: OwnSpec,
+        data: PartitionedData,
+        which: Sequence[int],
+        done: dict[int, MemberState],
+    ) -> Iterator[MemberTensors]:
         """Yield the members to train; those without rows, or with none to read, are settled."""
         for index in dict.fromkeys(which):
             try:

@@ -18,8 +18,9 @@ from poisonproof.features.exact import exact_rows
 from poisonproof.members.clusters import leading_vectors, read_clusters
 from poisonproof.members.similarity import nearest_rows, neighbor_graph
 from poisonproof.networks.augmentation import Purpose, Stream, below, uniform
+from poisonproof.networks.graphs import FlatModule, PretrainSGD
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
-from poisonproof.networks.pretraining.tasks import AdamWeights, SimCLR, channels_last
+from poisonproof.networks.pretraining.tasks import SimCLR, channels_last
 from poisonproof.networks.pretraining.views import pixel_centres
 from poisonproof_research.networks.refine_spec import RefineSpec
 
@@ -149,6 +150,10 @@ def _without_itself(found: NDArray[np.int64]) -> NDArray[np.int64]:
 
 # Linear heads on frozen features, from several starts; the one with the least loss is kept.
 
+_FADING = 0.999
+"""beta2 of Adam."""
+_SMALLEST = 1e-8
+"""Added to Adam's root mean square."""
 PICK = 10
 """Address of the draw of a neighbour."""
 _STEEPEST = 2.0
@@ -156,6 +161,35 @@ _STEEPEST = 2.0
 of everything: where they err the loss explodes, elsewhere no gradient is left."""
 _RIDGE = 1e-3
 """Added to the within-cluster covariance, in parts of its mean diagonal."""
+
+
+class PretrainAdam(PretrainSGD):
+    """Steps of Adam (Kingma and Ba, 2015), which do not depend on scales.
+
+    Means are kept without correction; `step_size` corrects for their start at zero, so that
+    nothing on the device counts steps.
+    """
+
+    def __init__(self, spec: PretrainSpec, parameters: Tensor) -> None:
+        self.spec: PretrainSpec = spec
+        self.state = [torch.zeros(2, len(parameters), device=parameters.device)]
+
+    def step_size(self, rate: float, done: int) -> float:
+        """Return the rate, corrected for both means' start at zero."""
+        count = done + 1
+        return rate * math.sqrt(1.0 - _FADING**count) / (1.0 - self.spec.momentum**count)
+
+    def step(self, parameters: Tensor, gradients: Tensor, rate: Tensor) -> None:
+        """Take one step, with a rate that lies on the device.
+
+        Decay shrinks weights by itself (Loshchilov and Hutter, 2019): as a part of the gradient it
+        would be all that is left where the loss is flat, and take full steps towards zero.
+        """
+        mean, square = self.state[0]
+        mean.lerp_(gradients, 1.0 - self.spec.momentum)
+        square.mul_(_FADING).addcmul_(gradients, gradients, value=1.0 - _FADING)
+        step = mean / square.sqrt().add_(_SMALLEST)
+        parameters.addcmul_(step.add_(parameters, alpha=self.spec.weight_decay), rate, value=-1.0)
 
 
 @dataclass(frozen=True)
@@ -278,18 +312,20 @@ def _train(
     heads: _Heads, data: Tensor, table: Tensor, spec: RefineSpec, stage: PretrainSpec
 ) -> None:
     """Descend on the sum of losses; Adam treats every number alone, so heads do not meet."""
-    weights = AdamWeights(heads)
+    flat = FlatModule(heads, alignment=1)
+    rule = PretrainAdam(stage, flat.parameters)
     steps = max(1, len(data) // stage.batch_size)
     for epoch in range(stage.epochs):
         planned = [
-            weights.step_size(stage.rate(epoch, step, steps), epoch * steps + step, stage)
+            rule.step_size(stage.rate(epoch, step, steps), epoch * steps + step)
             for step in range(steps)
         ]
         rates = torch.tensor(planned, device=data.device)
         for rate, (rows, others) in zip(rates, _pairs(table, spec, stage, epoch), strict=True):
             loss, _ = agreement(heads(data[rows]), heads(data[others]), spec.entropy_weight)
-            weights.differentiate(loss.sum())
-            weights.update(rate, stage)
+            flat.collect(loss.sum())
+            with torch.no_grad():
+                rule.step(flat.parameters, flat.gradients, rate)
 
 
 def _pairs(
@@ -494,7 +530,7 @@ class NeighbourAgreement(Clusters):
 
     purposes: tuple[int, ...] = (PICK, *STRONG[0], *STRONG[1])
     metric = "pairs alike"
-    flatten = AdamWeights
+    rule = PretrainAdam
 
     def __init__(self, spec: PretrainSpec, law: RefineSpec, neighbours: Tensor) -> None:
         super().__init__(spec, law)
@@ -523,7 +559,7 @@ class SelfLabels(Clusters):
 
     purposes: tuple[int, ...] = STRONG[0]
     metric = "images sure"
-    flatten = AdamWeights
+    rule = PretrainAdam
 
     def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Return `self_labels` of the batch, and the share of sure images."""

@@ -15,7 +15,15 @@ from torch.nn import functional
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks.augmentation import Purpose, Stream, uniform
-from poisonproof.networks.batches import Lanes, MemberRows, Step, lane_losses, planned_steps
+from poisonproof.networks.batches import (
+    Lanes,
+    MemberState,
+    MemberTensors,
+    Step,
+    finished,
+    lane_losses,
+    planned_steps,
+)
 from poisonproof.networks.device import deterministic
 from poisonproof.networks.ensemble import Block
 from poisonproof.networks.learner import TorchLearner
@@ -23,7 +31,6 @@ from poisonproof.networks.modules import initialise
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.stacked import LaneOptimizer
-from poisonproof.networks.state import MemberState, finished
 from poisonproof_research.networks.on_frozen import OnFrozenEnsemble, OnFrozenLearner, OnFrozenSpec
 
 FIRST_WEIGHTS = ("uniform", "normal")
@@ -241,7 +248,7 @@ class Tail:
 # Stacks of members on frozen features, from first weights to finished members.
 
 
-def check_sizes(spec: TailSpec, members: Sequence[MemberRows]) -> None:
+def check_sizes(spec: TailSpec, members: Sequence[MemberTensors]) -> None:
     """Raise if a batch of some member does not fit into its lane."""
     for rows in members:
         if min(len(rows), spec.schedule.batch_size) > spec.lane_rows:
@@ -254,7 +261,7 @@ def check_sizes(spec: TailSpec, members: Sequence[MemberRows]) -> None:
 def train_stack(
     spec: TailSpec,
     frozen: FrozenNetwork,
-    members: Sequence[MemberRows],
+    members: Sequence[MemberTensors],
     seed: int,
     device: torch.device,
 ) -> list[MemberState]:
@@ -294,7 +301,7 @@ def _batch(
 
 
 def _finished(
-    members: Sequence[MemberRows], state: dict[str, Tensor], healthy: Tensor
+    members: Sequence[MemberTensors], state: dict[str, Tensor], healthy: Tensor
 ) -> list[MemberState]:
     host = {name: value.detach().cpu().numpy() for name, value in state.items()}
     fine = healthy.cpu().numpy()
@@ -462,7 +469,7 @@ class TailLearner(OnFrozenLearner[TailSpec, TailEnsemble]):
         return TailSpec(schedule, frozen.digest(), lane_rows or self.batch_size, first)
 
     def _train(
-        self, spec: TailSpec, group: list[MemberRows], seed: int, device: torch.device
+        self, spec: TailSpec, group: list[MemberTensors], seed: int, device: torch.device
     ) -> list[MemberState]:
         check_sizes(spec, group)
         return train_stack(spec, self.features, group, seed, device)

@@ -125,7 +125,7 @@ def test_the_map_has_the_same_digest_with_all_labels_permuted(method: str) -> No
     seen = []
 
     def digest(y: Any) -> str:
-        from poisonproof.networks.pretraining.frozen import neighbour_probe
+        from poisonproof_research.cli.features import neighbour_probe
 
         def watch(_report: Any, current: Any) -> None:
             seen.append(neighbour_probe(current(), X[:N], y, X[N:], Y[N:]))

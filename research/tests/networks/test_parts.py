@@ -8,9 +8,10 @@ import torch
 from tests.networks.conftest import CLUSTERS, FEATURES, make_patterns
 
 from poisonproof.networks.augmentation import Stream
-from poisonproof.networks.pretraining.tasks import AdamWeights
+from poisonproof.networks.graphs import FlatModule
 from poisonproof_research.networks.refine_stages import (
     STRONG,
+    PretrainAdam,
     agreement,
     discriminant,
     fit_head,
@@ -106,16 +107,18 @@ def test_steps_of_adam_are_those_of_torch():
     law = CLUSTERS.stage(FEATURES, "agreement")
     ours, theirs = (torch.nn.Linear(3, 2) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
-    weights = AdamWeights(ours)
+    flat = FlatModule(ours, alignment=1)
+    rule = PretrainAdam(law, flat.parameters)
     reference = torch.optim.AdamW(
         theirs.parameters(), law.learning_rate, (0.9, 0.999), weight_decay=law.weight_decay
     )
     x = torch.randn(5, 3)
     for step in range(4):
-        weights.differentiate((ours(x) ** 2).sum())
-        size = weights.step_size(law.learning_rate, step, law)
+        flat.collect((ours(x) ** 2).sum())
+        size = rule.step_size(law.learning_rate, step)
         # Decay follows the rate itself; Adam's corrections differ from it in the first steps only.
-        weights.update(torch.tensor(size), law)
+        with torch.no_grad():
+            rule.step(flat.parameters, flat.gradients, torch.tensor(size))
         reference.zero_grad()
         (theirs(x) ** 2).sum().backward()
         reference.step()

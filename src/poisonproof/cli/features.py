@@ -122,7 +122,7 @@ def _read(path: Path, size: str, gray: bool, x_key: str) -> Any:
 def _spec(
     method: str, shape: tuple[int, ...], device: str, epochs: int | None, seed: int
 ) -> PretrainSpec:
-    from poisonproof.networks import PRETRAINING, pretraining_recipe
+    from poisonproof.networks import PRETRAINING, PretrainSpec
 
     known = PRETRAINING[_BASES[method]]
     changes: dict[str, Any] = {"device": device, "seed": seed}
@@ -131,7 +131,7 @@ def _spec(
         changes |= {"dtype": "bfloat16", "engine": "compiled"}
     if (channels := changes["input_shape"][0]) != len(known["mean"]):
         changes |= {"mean": (0.5,) * channels, "std": (0.25,) * channels}
-    spec = pretraining_recipe(_BASES[method], **changes)
+    spec = PretrainSpec.from_preset(_BASES[method], **changes)
     if epochs is None:
         return spec
     milestones = tuple(round(m * epochs / spec.epochs) for m in spec.milestones)

@@ -189,8 +189,6 @@ def retrain(file: IO[bytes], answered: str) -> None:
     try:
         with recipe.settings():
             task = recipe.classifier._task(gathered(shards, recipe.n_partitions), which)
-            if getattr(task[0], "checkpoint", None) is not None:
-                task[0].checkpoint = None  # or it would read what it is to train
             members = train(*task, n_jobs=1, progress=Silent())
             alone, digests = _each_alone(members, recipe.classifier), members.digests()
             answer = [

@@ -26,7 +26,6 @@ from poisonproof.partition.containers import is_sparse
 FOLDERS: Mapping[str, frozenset[str]] = {
     "sklearn.pipeline.Pipeline": frozenset({"memory"}),
     "sklearn.cluster._agglomerative.AgglomerativeClustering": frozenset({"memory"}),
-    "poisonproof.TorchLearner": frozenset({"checkpoint"}),
     "poisonproof.NetworkFeatures": frozenset({"cache"}),
 }
 """Parameters that name a folder to work in, by class. They decide no vote, and no model says where

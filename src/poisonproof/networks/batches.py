@@ -1,9 +1,9 @@
-"""The rows of one partition, as tensors a network takes."""
+"""From the rows of a partition to the batches of a network, and back from weights to a member."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,29 +15,24 @@ from scipy.special import betaincinv
 from torch import Tensor
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.members.member import is_machine_error, reason_of
 from poisonproof.networks.augmentation import Draw, Purpose, Stream, augment, purposes
 from poisonproof.networks.device import sent
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.partition.partitioned import Partition
 
+Array = NDArray[Any]
+
+Score = Callable[[int, Tensor, int], Tensor]
+"""From the number of a block, its samples and how many are real, to scores (S, n, C)."""
+
 
 @dataclass(frozen=True)
-class MemberRows:
-    """One member's training data.
-
-    Attributes
-    ----------
-    index : int
-        Number of the partition; -1 for a dummy lane.
-    X : float32 tensor of shape (m, ...)
-        Samples before normalisation.
-    y : int64 tensor of shape (m,)
-        Class indices.
-    mean, std : float32 tensors that broadcast against a sample
-        Of this partition alone.
-    """
+class MemberTensors:
+    """One member's training data: samples before normalisation, class indices, normalisation."""
 
     index: int
+    """Number of the partition; -1 for a dummy lane."""
     X: Tensor
     y: Tensor
     mean: Tensor
@@ -46,12 +41,10 @@ class MemberRows:
     def __len__(self) -> int:
         return len(self.y)
 
-    def digest(self) -> str:
-        """Return a digest of the partition's content."""
-        sha = hashlib.sha256(f"{self.index}{tuple(self.X.shape)}".encode())
-        sha.update(self.X.numpy().tobytes())
-        sha.update(self.y.numpy().tobytes())
-        return sha.hexdigest()
+    def with_normalisation(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what a member votes with: its network's tensors, and its own mean and std."""
+        own = {"normalise.mean": self.mean.numpy(), "normalise.std": self.std.numpy()}
+        return {**tensors, **own}
 
 
 def input_shape(X: Any, image_shape: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -106,14 +99,14 @@ def as_samples(X: Any, spec: NetworkSpec) -> NDArray[np.float32]:
     return array if spec.input_scale == 1.0 else array * np.float32(spec.input_scale)
 
 
-def partition_rows(partition: Partition, spec: NetworkSpec) -> MemberRows:
+def partition_rows(partition: Partition, spec: NetworkSpec) -> MemberTensors:
     """Bring one partition to tensors and compute its own normalisation."""
     if partition.sample_weight is not None:
         raise InvalidInputError("TorchLearner takes no sample_weight; repeat rows instead.")
     X = as_samples(partition.X, spec)
     with np.errstate(over="ignore", invalid="ignore"):  # infinite values: see `as_samples`
         mean, std = _normalisation(X, spec)
-    return MemberRows(
+    return MemberTensors(
         partition.index,
         torch.from_numpy(np.ascontiguousarray(X)),
         torch.from_numpy(np.ascontiguousarray(partition.y, dtype=np.int64)),
@@ -122,27 +115,22 @@ def partition_rows(partition: Partition, spec: NetworkSpec) -> MemberRows:
     )
 
 
-def dummy_rows(spec: NetworkSpec) -> MemberRows:
+def dummy_rows(spec: NetworkSpec) -> MemberTensors:
     """Return the rows of a lane that holds no member."""
     mean, std = _normalisation(np.zeros((0, *spec.input_shape), np.float32), spec)
     empty = torch.zeros((0, *spec.input_shape))
     no_labels = torch.zeros(0, dtype=torch.int64)
-    return MemberRows(-1, empty, no_labels, torch.from_numpy(mean), torch.from_numpy(std))
+    return MemberTensors(-1, empty, no_labels, torch.from_numpy(mean), torch.from_numpy(std))
 
 
-def _normalisation(
-    X: NDArray[np.float32], spec: NetworkSpec
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _normalisation(X: NDArray[np.float32], spec: NetworkSpec) -> tuple[Array, Array]:
     image = len(spec.input_shape) == 3
     per_feature = spec.normalize == "feature"
     shape = spec.input_shape if per_feature or not image else (spec.input_shape[0], 1, 1)
     zeros, ones = np.zeros(shape, np.float32), np.ones(shape, np.float32)
     if spec.normalize == "fixed":
-        given = (
-            np.asarray(v, np.float32).reshape(-1, *(1,) * (len(shape) - 1))
-            for v in (spec.mean, spec.std)
-        )
-        mean, std = given
+        given = (np.asarray(v, np.float32) for v in (spec.mean, spec.std))
+        mean, std = (v.reshape(-1, *(1,) * (len(shape) - 1)) for v in given)
         return np.broadcast_to(mean, shape).copy(), np.broadcast_to(std, shape).copy()
     if spec.normalize == "none" or not len(X):
         return zeros, ones
@@ -163,17 +151,7 @@ def soft_labels(y: Tensor, spec: NetworkSpec) -> Tensor:
 
 
 def mix(values: Tensor, share: Tensor, counts: Tensor) -> Tensor:
-    """Blend row j of a batch with row n-1-j of the same batch (mixup).
-
-    Parameters
-    ----------
-    values : tensor of shape (S, B, ...)
-        Images or label distributions.
-    share : tensor of shape (S,)
-        Weight of the row itself.
-    counts : int64 tensor of shape (S,)
-        Rows of the batch; rows behind them stay where they are.
-    """
+    """Blend row j of a batch (S, B, ...) with row n-1-j of the same batch (mixup)."""
     place = torch.arange(values.shape[1], device=values.device)
     partner = counts[:, None] - 1 - place
     partner = torch.where(partner >= 0, partner, place)
@@ -188,14 +166,8 @@ def lane_losses(
 ) -> Tensor:
     """Return the cross-entropy of every lane over its first `counts` rows, shape (S,).
 
-    Parameters
-    ----------
-    logits, targets : tensors of shape (S, B, C)
-        Scores and label distributions.
-    counts : int64 tensor of shape (S,)
-        Real rows; a lane without any has loss zero.
-    total : int64 tensor of shape (S,), optional
-        What to divide by, if these rows are a part of the batch; `counts` by default.
+    Scores and targets have shape (S, B, C). Rows that are part of a larger batch are divided by
+    its `total`.
     """
     per_row = -(torch.log_softmax(logits.float(), dim=-1) * targets).sum(dim=-1)
     real = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
@@ -228,33 +200,22 @@ def n_steps(size: int, spec: NetworkSpec) -> int:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of S lanes.
-
-    Attributes
-    ----------
-    rows : int64 tensor of shape (S, B)
-        Row numbers within each partition; 0 where a batch is short.
-    counts : int64 tensor of shape (S,)
-        Rows in each batch; 0 where the lane has finished its epoch.
-    sizes : list of int
-        `counts` on the host.
-    rates : float32 tensor of shape (S,)
-        Learning rate of each lane.
-    share : float32 tensor of shape (S,) or None
-        Mixup's weight of the first image.
-    draw : callable
-        Words for augmentation, shape (S, B, 4).
-    epoch : int
-        Counted from 0.
-    """
+    """One step of S lanes, at most B rows each."""
 
     rows: Tensor
+    """Row numbers within each partition, (S, B); 0 where a batch is short."""
     counts: Tensor
+    """Rows in each batch, (S,); 0 where the lane has finished its epoch."""
     sizes: list[int]
+    """`counts` on the host."""
     rates: Tensor
+    """Learning rate of each lane, (S,)."""
     share: Tensor | None
+    """Mixup's weight of the first image, (S,)."""
     draw: Draw
+    """Words for augmentation, (S, B, 4)."""
     epoch: int
+    """Counted from 0."""
 
     def tiles(self, height: int) -> Iterator[Step]:
         """Cut the step into tiles of `height` rows, as many as the fullest lane needs."""
@@ -355,26 +316,14 @@ def _mixup(spec: NetworkSpec, stream: Stream, epochs: range, steps: int) -> Tens
     return torch.from_numpy(share)
 
 
-# The rows of a whole stack on the device, and the batches cut from them.
-
-
 class Lanes:
-    """At most `stack_width` members side by side; dummy lanes fill the stack up.
+    """The rows of at most `stack_width` members side by side on a device, and their batches.
 
-    Parameters
-    ----------
-    spec : NetworkSpec
-        The law of the members.
-    members : sequence of MemberRows
-        One lane each.
-    seed : int
-        Seed of the ensemble.
-    device : torch.device
-        Where the rows go.
+    Dummy lanes fill the stack up.
     """
 
     def __init__(
-        self, spec: NetworkSpec, members: Sequence[MemberRows], seed: int, device: torch.device
+        self, spec: NetworkSpec, members: Sequence[MemberTensors], seed: int, device: torch.device
     ) -> None:
         self.spec, self.device = spec, device
         width = 1 if spec.is_alone else spec.stack_width
@@ -398,19 +347,9 @@ class Lanes:
         return self.spec.augmentation.is_identity and not self.spec.mixup
 
     def raw(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
-        """Return augmented inputs before normalisation, and label distributions.
+        """Return augmented inputs (S, width, ...) before normalisation, and label distributions.
 
-        Parameters
-        ----------
-        step : Step
-            What to gather.
-        width : int
-            Rows per lane of the result; rows behind a lane's count are another row's copy.
-
-        Returns
-        -------
-        x : float32 tensor of shape (S, width, ...)
-        targets : float32 tensor of shape (S, width, C)
+        Rows behind a lane's count are another row's copy.
         """
         place = self._places(step, width)
         x, targets = self.X[place], self.targets[place]
@@ -430,7 +369,7 @@ class Lanes:
         real = torch.arange(width, device=self.device) < step.counts[:, None]
         return torch.where(real.view(*real.shape, *(1,) * (x.ndim - 2)), x, 0.0), targets
 
-    def _table(self, lanes: Sequence[MemberRows]) -> Tensor:
+    def _table(self, lanes: Sequence[MemberTensors]) -> Tensor:
         """Return the rows of all lanes on the device, behind a blank one."""
         blank = torch.zeros(1, *self.spec.input_shape)
         return sent(torch.cat([blank, *(lane.X for lane in lanes)]), self.device)
@@ -448,3 +387,93 @@ class Lanes:
         lane = sent(torch.repeat_interleave(self._lengths), self.device)
         rows = (self.X[1:] - self.mean[lane, 0]) / self.std[lane, 0]
         return torch.cat([self.X[:1], rows])
+
+
+# What training leaves: one finished member.
+
+
+@dataclass(frozen=True)
+class MemberState:
+    """Weights, running statistics and normalisation of one member, on the host."""
+
+    index: int
+    tensors: Mapping[str, Array]
+    """Empty for a member that abstains."""
+    failure: str | None = None
+    """Why it abstains; None for a trained member and for one without rows."""
+
+    @property
+    def abstains(self) -> bool:
+        """Whether the member gives no vote."""
+        return not self.tensors
+
+    def digest(self) -> str:
+        """Return a digest of everything the member votes with."""
+        return tensors_digest(self.tensors, self.failure)
+
+
+def tensors_digest(tensors: Mapping[str, Array], failure: str | None) -> str:
+    """Return the SHA-256 of named arrays and a failure text."""
+    sha = hashlib.sha256((failure or "").encode())
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        sha.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        sha.update(array.data)
+    return sha.hexdigest()
+
+
+def finished(
+    index: int, tensors: Mapping[str, Array], *, diverged: bool, checked: bool = False
+) -> MemberState:
+    """Return a member; one that diverged has no weights, only the reason.
+
+    With `checked`, the caller has already looked for values that are not finite.
+    """
+    floats = [array for array in tensors.values() if np.issubdtype(array.dtype, np.floating)]
+    if diverged or not (checked or all(np.isfinite(array).all() for array in floats)):
+        reason = "TrainingDiverged: the loss or the weights stopped being finite"
+        return MemberState(index, {}, reason)
+    return MemberState(index, tensors)
+
+
+def member_of(rows: MemberTensors, state: Mapping[str, Tensor] | None) -> MemberState:
+    """Return the member with the state of a module, or one that diverged where there is none."""
+    if state is None:
+        return finished(rows.index, {}, diverged=True)
+    host = {name: value.detach().cpu().contiguous().numpy().copy() for name, value in state.items()}
+    return finished(rows.index, rows.with_normalisation(host), diverged=False)
+
+
+def members_of(
+    stack: Sequence[MemberTensors], host: Mapping[str, Array], fine: Array, *, checked: bool = False
+) -> list[MemberState]:
+    """Return the members of a stack from tensors (S, ...); `fine` says which lanes are finite."""
+    return [
+        finished(
+            rows.index,
+            rows.with_normalisation({name: np.array(array[lane]) for name, array in host.items()}),
+            diverged=not fine[lane],
+            checked=checked,
+        )
+        for lane, rows in enumerate(stack)
+    ]
+
+
+def failed(spec: NetworkSpec, index: int, error: Exception) -> MemberState:
+    """Return the abstention of a member whose network raised on its own rows, or raise again.
+
+    torch refuses some rows with a ValueError (batch norm over one value); a user's module may
+    raise anything.
+    """
+    own = spec.network == "custom" or isinstance(error, ValueError)
+    if not own or is_machine_error(error):
+        raise error
+    return MemberState(index, {}, reason_of(error))
+
+
+def stacked_tensors(members: Sequence[MemberState], device: torch.device) -> dict[str, Tensor]:
+    """Return the tensors of members side by side on the device, each of shape (S, ...)."""
+    return {
+        name: torch.from_numpy(np.stack([member.tensors[name] for member in members])).to(device)
+        for name in members[0].tensors
+    }

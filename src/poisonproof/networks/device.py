@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.networks.fused.layout import Layout
-from poisonproof.networks.modules import ask_once, build, own_streams
+from poisonproof.networks.modules import build, own_streams, try_once
 from poisonproof.networks.specification import NetworkSpec
 
 _SUBNORMAL = 2.0**-140
@@ -315,7 +315,7 @@ def _sizes(spec: NetworkSpec) -> tuple[int, int]:
         for layer in module.modules():
             if not any(layer.children()):
                 layer.register_forward_hook(count)
-        ask_once(spec, module.eval())
+        try_once(spec, module.eval())
     return sum(p.numel() for p in module.parameters()), outputs[0]
 
 

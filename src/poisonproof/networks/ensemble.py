@@ -1,10 +1,10 @@
-"""Scores and votes of finished members, streamed block by block."""
+"""The fitted networks of one model: their scores and votes, block by block."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,21 +16,22 @@ from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.member import ArrayEnsemble, Ensemble, Spec
 from poisonproof.members.streams import stream_seed
-from poisonproof.networks.batches import as_samples
+from poisonproof.networks.batches import Array, MemberState, Score, as_samples, stacked_tensors
 from poisonproof.networks.device import deterministic, require_device, use_onednn
-from poisonproof.networks.graphs import graph_scores, member_scores
+from poisonproof.networks.graphs import GraphVoter, member_scores
 from poisonproof.networks.modules import blank_module, kept_values, own_streams, prepare_module
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.networks.stacked import module_forward, perceptron_forward, stack_scores
-from poisonproof.networks.state import MemberState
 from poisonproof.progress import Progress, reporting
 
 Block = tuple[list[int], slice, Tensor]
 """Positions of members, rows of the samples, and scores of shape (members, rows, C)."""
 
-
 Stacks = dict[int, dict[str, Tensor]]
-"""Weights of whole stacks on the device, by the first voter; filled as members are asked."""
+"""Weights of whole stacks on the device, by the first voter; kept from vote to vote."""
+
+Load = Callable[[int, list[MemberState]], Score]
+"""From the first voter and the members of a launch to their scores."""
 
 
 def score_blocks(
@@ -55,93 +56,85 @@ def score_blocks(
 def _seen(
     spec: NetworkSpec, members: Sequence[MemberState], X: NDArray[np.float32], stacks: Stacks
 ) -> Iterator[Block]:
-    device = require_device(spec)
+    device = torch.device(spec.device)
     voters = [place for place, member in enumerate(members) if not member.abstains]
-    if spec.execution == "fused":
-        from poisonproof.networks.fused.trainer import fused_scores
-
-        yield from fused_scores(spec, members, voters, X)
-    elif spec.execution == "graph":
-        yield from graph_scores(spec, members, voters, X, device)
-    elif spec.execution == "single":
-        yield from _alone(spec, members, voters, X, device)
-    else:
-        yield from _together(spec, members, voters, X, device, stacks)
-
-
-def _blocks(spec: NetworkSpec, X: NDArray[np.float32], device: torch.device) -> list[Tensor]:
+    if not voters or not len(X):
+        return
+    width = 1 if spec.is_alone else spec.stack_width
+    height = spec.batch_size if spec.execution == "fused" else spec.vote_rows
     blocks = []
-    for start in range(0, len(X), spec.vote_rows):
-        block = np.zeros((spec.vote_rows, *spec.input_shape), np.float32)
-        part = X[start : start + spec.vote_rows]
+    for first in range(0, len(X), height):
+        block = np.zeros((height, *spec.input_shape), np.float32)
+        part = X[first : first + height]
         block[: len(part)] = part
         blocks.append(torch.from_numpy(block).to(device))
-    return blocks
+    with _voting(spec, device, stacks) as load:
+        for start in range(0, len(voters), width):
+            group = voters[start : start + width]
+            lanes = [members[i] for i in group]
+            score = load(start, [*lanes, *[lanes[0]] * (width - len(lanes))])
+            for number, block in enumerate(blocks):
+                rows = slice(number * height, min((number + 1) * height, len(X)))
+                count = rows.stop - rows.start
+                use_onednn()
+                yield group, rows, score(number, block, count)[: len(group), :count]
 
 
-def _rows(number: int, spec: NetworkSpec, total: int) -> slice:
-    start = number * spec.vote_rows
-    return slice(start, min(start + spec.vote_rows, total))
+@contextmanager
+def _voting(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Iterator[Load]:
+    """Provide what computes scores in the way of the specification."""
+    if spec.execution == "fused":
+        from poisonproof.networks.fused.trainer import FusedVoter
+
+        yield FusedVoter(spec).load
+    elif spec.execution == "graph":
+        voter = GraphVoter(spec, device)
+        try:
+            yield voter.load
+        finally:
+            voter.close()
+    elif spec.execution == "single":
+        yield _alone(spec, device)
+    else:
+        yield _together(spec, device, stacks)
 
 
-def _together(
-    spec: NetworkSpec,
-    members: Sequence[MemberState],
-    voters: list[int],
-    X: NDArray[np.float32],
-    device: torch.device,
-    stacks: Stacks,
-) -> Iterator[Block]:
+def _together(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Load:
     stacked = spec.execution == "stacked"
     forward = perceptron_forward if stacked else module_forward(spec, device, training=False)
-    blocks = _blocks(spec, X, device)
-    for start in range(0, len(voters), spec.stack_width):
-        group = voters[start : start + spec.stack_width]
-        tensors = stacks.get(start)
-        if tensors is None:
-            tensors = stacks[start] = _stack(spec, [members[i] for i in group], device)
-        for number, block in enumerate(blocks):
-            rows = _rows(number, spec, len(X))
-            use_onednn()
-            scores = stack_scores(spec, tensors, block, forward)
-            yield group, rows, scores[: len(group), : rows.stop - rows.start]
+
+    def load(start: int, lanes: list[MemberState]) -> Score:
+        if start not in stacks:
+            stacks[start] = stacked_tensors(lanes, device)
+        tensors = stacks[start]
+        return lambda number, block, count: stack_scores(spec, tensors, block, forward)
+
+    return load
 
 
-def _stack(
-    spec: NetworkSpec, group: Sequence[MemberState], device: torch.device
-) -> dict[str, Tensor]:
-    lanes = [*group, *[group[0]] * (spec.stack_width - len(group))]
-    return {
-        name: torch.from_numpy(np.stack([member.tensors[name] for member in lanes])).to(device)
-        for name in group[0].tensors
-    }
-
-
-def _alone(
-    spec: NetworkSpec,
-    members: Sequence[MemberState],
-    voters: list[int],
-    X: NDArray[np.float32],
-    device: torch.device,
-) -> Iterator[Block]:
+def _alone(spec: NetworkSpec, device: torch.device) -> Load:
     own = spec.network == "custom"
     module = prepare_module(blank_module(spec), spec, device)
     kept = kept_values(module) if own else {}
-    blocks = _blocks(spec, X, device)
-    for place in voters:
+
+    def load(start: int, lanes: list[MemberState]) -> Score:
+        nonlocal module
         if own and kept_values(module) != kept:  # what it wrote down is no other member's
             module = prepare_module(blank_module(spec), spec, device)
+        (member,) = lanes
         tensors = {
             name: torch.from_numpy(np.array(array)).to(device)
-            for name, array in members[place].tensors.items()
+            for name, array in member.tensors.items()
         }
-        for number, block in enumerate(blocks):
-            rows = _rows(number, spec, len(X))
-            use_onednn()
-            word = stream_seed(members[place].index, number)
+
+        def score(number: int, block: Tensor, count: int) -> Tensor:
+            word = stream_seed(member.index, number)
             with own_streams(word) if own else nullcontext():
-                scores = member_scores(spec, module, tensors, block)
-            yield [place], rows, scores[None, : rows.stop - rows.start]
+                return member_scores(spec, module, tensors, block)[None]
+
+        return score
+
+    return load
 
 
 def votes_of(scores: Tensor) -> NDArray[np.int16]:
@@ -151,21 +144,8 @@ def votes_of(scores: Tensor) -> NDArray[np.int16]:
     return votes.to(torch.int16).cpu().numpy()
 
 
-# What all ensembles of deep members have in common: they are asked in blocks and share a law.
-
-Arrays = dict[str, NDArray[Any]]
-
-
 class DeepMembers(ArrayEnsemble):
-    """Deep members of one law, in the order of their partitions.
-
-    Parameters
-    ----------
-    spec : Spec
-        The law they were trained under; it also decides how they vote.
-    members : sequence of MemberState
-        One per partition.
-    """
+    """Networks trained under one specification, in the order of their partitions."""
 
     def __init__(self, spec: Spec, members: Sequence[MemberState]) -> None:
         self.spec = spec
@@ -182,7 +162,7 @@ class DeepMembers(ArrayEnsemble):
 
     @abstractmethod
     def _with(self, members: Sequence[MemberState]) -> Self:
-        """Return other members of the same law."""
+        """Return other members of the same specification."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -210,9 +190,9 @@ class DeepMembers(ArrayEnsemble):
         return out
 
     def digests(self) -> list[str]:
-        """Return one digest per member: of its weights, normalisation and law."""
-        law = self.spec.digest()[:16]
-        return [f"{law}:{member.digest()}" for member in self.members]
+        """Return one digest per member: of its weights, normalisation and specification."""
+        spec = self.spec.digest()[:16]
+        return [f"{spec}:{member.digest()}" for member in self.members]
 
     def failures(self) -> dict[int, str]:
         """Return why members with rows abstain."""
@@ -233,7 +213,7 @@ class DeepMembers(ArrayEnsemble):
             copy[index] = member
         return self._with(copy)
 
-    def export(self) -> tuple[dict[str, Any], Arrays]:
+    def export(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return everything as JSON values and arrays named ``member/tensor``."""
         meta = {
             "spec": self.spec.to_json(),
@@ -247,9 +227,9 @@ class DeepMembers(ArrayEnsemble):
         return meta, arrays
 
 
-def member_states(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[MemberState]:
+def member_states(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[MemberState]:
     """Return the members that `DeepMembers.export` described; arrays are not copied."""
-    tensors: list[Arrays] = [{} for _ in meta["members"]]
+    tensors: list[dict[str, Array]] = [{} for _ in meta["members"]]
     for key, array in arrays.items():
         place, _, name = key.partition("/")
         tensors[int(place)][name] = array
@@ -259,19 +239,8 @@ def member_states(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
     ]
 
 
-# The fitted deep members of one model.
-
-
 class TorchEnsemble(DeepMembers):
-    """Deep members of one specification, in the order of their partitions.
-
-    Parameters
-    ----------
-    spec : NetworkSpec
-        The law they were trained under; it also decides how they vote.
-    members : sequence of MemberState
-        One per partition.
-    """
+    """The networks that `TorchLearner` trains."""
 
     family: ClassVar[str] = "torch"
     spec: NetworkSpec
@@ -282,7 +251,7 @@ class TorchEnsemble(DeepMembers):
 
     @property
     def schedule(self) -> NetworkSpec:
-        """The law itself."""
+        """The specification itself."""
         return self.spec
 
     def _blocks(self, samples: NDArray[np.float32]) -> Iterator[Block]:
@@ -292,6 +261,6 @@ class TorchEnsemble(DeepMembers):
         return type(self)(self.spec, members)
 
 
-def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TorchEnsemble:
+def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> TorchEnsemble:
     """Return the ensemble that `TorchEnsemble.export` described."""
     return TorchEnsemble(NetworkSpec.from_json(meta["spec"]), member_states(meta, arrays))

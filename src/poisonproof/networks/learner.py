@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+import torch
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.members.member import BatchedLearner
-from poisonproof.networks.batches import input_shape
-from poisonproof.networks.device import fingerprint, require_device
+from poisonproof.networks.batches import (
+    MemberState,
+    MemberTensors,
+    failed,
+    input_shape,
+    partition_rows,
+)
+from poisonproof.networks.device import (
+    deterministic,
+    fingerprint,
+    require_device,
+    require_memory,
+    use_onednn,
+)
 from poisonproof.networks.ensemble import TorchEnsemble
-from poisonproof.networks.modules import code_digest, factory_name
-from poisonproof.networks.runner import train_members
+from poisonproof.networks.graphs import train_member, train_on_tracks
+from poisonproof.networks.modules import (
+    code_digest,
+    factory_name,
+    own_streams,
+    refuse_shared_state,
+)
 from poisonproof.networks.specification import NETWORKS, Augmentation, NetworkSpec
-from poisonproof.networks.state import Checkpoints
-from poisonproof.partition.partitioned import Partition, PartitionedData
-from poisonproof.progress import Progress, Silent
+from poisonproof.networks.stacked import (
+    autograd_gradients,
+    first_parameters,
+    module_forward,
+    perceptron_gradients,
+    train_stack,
+)
+from poisonproof.partition.partitioned import PartitionedData
+from poisonproof.progress import Progress, Silent, reporting
 
 AUGMENTATIONS = {
     "crop": Augmentation(crop=4),
@@ -38,7 +66,7 @@ AUGMENTATIONS = {
         cutout=8,
     ),
 }
-"""Named rules of augmentation."""
+"""Augmentation by name."""
 
 # The rate falls after the epochs 60, 120 and 160 counted from 0, so first in the next ones.
 _NIN: dict[str, Any] = {
@@ -73,28 +101,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "normalize": "none",
     },
 }
-"""Name to parameters; DPA on images, and SS-DPA's linear members on SimCLR features."""
-
-
-# `TorchLearner`: deep members behind the scikit-learn contract.
-
-# What lies behind the last whole vector of a tensor, torch rounds differently in sigmoid, SiLU, ELU
-# and others. A stack of so many lanes has nothing there, whatever shapes a user's module makes.
-_WHOLE_VECTORS = 64
-
-
-class _OnePartition:
-    """A training set that is one partition, for fitting a network alone."""
-
-    def __init__(self, X: Any, y: NDArray[np.int64]) -> None:
-        self.partition = Partition(0, X, y, None)
-        self.X = X
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, index: int) -> Partition:
-        return self.partition
+"""Published training by name: DPA on images, and SS-DPA's linear members on SimCLR features."""
 
 
 class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
@@ -154,8 +161,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         scores: for images that mean the same in a mirror.
     on_nan : {"abstain", "last_finite"}
         What a member does whose loss stops being finite.
-    checkpoint : path, optional
-        Folder for finished members; a later run goes on from there.
     random_state : int
         Seed when fitted on its own.
 
@@ -209,7 +214,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         vote_rows: int = 128,
         mirrored_votes: bool = False,
         on_nan: str = "abstain",
-        checkpoint: str | os.PathLike[str] | None = None,
         random_state: int = 0,
     ) -> None:
         self.network = network
@@ -244,7 +248,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.vote_rows = vote_rows
         self.mirrored_votes = mirrored_votes
         self.on_nan = on_nan
-        self.checkpoint = checkpoint
         self.random_state = random_state
 
     @classmethod
@@ -261,7 +264,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     def resolve(self, shape: tuple[int, ...], n_classes: int) -> NetworkSpec:
         """Return the full specification for samples of one shape and a label set's size."""
         params = self.get_params(deep=False)
-        for name in ("network", "image_shape", "checkpoint", "random_state"):
+        for name in ("network", "image_shape", "random_state"):
             params.pop(name)
         custom = callable(self.network)
         network = "custom" if custom else str(self.network)
@@ -273,12 +276,22 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         execution = self.execution or _usual_execution(network, self.device)
         graph = execution == "graph"
         half = execution == "fused" or (graph and self.device == "cuda")
+        milestones = self.milestones
+        if milestones is None:
+            milestones = tuple(self.epochs * share // 100 + 1 for share in (30, 60, 80))
         partition = "channel" if len(shape) == 3 else "feature"
+        usual = 8 if graph else 32
+        width = usual if self.stack_width is None else self.stack_width
+        if execution == "vmap" and self.device == "cpu":
+            # What lies behind the last whole vector of a tensor, torch rounds differently in
+            # sigmoid, SiLU, ELU and others. A stack of so many lanes has nothing there, whatever
+            # shapes a user's module makes.
+            width = -(-width // 64) * 64
         params.update(
             execution=execution,
-            stack_width=self._stack_width(execution),
+            stack_width=width,
             dtype=self.dtype or ("bfloat16" if half else "float32"),
-            milestones=self._milestones(),
+            milestones=milestones,
             augmentation=_augmentation(self.augmentation),
             normalize=partition if self.normalize == "partition" else self.normalize,
             factory=factory_name(self.network) if custom else None,
@@ -286,21 +299,9 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         params = {k: tuple(v) if isinstance(v, (list, tuple)) else v for k, v in params.items()}
         return NetworkSpec(network=network, input_shape=shape, n_classes=n_classes, **params)
 
-    def _stack_width(self, execution: str) -> int:
-        usual = 8 if execution == "graph" else 32
-        width = usual if self.stack_width is None else self.stack_width
-        if execution != "vmap" or self.device != "cpu":
-            return width
-        return -(-width // _WHOLE_VECTORS) * _WHOLE_VECTORS
-
-    def _milestones(self) -> tuple[int, ...]:
-        if self.milestones is not None:
-            return tuple(self.milestones)
-        return tuple(self.epochs * share // 100 + 1 for share in (30, 60, 80))
-
     def specification(self) -> Mapping[str, Any]:
         """Return everything that can change a member's bits, the machine included."""
-        params = {k: v for k, v in self.get_params(deep=False).items() if k != "checkpoint"}
+        params = self.get_params(deep=False)
         if callable(self.network):
             params["network"] = factory_name(self.network)
         # Any shape will do: it only serves to fill in what was left open.
@@ -328,20 +329,15 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     ) -> TorchEnsemble:
         """Train the members of the partitions `which`."""
         spec = self.resolve(input_shape(data.X, self.image_shape), n_classes)
-        require_device(spec)
-        folder = None if self.checkpoint is None else Checkpoints(self.checkpoint, spec, seed)
-        listener = progress or Silent()
-        states = train_members(
-            spec, data, which, seed, n_jobs=n_jobs, progress=listener, checkpoints=folder
-        )
-        return TorchEnsemble(spec, states)
+        return TorchEnsemble(spec, _train(spec, data, which, seed, n_jobs, progress or Silent()))
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> TorchLearner:
         """Train one network on all rows, in the order given, in a stack of one."""
         array = np.asarray(X)
         self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
         self.n_features_in_ = int(np.prod(array.shape[1:]))
-        one: Any = _OnePartition(array, codes.astype(np.int64))
+        place = np.arange(len(array))
+        one = PartitionedData(array, codes.astype(np.int64), place, np.array([0, len(array)]))
         alone: TorchLearner = clone(self).set_params(stack_width=1)
         self.ensemble_ = alone.fit_members(one, [0], max(2, len(self.classes_)), self.random_state)
         if failures := self.ensemble_.failures():
@@ -380,3 +376,161 @@ def _augmentation(given: str | Mapping[str, Any] | Augmentation | None) -> Augme
         f"augmentation must be None, one of {', '.join(AUGMENTATIONS)}, a dict or an Augmentation,"
         f" got {given!r}."
     )
+
+
+# From partitions to finished members: stacks, workers, progress.
+
+_Group = list[MemberTensors]
+_Trained = Iterator[tuple[_Group, list[MemberState]]]
+
+
+def _train(
+    spec: NetworkSpec,
+    data: PartitionedData,
+    which: Sequence[int],
+    seed: int,
+    n_jobs: int | None,
+    progress: Progress,
+) -> list[MemberState]:
+    """Train the members of the partitions `which`, and return them in that order.
+
+    Workers, grouping and `which` itself only schedule.
+    """
+    require_device(spec)
+    done: dict[int, MemberState] = {}
+    with _settled(spec):
+        require_memory(spec)
+        refuse_shared_state(spec)
+    with reporting(progress, len(which), "Training"), _settled(spec):
+        members = _with_rows(spec, data, which, done, progress)
+        width = 1 if spec.is_alone else spec.stack_width
+        groups = iter(lambda: list(islice(members, width)), [])
+        for _, states in _trained(spec, seed, groups, n_jobs):
+            done |= {state.index: state for state in states}
+            progress.advance(len(states))
+    return [done[index] for index in which]
+
+
+@contextmanager
+def _settled(spec: NetworkSpec) -> Iterator[None]:
+    """Fix what torch, NumPy and the caller's warning filters could make of a member.
+
+    A filter that turns warnings into errors would silence members here and, as it does not travel,
+    none in a worker process.
+    """
+    usual: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+    with deterministic(spec), np.errstate(**usual), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _with_rows(
+    spec: NetworkSpec,
+    data: PartitionedData,
+    which: Sequence[int],
+    done: dict[int, MemberState],
+    progress: Progress,
+) -> Iterator[MemberTensors]:
+    """Yield the members to train; those without rows, or with rows of no use, are done."""
+    for index in dict.fromkeys(which):
+        try:
+            rows = partition_rows(data[index], spec)
+        except InvalidRowsError as error:  # this partition's own matter
+            done[index] = failed(spec, index, error)
+        else:
+            if len(rows):
+                yield rows
+                continue
+            done[index] = MemberState(index, {})
+        progress.advance()
+
+
+def _trained(
+    spec: NetworkSpec, seed: int, groups: Iterator[_Group], n_jobs: int | None
+) -> _Trained:
+    """Yield groups with their members, as they are trained in the way of the specification."""
+    device = torch.device(spec.device)
+    if spec.execution == "graph":
+        for rows, state in train_on_tracks(spec, chain.from_iterable(groups), seed, device):
+            yield [rows], [state]
+    elif spec.execution == "fused":
+        yield from _fused(spec, seed, groups)
+    elif (workers := _workers(spec, n_jobs)) == 1:
+        train = _trainer(spec, seed, device)
+        yield from ((group, train(group)) for group in groups)
+    elif spec.execution == "single":
+        # In threads their many small steps would wait for each other, and users' modules would
+        # share torch's random stream.
+        pool = Parallel(n_jobs=workers, backend="loky", return_as="generator")
+        for window in _windows(groups, workers):
+            tasks = (delayed(_in_process)(spec, group, seed) for group in window)
+            yield from zip(window, pool(tasks), strict=True)
+    else:
+        train = _trainer(spec, seed, device)
+        with ThreadPoolExecutor(workers) as threads:
+            for window in _windows(groups, workers):
+                yield from zip(window, threads.map(train, window), strict=True)
+
+
+def _windows(groups: Iterator[_Group], workers: int) -> Iterator[list[_Group]]:
+    """Yield some groups at a time: partitions are gathered as they are needed, not all at once."""
+    return iter(lambda: list(islice(groups, 8 * workers)), [])
+
+
+def _workers(spec: NetworkSpec, n_jobs: int | None) -> int:
+    # Another process could not import what only this program's main script defines; threads, which
+    # a stack of a user's module would need, could share what the module keeps to itself.
+    script = (spec.factory or "").startswith("__main__:")
+    if spec.device == "cuda" or spec.execution == "vmap" or script:
+        return 1
+    return int(effective_n_jobs(n_jobs))
+
+
+def _fused(spec: NetworkSpec, seed: int, groups: Iterator[_Group]) -> _Trained:
+    """Queue the training of a group before the one before it is unpacked."""
+    from poisonproof.networks.fused.trainer import FusedTrainer
+
+    trainer = FusedTrainer(spec, seed)
+    queued: tuple[_Group, Callable[[], list[MemberState]]] | None = None
+    for group in chain(groups, [None]):
+        following = None if group is None else (group, trainer.submit(group))
+        if queued is not None:
+            yield queued[0], queued[1]()
+        queued = following
+
+
+def _in_process(spec: NetworkSpec, group: _Group, seed: int) -> list[MemberState]:
+    with _settled(spec):
+        return _trainer(spec, seed, torch.device(spec.device))(group)
+
+
+def _trainer(
+    spec: NetworkSpec, seed: int, device: torch.device
+) -> Callable[[_Group], list[MemberState]]:
+    """Return what trains one group: a stack, or a member alone."""
+    gradients = perceptron_gradients
+    if spec.execution == "vmap":
+        gradients = autograd_gradients(module_forward(spec, device, training=True))
+
+    def train(group: _Group) -> list[MemberState]:
+        torch.set_num_threads(spec.threads)  # OpenMP keeps this number per calling thread
+        use_onednn()
+        if spec.execution == "single":
+            return [_train_alone(spec, group[0], seed, device)]
+        own = spec.execution == "vmap"
+        first = first_parameters(spec, group, seed, device) if own else None
+        return train_stack(spec, group, seed, device, gradients, first)
+
+    return train
+
+
+def _train_alone(
+    spec: NetworkSpec, rows: MemberTensors, seed: int, device: torch.device
+) -> MemberState:
+    """Train one member; what it raises becomes its abstention, not the ensemble's end."""
+    try:
+        # A user's module draws from global streams, which are seeded anew for every member.
+        with own_streams(0) if spec.network == "custom" else nullcontext():
+            return train_member(spec, rows, seed, device)
+    except Exception as error:
+        return failed(spec, rows.index, error)

@@ -1,4 +1,4 @@
-"""The networks as ordinary modules, and the rule for their first weights."""
+"""The networks as modules, their first weights, and what users' own modules must not do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import math
 import random
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -153,21 +153,16 @@ def _custom(name: str) -> nn.Module:
     return built
 
 
-def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    return ((name, layer) for name, layer in module.named_modules() if not any(layer.children()))
-
-
 def initialise(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
     """Draw first weights: uniform in +-1/sqrt(fan-in), batch norm at one and zero.
 
-    Returns
-    -------
-    dict of tensors of shape (S, ...)
-        Parameters and buffers in the order of ``module.state_dict()``, one set per lane.
+    Return parameters and buffers (S, ...), one set per lane, in the order of the `state_dict`.
     """
     lanes, device = len(stream.lanes), stream.lanes.device
     state: dict[str, Tensor] = {}
-    for prefix, layer in _layers(module):
+    for prefix, layer in module.named_modules():
+        if any(layer.children()):
+            continue
         tensors = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
         for name, tensor in tensors.items():
             key = f"{prefix}.{name}" if prefix else name
@@ -184,15 +179,11 @@ def initialise(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
     return {key: state[key] for key in module.state_dict()}
 
 
-# Users' modules: streams of their own, and what they must not keep or share.
-#
-# A module is code that nobody here has read. It may draw from any global stream, hold values that
-# its ``state_dict`` does not name, or be the same object every time it is built. Each of these
-# would
-# carry something from one member to the next, so streams are seeded for every member, and the rest
-# is looked for before the first step.
+# Users' modules. A module is code that nobody here has read. It may draw from any global stream,
+# hold values that its ``state_dict`` does not name, or be the same object every time it is built.
+# Each would carry something from one member to the next, so streams are seeded for every member,
+# and the rest is looked for before the first step.
 
-_PROBE_ROWS = 4
 _UNREADABLE = " at "
 _SAY_IMAGE = (
     " If rows are images, say so: TorchLearner(..., image_shape=(channels, height, width))."
@@ -233,8 +224,8 @@ def blank_module(spec: NetworkSpec) -> nn.Module:
         return build(spec)
 
 
-def ask_once(spec: NetworkSpec, module: nn.Module) -> None:
-    """Ask a network about one row of zeros; a user's that cannot answer is refused, saying why."""
+def try_once(spec: NetworkSpec, module: nn.Module) -> None:
+    """Run a network on one row of zeros; a user's that cannot is refused, saying why."""
     row = torch.zeros(1, *spec.input_shape)
     if spec.network != "custom":
         module(row)
@@ -291,7 +282,7 @@ def refuse_shared_state(spec: NetworkSpec) -> None:
 
     The module is built twice, from two streams. The two must share no tensor, and with the same
     ``state_dict`` they must return the same scores: what else a module is made of at random is
-    in no stored member, and would be another one whenever members are asked.
+    in no stored member, and would be another one whenever members vote.
     """
     if spec.network != "custom":
         return
@@ -307,7 +298,7 @@ def refuse_shared_state(spec: NetworkSpec) -> None:
             "of another. Build new layers in every call; copy pretrained ones with copy.deepcopy",
         )
     with own_streams(0):
-        rows = torch.rand(_PROBE_ROWS, *spec.input_shape)
+        rows = torch.rand(4, *spec.input_shape)
     mine = _scores(first, rows)
     with torch.no_grad():
         second.load_state_dict(first.state_dict())
@@ -328,23 +319,45 @@ def kept_values(module: nn.Module) -> dict[str, str]:
     """
     state = module.state_dict(keep_vars=True)
     own = {id(tensor) for tensor in state.values()}
+    bookkeeping = {"_parameters", "_buffers", "_modules", "training"}
     found: dict[str, str] = {}
     for prefix, layer in module.named_modules():
         values = {**vars(layer), **dict(layer.named_buffers(recurse=False))}
         for name, value in values.items():
             path = f"{prefix}.{name}" if prefix else name
-            if name not in _BOOKKEEPING and path not in state:
+            if name not in bookkeeping and path not in state:
                 found[path] = _digest(value, own)
     return found
 
 
-def changed_names(before: dict[str, str], after: dict[str, str]) -> str:
-    """Name what is not as it was, "" if all of it is."""
-    names = sorted({*before, *after})
-    return ", ".join(name for name in names if before.get(name) != after.get(name))
-
-
-_BOOKKEEPING = {"_parameters", "_buffers", "_modules", "training"}
+def require_repeatable(
+    spec: NetworkSpec,
+    module: nn.Module,
+    device: torch.device,
+    cannot: str,
+    run: Callable[[], object],
+) -> None:
+    """Refuse a user's module that several members cannot share: it raises, draws or remembers."""
+    kept, before, cause = kept_values(module), draws(device), None
+    reason = ""
+    try:
+        run()
+    except Exception as error:
+        reason, cause = f"{type(error).__name__}: {error}", error
+    else:
+        after = kept_values(module)
+        changed = [name for name in {**kept, **after} if kept.get(name) != after.get(name)]
+        if draws(device) != before:
+            reason = "it draws random numbers, which members would share"
+        elif changed:
+            reason = (
+                f"it writes to {', '.join(sorted(changed))}, which is not in its state_dict, so"
+                " members would share it"
+            )
+    if reason:
+        raise InvalidInputError(
+            f"The module of {spec.factory} {cannot}: {reason}. Use execution='single'."
+        ) from cause
 
 
 def _digest(value: Any, own: set[int]) -> str:
@@ -372,18 +385,13 @@ def _plain(value: Any, own: set[int]) -> Any:
 
 def _addresses(module: nn.Module) -> set[int]:
     """Return where tensors lie that training changes; frozen weights may be shared."""
-    trained = (p for p in module.parameters() if p.requires_grad)
-    tensors: Iterable[Tensor] = (*trained, *module.buffers())
-    return {
-        tensor.data_ptr()
-        for tensor in tensors
-        if not nn.parameter.is_lazy(tensor) and tensor.numel()
-    }
+    tensors = [*(p for p in module.parameters() if p.requires_grad), *module.buffers()]
+    return {t.data_ptr() for t in tensors if not nn.parameter.is_lazy(t) and t.numel()}
 
 
 @torch.no_grad()
 def _scores(module: nn.Module, rows: Tensor) -> Tensor | None:
-    """Return what a module answers, None if it does not take these rows: that is no one's fault."""
+    """Return a module's scores, None if it does not take these rows: that is no one's fault."""
     try:
         with own_streams(0):
             answer = module.eval()(rows.clone())
@@ -400,9 +408,6 @@ def _equal(mine: Tensor, yours: Tensor) -> bool:
 
 def _refusal(spec: NetworkSpec, reason: str) -> GuaranteeError:
     return GuaranteeError(f"The module of {spec.factory} cannot be a member: {reason}.")
-
-
-# A member's network on its device, and its first weights.
 
 
 def prepare_module(module: nn.Module, spec: NetworkSpec, device: torch.device) -> nn.Module:

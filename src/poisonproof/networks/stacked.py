@@ -1,42 +1,52 @@
-"""Linear networks and perceptrons of a whole stack: scores, losses, and gradients by hand.
+"""Many members per launch, each on its own lane: linear networks, perceptrons, users' modules.
 
-The gradients are the textbook's. Autograd would compute the same products, but softmax over a
-last axis of ten classes costs more than they do: here classes come before rows, so that the
-processor's vectors run along the rows of one lane.
+Guarantee
+---------
+Every floating-point operation runs on tensors whose shapes follow from the specification: the
+stack is always `stack_width` lanes (dummy lanes fill it up), a launch always `tile_rows` rows per
+lane (zeros fill it up). No operation reduces over lanes. A lane without rows in a step is frozen.
+So a member's bits do not depend on which members share its stack, nor on their sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, vmap
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks.batches import (
     Lanes,
-    MemberRows,
+    MemberState,
+    MemberTensors,
     Step,
     lane_losses,
     member_stream,
+    members_of,
     planned_steps,
 )
 from poisonproof.networks.modules import (
     blank_module,
     build,
-    changed_names,
-    draws,
     initialise,
-    kept_values,
     own_streams,
+    require_repeatable,
     seed_streams,
 )
 from poisonproof.networks.specification import NetworkSpec
-from poisonproof.networks.state import MemberState, finished
 
 Layer = tuple[str, Tensor, Tensor]
+
+Forward = Callable[[dict[str, Tensor], Tensor], Tensor]
+"""From stacked parameters and inputs (S, B, ...) to scores (S, B, C)."""
+
+Gradients = Callable[
+    [dict[str, Tensor], Tensor, Tensor, Tensor, Tensor], tuple[dict[str, Tensor], Tensor]
+]
+"""From parameters, inputs, targets, rows of each lane, and what means divide by, to gradients
+and losses."""
 
 
 def _layers(parameters: dict[str, Tensor]) -> list[Layer]:
@@ -54,19 +64,7 @@ def _hidden(layers: list[Layer], x: Tensor) -> list[Tensor]:
 
 
 def perceptron_forward(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Apply S linear networks or perceptrons to S batches.
-
-    Parameters
-    ----------
-    parameters : dict of tensors of shape (S, ...)
-        Weights ``n.weight`` of shape (S, out, in) and biases ``n.bias`` of shape (S, out).
-    x : float32 tensor of shape (S, B, ...)
-        One batch per lane.
-
-    Returns
-    -------
-    float32 tensor of shape (S, B, C)
-    """
+    """Apply S linear networks or perceptrons to S batches (S, B, ...); return (S, B, C)."""
     layers = _layers(parameters)
     _, weight, bias = layers[-1]
     return torch.baddbmm(bias[:, None, :], _hidden(layers, x)[-1], weight.transpose(1, 2))
@@ -78,16 +76,9 @@ def perceptron_gradients(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return gradients and losses of S lanes; rows behind a lane's count weigh nothing.
 
-    Parameters
-    ----------
-    parameters, x
-        As in `perceptron_forward`.
-    targets : float32 tensor of shape (S, B, C)
-        Label distributions.
-    counts : int64 tensor of shape (S,)
-        Rows of each lane in this piece of its batch.
-    total : int64 tensor of shape (S,)
-        Rows of the whole batch: what a mean divides by.
+    The gradients are the textbook's. Autograd would compute the same products, but softmax over a
+    last axis of ten classes costs more than they do: here classes come before rows, so that the
+    processor's vectors run along the rows of one lane.
     """
     layers = _layers(parameters)
     inputs = _hidden(layers, x)
@@ -102,11 +93,6 @@ def perceptron_gradients(
     slope = torch.where(real, torch.softmax(scores, dim=1).sub_(wanted), 0.0).div_(
         rows[:, None, None]
     )
-    return _backwards(layers, inputs, slope), losses
-
-
-def _backwards(layers: list[Layer], inputs: list[Tensor], slope: Tensor) -> dict[str, Tensor]:
-    """Carry the gradient of the scores, shape (S, C, B), back through the layers."""
     found: dict[str, Tensor] = {}
     for number in reversed(range(len(layers))):
         name, weight, _ = layers[number]
@@ -117,23 +103,29 @@ def _backwards(layers: list[Layer], inputs: list[Tensor], slope: Tensor) -> dict
             # The rectifier lets nothing through where its output is zero.
             through: Tensor = torch.ops.aten.threshold_backward(before, inputs[number], 0)
             slope = through.transpose(1, 2)
-    return found
+    return found, losses
 
 
-# SGD and AdamW on stacked parameters, with a learning rate and an on-switch per lane.
-#
-# No quantity is shared by two lanes: no clipping over the stack, no common loss scale.
+def autograd_gradients(forward: Forward) -> Gradients:
+    """Return the gradients of any stacked network, by autograd."""
+
+    def compute(
+        parameters: dict[str, Tensor], x: Tensor, targets: Tensor, counts: Tensor, total: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        own = {name: p.detach().requires_grad_(True) for name, p in parameters.items()}
+        losses = lane_losses(forward(own, x), targets, counts, total)
+        found = torch.autograd.grad(losses.sum(), list(own.values()))
+        return dict(zip(own, found, strict=True)), losses.detach()
+
+    return compute
 
 
 class LaneOptimizer:
-    """Update rule with its state for S members at once.
+    """SGD or AdamW on parameters (S, ...), with a learning rate and an on-switch per lane.
 
-    Parameters
-    ----------
-    spec : NetworkSpec
-        Rule and constants.
-    parameters : dict of tensors of shape (S, ...)
-        Changed by `step`.
+    No quantity is shared by two lanes: no clipping over the stack, no common loss scale. It rounds
+    otherwise than the rules of `graphs`, which have one rate for one flat buffer, so neither can
+    replace the other without other members.
     """
 
     def __init__(self, spec: NetworkSpec, parameters: dict[str, Tensor]) -> None:
@@ -161,14 +153,7 @@ class LaneOptimizer:
     def step(self, gradients: dict[str, Tensor], rates: Tensor, active: Tensor) -> None:
         """Move the active lanes; the others keep parameters and state, bit for bit.
 
-        Parameters
-        ----------
-        gradients : dict of tensors of shape (S, ...)
-            One per parameter; overwritten.
-        rates : float32 tensor of shape (S,)
-            Learning rate of each lane.
-        active : bool tensor of shape (S,)
-            Lanes with rows in this step.
+        `rates` and `active` have shape (S,); gradients are overwritten.
         """
         self.count = torch.where(active, self.count + 1, self.count)
         self.steps += 1
@@ -211,66 +196,18 @@ class LaneOptimizer:
         parameter.sub_((first / grown1).mul_(rate).div_(size))
 
 
-# Many members per launch, each on its own lane.
-#
-# Guarantee
-# ---------
-# Every floating-point operation runs on tensors whose shapes follow from the specification: the
-# stack is always `stack_width` lanes (dummy lanes fill it up), a launch always `tile_rows` rows per
-# lane (zeros fill it up). No operation reduces over lanes. A lane without rows in a step is frozen.
-# So a member's bits do not depend on which members share its stack, nor on their sizes.
-
-Forward = Callable[[dict[str, Tensor], Tensor], Tensor]
-"""From stacked parameters and inputs (S, B, ...) to scores (S, B, C)."""
-
-Gradients = Callable[
-    [dict[str, Tensor], Tensor, Tensor, Tensor, Tensor], tuple[dict[str, Tensor], Tensor]
-]
-"""From parameters, inputs, targets, rows of each lane, and what means divide by, to gradients
-and losses."""
-
-
-def autograd_gradients(forward: Forward) -> Gradients:
-    """Return the gradients of any stacked network, by autograd."""
-
-    def compute(
-        parameters: dict[str, Tensor], x: Tensor, targets: Tensor, counts: Tensor, total: Tensor
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        own = {name: p.detach().requires_grad_(True) for name, p in parameters.items()}
-        losses = lane_losses(forward(own, x), targets, counts, total)
-        found = torch.autograd.grad(losses.sum(), list(own.values()))
-        return dict(zip(own, found, strict=True)), losses.detach()
-
-    return compute
-
-
 def train_stack(
     spec: NetworkSpec,
-    members: Sequence[MemberRows],
+    members: Sequence[MemberTensors],
     seed: int,
     device: torch.device,
     gradients: Gradients,
     initial: dict[str, Tensor] | None = None,
     layout: type[Lanes] = Lanes,
 ) -> list[MemberState]:
-    """Train at most `stack_width` members side by side.
+    """Train at most `stack_width` members with rows side by side.
 
-    Parameters
-    ----------
-    spec : NetworkSpec
-        The law of the members.
-    members : sequence of MemberRows
-        Non-empty partitions.
-    seed : int
-        Seed of the ensemble.
-    device : torch.device
-        Where to compute.
-    gradients : callable
-        Losses of the stacked network, and their gradients.
-    initial : dict of tensors of shape (S, ...), optional
-        First parameters, where the specification's own rule does not apply.
-    layout : type of Lanes
-        How rows lie on the device and become batches.
+    `initial` are first parameters (S, ...) where the specification's own rule does not apply.
     """
     lanes = layout(spec, members, seed, device)
     parameters = initial if initial is not None else initialise(build(spec), lanes.stream)
@@ -280,7 +217,9 @@ def train_stack(
         found, losses = _tiled(lanes, step, parameters, gradients)
         healthy = healthy & torch.isfinite(losses)
         optimizer.step(found, step.rates, healthy & (step.counts > 0))
-    return _states(spec, members, parameters, healthy)
+    host = {name: p.detach().cpu().numpy() for name, p in parameters.items()}
+    fine = healthy.cpu().numpy() | (spec.on_nan == "last_finite")
+    return members_of(members, host, fine)
 
 
 def _tiled(
@@ -298,8 +237,7 @@ def _tiled(
         if whole is None:
             x, targets = lanes.batch(tile, height)
         else:
-            start = number * height
-            x, targets = (_piece(value, start, height) for value in whole)
+            x, targets = (_piece(value, number * height, height) for value in whole)
         new, part = compute(parameters, x, targets, tile.counts, step.counts)
         if number == 0:
             gradients, losses = new, part
@@ -323,54 +261,16 @@ def _piece(value: Tensor, start: int, height: int) -> Tensor:
     return full
 
 
-def _states(
-    spec: NetworkSpec,
-    members: Sequence[MemberRows],
-    parameters: dict[str, Tensor],
-    healthy: Tensor,
-) -> list[MemberState]:
-    host = {name: p.detach().cpu().numpy() for name, p in parameters.items()}
-    keep_last = spec.on_nan == "last_finite"
-    fine = healthy.cpu().numpy()
-    return [
-        finished(
-            rows.index,
-            {
-                **{name: np.array(array[lane]) for name, array in host.items()},
-                "normalise.mean": rows.mean.numpy(),
-                "normalise.std": rows.std.numpy(),
-            },
-            diverged=not (fine[lane] or keep_last),
-        )
-        for lane, rows in enumerate(members)
-    ]
-
-
 @torch.no_grad()
 def stack_scores(
-    spec: NetworkSpec,
-    tensors: dict[str, Tensor],
-    X: Tensor,
-    forward: Forward,
+    spec: NetworkSpec, tensors: dict[str, Tensor], X: Tensor, forward: Forward
 ) -> Tensor:
-    """Return the scores of one full stack on one block of samples, shape (S, n, C).
-
-    Parameters
-    ----------
-    spec : NetworkSpec
-        The law of the members.
-    tensors : dict of tensors of shape (S, ...)
-        Weights and normalisation of `stack_width` lanes.
-    X : float32 tensor of shape (n, ...)
-        Exactly `vote_rows` samples.
-    forward : callable
-        The stacked network.
-    """
+    """Return the scores of a full stack on exactly `vote_rows` samples, shape (S, n, C)."""
     parameters = {k: v for k, v in tensors.items() if not k.startswith("normalise.")}
     mean, std = tensors["normalise.mean"][:, None], tensors["normalise.std"][:, None]
     if spec.normalize == "none":
         wide = X.expand(spec.stack_width, *X.shape)
-        # A user's module may work in place, on samples that the next stack is asked about.
+        # A user's module may work in place, on samples on which the next stack votes.
         return forward(parameters, wide.clone() if spec.execution == "vmap" else wide)
     return forward(parameters, (X - mean) / std)
 
@@ -381,8 +281,12 @@ def stack_scores(
 def module_forward(spec: NetworkSpec, device: torch.device, *, training: bool) -> Forward:
     """Return the stacked form of a user's module, or say why it has none."""
     module = blank_module(spec).to(device).train(training)
+    cannot = "cannot be stacked"
     if list(module.buffers()):
-        raise _refusal(spec, "it has buffers (batch norm?), which padding would reach")
+        raise InvalidInputError(
+            f"The module of {spec.factory} {cannot}: it has buffers (batch norm?), which padding"
+            " would reach. Use execution='single'."
+        )
 
     def alone(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
         scores: Tensor = functional_call(module, parameters, (x,))
@@ -391,38 +295,15 @@ def module_forward(spec: NetworkSpec, device: torch.device, *, training: bool) -
     # Random layers would draw one tensor for the whole stack: a lane's draw would then depend
     # on where the lane is. `randomness="error"` refuses them.
     forward: Forward = vmap(alone, randomness="error")
-    _try(spec, module, forward, device)
-    return forward
-
-
-def _try(spec: NetworkSpec, module: nn.Module, forward: Forward, device: torch.device) -> None:
     parameters = {name: p.detach()[None] for name, p in module.named_parameters()}
     with own_streams(0):
         sample = torch.rand(1, 2, *spec.input_shape, device=device)
-        kept, before = kept_values(module), draws(device)
-        try:
-            shape = tuple(forward(parameters, sample).shape)
-        except Exception as error:
-            raise _refusal(spec, f"{type(error).__name__}: {error}") from error
-        if draws(device) != before:
-            raise _refusal(spec, "it draws random numbers, which all lanes would share")
-    if changed := changed_names(kept, kept_values(module)):
-        raise _refusal(spec, f"it writes to {changed}, which all lanes would share")
-    if shape != (1, 2, spec.n_classes):
-        raise InvalidInputError(
-            f"The module of {spec.factory} must return scores of shape (rows, {spec.n_classes}),"
-            f" got {shape[1:]} for 2 rows."
-        )
-
-
-def _refusal(spec: NetworkSpec, reason: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"The module of {spec.factory} cannot be stacked: {reason}. Use execution='single'."
-    )
+        require_repeatable(spec, module, device, cannot, lambda: forward(parameters, sample))
+    return forward
 
 
 def first_parameters(
-    spec: NetworkSpec, members: Sequence[MemberRows], seed: int, device: torch.device
+    spec: NetworkSpec, members: Sequence[MemberTensors], seed: int, device: torch.device
 ) -> dict[str, Tensor]:
     """Build every lane's module from its own stream and stack the parameters."""
     indices = [rows.index for rows in members]

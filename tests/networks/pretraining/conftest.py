@@ -21,19 +21,9 @@ ROTNET = PretrainSpec(
 )
 
 
-def make_images() -> tuple[np.ndarray, np.ndarray]:
-    X, y = load_digits(return_X_y=True)
-    return (X.reshape(-1, 8, 8) * 15).astype(np.uint8), y.astype(np.int64)
-
-
 @pytest.fixture(scope="session")
 def images() -> np.ndarray:
-    return make_images()[0]
-
-
-@pytest.fixture(scope="session")
-def labels() -> np.ndarray:
-    return make_images()[1]
+    return (load_digits().images * 15).astype(np.uint8)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A learned map is a function of the samples and the law, however it was run."""
+"""A learned map is a function of the samples and the specification, however it was run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from poisonproof.networks import (
     load_features,
     train_features,
 )
-from poisonproof.networks.pretraining.frozen import neighbour_probe
 from poisonproof.networks.pretraining.loop import Limits
 from poisonproof.networks.pretraining.tasks import RotNet
 
@@ -80,25 +79,20 @@ def test_a_checkpoint_without_its_momentum_is_passed_over(images, rotnet, tmp_pa
     assert train_features(images[:96], ROTNET, folder=tmp_path).digest() == rotnet.digest()
 
 
-def test_a_run_of_another_law_is_refused(images, tmp_path):
+def test_another_run_in_the_folder_is_refused(images, tmp_path):
     train_features(images[:64], SHORT, folder=tmp_path, limits=Limits(stop_after=1))
-    with pytest.raises(StoreError, match="another law"):
+    with pytest.raises(StoreError, match="another run"):
         train_features(images[:64], replace(SHORT, seed=1), folder=tmp_path)
 
 
-def test_the_probe_changes_nothing_whatever_its_labels(images, labels, rotnet):
+def test_watching_changes_nothing(images, rotnet):
     seen = []
 
     def watch(report, current):
-        accuracy = neighbour_probe(current(), images[:96], labels[:96], images[96:], labels[96:])
-        seen.append((report.epoch, accuracy))
+        seen.append((report.epoch, current().transform(images[:5]).shape))
 
     assert train_features(images[:96], ROTNET, watch=watch).digest() == rotnet.digest()
     assert [epoch for epoch, _ in seen] == [1, 2, 3]
-    assert all(accuracy > 0.3 for _, accuracy in seen)
-    labels = np.random.default_rng(1).permutation(labels)
-    assert train_features(images[:96], ROTNET, watch=watch).digest() == rotnet.digest()
-    assert all(accuracy < 0.3 for _, accuracy in seen[3:])
 
 
 def test_the_loss_falls(rotnet):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from poisonproof.networks.batches import Lanes, MemberRows, planned_steps
+from poisonproof.networks.batches import (
+    Lanes,
+    MemberState,
+    MemberTensors,
+    Score,
+    members_of,
+    planned_steps,
+    stacked_tensors,
+)
 from poisonproof.networks.fused.layout import Layout, from_tables, to_tables
 from poisonproof.networks.fused.passes import Backward, Forward, Workspace
 from poisonproof.networks.graphs import nothing_collected
 from poisonproof.networks.modules import build, initialise
 from poisonproof.networks.specification import NetworkSpec
-from poisonproof.networks.state import MemberState, finished
 
 
 def _captured(work: Callable[[], None]) -> Callable[[], None]:
@@ -32,15 +37,7 @@ def _captured(work: Callable[[], None]) -> Callable[[], None]:
 
 
 class FusedTrainer:
-    """Trains groups of at most `stack_width` members in one workspace.
-
-    Parameters
-    ----------
-    spec : NetworkSpec
-        The law of the members.
-    seed : int
-        Seed of the ensemble.
-    """
+    """Trains groups of at most `stack_width` members in one workspace."""
 
     def __init__(self, spec: NetworkSpec, seed: int) -> None:
         self.spec, self.seed = spec, seed
@@ -55,7 +52,7 @@ class FusedTrainer:
 
         self._step = _captured(step)
 
-    def submit(self, group: Sequence[MemberRows]) -> Callable[[], list[MemberState]]:
+    def submit(self, group: Sequence[MemberTensors]) -> Callable[[], list[MemberState]]:
         """Queue the training of one group; the result waits for it and returns its members.
 
         Lanes without a member hold no rows and are never stepped.
@@ -74,7 +71,7 @@ class FusedTrainer:
             self._step()
         return self._result(group)
 
-    def _result(self, group: Sequence[MemberRows]) -> Callable[[], list[MemberState]]:
+    def _result(self, group: Sequence[MemberTensors]) -> Callable[[], list[MemberState]]:
         """Queue the way home. The host unpacks it while the device trains the next group."""
         work, norm = self.work, self.work.norm
         fine = (work.healthy == 1) & torch.isfinite(work.parameters).all(dim=1)
@@ -95,19 +92,7 @@ class FusedTrainer:
             arrived.synchronize()
             host = {name: value.numpy() for name, value in home.items()}
             healthy = host.pop("healthy")
-            return [
-                finished(
-                    rows.index,
-                    {
-                        **{name: np.array(array[lane]) for name, array in host.items()},
-                        "normalise.mean": rows.mean.numpy(),
-                        "normalise.std": rows.std.numpy(),
-                    },
-                    diverged=not healthy[lane],
-                    checked=True,
-                )
-                for lane, rows in enumerate(group)
-            ]
+            return members_of(group, host, healthy, checked=True)
 
         return collect
 
@@ -135,43 +120,30 @@ def _use_running_statistics(work: Workspace) -> None:
         norm["shift"][i][:, :width].copy_(beta - norm["run_mean"][i][:, :width] * scale)
 
 
-def fused_scores(
-    spec: NetworkSpec,
-    members: Sequence[MemberState],
-    voters: list[int],
-    X: NDArray[np.float32],
-) -> Iterator[tuple[list[int], slice, Tensor]]:
-    """Yield scores of a stack of members on one block of rows at a time."""
-    if not voters or not len(X):
-        return
-    device = torch.device("cuda")
-    layout = Layout(spec)
-    work = Workspace(layout, device, train=False)
-    passes = Forward(work)
-    samples = torch.from_numpy(X).to(device)
-    block = torch.zeros(1, layout.rows, *spec.input_shape, device=device)
-    work.counts.fill_(1)
-    forward = _captured(lambda: passes.run(block, train=False))
-    for start in range(0, len(voters), spec.stack_width):
-        group = voters[start : start + spec.stack_width]
-        lanes = group + [group[0]] * (spec.stack_width - len(group))
-        _load_members(work, [members[i] for i in lanes])
-        for first in range(0, len(X), layout.rows):
-            rows = slice(first, min(first + layout.rows, len(X)))
-            count = rows.stop - rows.start
-            block[0, :count].copy_(samples[rows])
-            work.counts.fill_(count)
-            forward()
-            yield group, rows, work.scores[: len(group), :count, : spec.n_classes]
+class FusedVoter:
+    """A workspace without gradients, and the replayed forward pass of all its lanes."""
 
+    def __init__(self, spec: NetworkSpec) -> None:
+        device = torch.device("cuda")
+        layout = Layout(spec)
+        self._work = Workspace(layout, device, train=False)
+        self._block = torch.zeros(1, layout.rows, *spec.input_shape, device=device)
+        passes = Forward(self._work)
+        self._work.counts.fill_(1)
+        self._forward = _captured(lambda: passes.run(self._block, train=False))
 
-def _load_members(work: Workspace, members: Sequence[MemberState]) -> None:
-    tensors = {
-        name: torch.from_numpy(np.stack([member.tensors[name] for member in members]))
-        for name in members[0].tensors
-    }
-    state = {name: value.to(work.device) for name, value in tensors.items()}
-    work.input_mean.copy_(state.pop("normalise.mean").flatten(1))
-    work.input_std.copy_(state.pop("normalise.std").flatten(1))
-    _load(work, state)
-    _use_running_statistics(work)
+    def load(self, start: int, lanes: list[MemberState]) -> Score:
+        """Let members vote, one per lane."""
+        work = self._work
+        state = stacked_tensors(lanes, work.device)
+        work.input_mean.copy_(state.pop("normalise.mean").flatten(1))
+        work.input_std.copy_(state.pop("normalise.std").flatten(1))
+        _load(work, state)
+        _use_running_statistics(work)
+        return self._scores
+
+    def _scores(self, number: int, block: Tensor, count: int) -> Tensor:
+        self._block[0].copy_(block)
+        self._work.counts.fill_(count)
+        self._forward()
+        return self._work.scores[:, :, : self._work.layout.spec.n_classes]

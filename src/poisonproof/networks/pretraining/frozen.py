@@ -1,8 +1,4 @@
-"""A run that was stopped, on disk: weights and momentum after a whole epoch.
-
-Two safetensors files, each whole or absent: ``weights`` and ``momentum``. Both name the law, the
-epoch and the digest of their content, so that a pair that does not belong together is refused.
-"""
+"""Learned maps and the runs that learn them, on disk; `LearnedFeatures` for pipelines."""
 
 from __future__ import annotations
 
@@ -11,31 +7,30 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from safetensors.numpy import save
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.files import OpenFolder, write_bytes
+from poisonproof.networks.batches import tensors_digest
 from poisonproof.networks.device import deterministic, require_device
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.pretraining.tasks import Task, make_task
 from poisonproof.networks.pretraining.views import as_images
-from poisonproof.networks.state import tensors_digest
 from poisonproof.strict import decode_tensors
 
 Tensors = dict[str, NDArray[Any]]
-
-_STATE = re.compile(r"(weights|momentum)-\d+\.safetensors")
-"""How the files of a run are called."""
+T = TypeVar("T")
+FEATURES = "features.safetensors"
 
 
 def write_tensors(path: Path, tensors: Tensors, about: dict[str, str]) -> None:
@@ -61,43 +56,26 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     return tensors, about
 
 
+@dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run after `epoch` epochs.
+    """The state of a run after `epoch` epochs; what each came to is `history`, [loss, share]."""
 
-    Parameters
-    ----------
-    epoch : int
-        Epochs done.
-    weights : dict of arrays
-        Parameters and running statistics of the network.
-    momentum : ndarray
-        The optimiser's vector.
-    history : list of [loss, share]
-        What each epoch came to.
-    """
-
-    def __init__(
-        self, epoch: int, weights: Tensors, momentum: NDArray[Any], history: list[list[float]]
-    ) -> None:
-        self.epoch, self.weights = epoch, weights
-        self.momentum, self.history = momentum, history
+    epoch: int
+    weights: Tensors
+    momentum: NDArray[Any]
+    history: list[list[float]]
 
 
 class RunFolder:
-    """The folder of one run.
+    """The folder of one run: weights and momentum after a whole epoch, each whole or absent.
 
-    Parameters
-    ----------
-    folder : Path
-        Made when the first checkpoint is written.
-    law : dict
-        What the run depends on; a checkpoint of another law is refused.
+    Both files name what the run depends on (`origin`), the epoch and the digest of their content,
+    so that a pair that does not belong together is refused, and a run of anything else, too.
     """
 
-    def __init__(self, folder: Path, law: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, origin: dict[str, Any]) -> None:
         self.folder = folder
-        text = json.dumps(law, sort_keys=True)
-        self.law = hashlib.sha256(text.encode()).hexdigest()
+        self._origin = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
 
     def load(self) -> Checkpoint | None:
         """Return the newest state of which both files are there, or None."""
@@ -107,40 +85,33 @@ class RunFolder:
                 continue
             weights, about = read_tensors(path)
             momentum, also = read_tensors(other)
-            for found in (about, also):
-                if found.get("law") != self.law:
-                    raise StoreError(
-                        f"{self.folder} holds a run of another law (other samples, parameters or"
-                        " machine). Choose another folder, or take it away."
-                    )
+            if any(found.get("origin") != self._origin for found in (about, also)):
+                raise StoreError(
+                    f"{self.folder} holds another run (of other samples, parameters or machine)."
+                    " Choose another folder, or take it away."
+                )
             history = json.loads(about["history"])
             return Checkpoint(int(about["epoch"]), weights, momentum["momentum"], history)
         return None
 
     def save(self, state: Checkpoint) -> None:
-        """Write a state; older ones go once both of its files are there."""
-        about = {"law": self.law, "epoch": str(state.epoch), "history": json.dumps(state.history)}
+        """Write a state; older ones go once both of its files are there.
+
+        None of the other files that someone may keep there is deleted.
+        """
+        about = {
+            "origin": self._origin,
+            "epoch": str(state.epoch),
+            "history": json.dumps(state.history),
+        }
         name = f"{state.epoch:06d}.safetensors"
         write_tensors(self.folder / f"momentum-{name}", {"momentum": state.momentum}, about)
         write_tensors(self.folder / f"weights-{name}", state.weights, about)
-        self._remove(lambda found: not found.endswith(name))
-
-    def clear(self) -> None:
-        """Take all states away."""
-        self._remove(lambda _found: True)
-
-    def _remove(self, which: Callable[[str], bool]) -> None:
-        """Delete states, and none of the other files that someone may keep there."""
+        ours = re.compile(r"(weights|momentum)-\d+\.safetensors")
         with OpenFolder(self.folder, owned=True) as folder:
-            for name in filter(_STATE.fullmatch, folder.names()):
-                if which(name):
-                    folder.remove(name)
-
-
-# A learned map, frozen: one file with a digest, shared by all members.
-
-FEATURES = "features.safetensors"
-T = TypeVar("T")
+            for found in filter(ours.fullmatch, folder.names()):
+                if not found.endswith(name):
+                    folder.remove(found)
 
 
 class FrozenNetwork:
@@ -154,7 +125,8 @@ class FrozenNetwork:
         Weights and running statistics. Through the map they cannot be written to: what it has
         computed and keeps would be another map's.
     law : mapping
-        Specification, digest of the samples, and machine it was learned on.
+        Where it is from: specification, digest of the samples, and machine. (Members that hold a
+        map are known by a digest of its attributes, so this one keeps its name.)
     history : sequence of [loss, share]
         What each epoch came to.
 
@@ -188,10 +160,7 @@ class FrozenNetwork:
         self.__dict__.update(state, tensors=_locked(state["tensors"]))
 
     def kept(self, make: Callable[..., T], *key: Any) -> T:
-        """Return ``make(self, *key)``, made once and kept as long as the map is.
-
-        For what is costly and a function of the map and `key` alone.
-        """
+        """Return ``make(self, *key)``, made once and kept as long as the map is."""
         if (make, *key) not in self._kept:
             self._kept[make, *key] = make(self, *key)
         found: T = self._kept[make, *key]
@@ -209,13 +178,7 @@ class FrozenNetwork:
         return path
 
     def chunk(self, images: Tensor) -> Tensor:
-        """Return the features of exactly `map_rows` images on the device.
-
-        Parameters
-        ----------
-        images : float32 tensor of shape (map_rows, C, H, W)
-            Pixels from 0 to 255.
-        """
+        """Return the features of exactly `map_rows` images (pixels from 0 to 255) on the device."""
         task = self._on(images.device)
         with torch.no_grad():
             out: Tensor = task.features(task.pixels.normalised(images))
@@ -232,12 +195,11 @@ class FrozenNetwork:
         parts = []
         for start in range(0, len(images), size):
             part = images[start : start + size].float()
+            filled = part
             if len(part) < size:
                 filled = torch.zeros(size, *part.shape[1:], device=part.device)
                 filled[: len(part)] = part
-                parts.append(self.chunk(filled)[: len(part)])
-            else:
-                parts.append(self.chunk(part))
+            parts.append(self.chunk(filled)[: len(part)])
         return torch.cat(parts)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
@@ -294,8 +256,8 @@ def load_features(folder: str | os.PathLike[str], *, device: str | None = None) 
     path = Path(folder) / FEATURES
     if not path.is_file():
         raise StoreError(
-            f"{folder} holds no {FEATURES}. Make it with: poisonproof features train RECIPE"
-            " --out DIR."
+            f"{folder} holds no {FEATURES}. Make it with: poisonproof features train METHOD"
+            " --images PATH --out DIR."
         )
     tensors, about = read_tensors(path)
     try:
@@ -314,9 +276,6 @@ def moved(spec: PretrainSpec, device: str | None) -> PretrainSpec:
     return PretrainSpec.from_json({**spec.to_json(), "device": device, **on_cpu})
 
 
-# A learned map as a scikit-learn transformer, for `SSDPAClassifier` and pipelines.
-
-
 class LearnedFeatures(TransformerMixin, BaseEstimator):
     """Images to the features of a finished map; nothing is learned here.
 
@@ -325,7 +284,7 @@ class LearnedFeatures(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     folder : path
-        Holds ``features.safetensors``, as ``poisonproof features train`` writes it.
+        Holds ``features.safetensors``, as `FrozenNetwork.save` writes it.
     device : {"cpu", "cuda"}, optional
         Where to compute; by default where it was learned.
 
@@ -367,30 +326,3 @@ def as_pixels(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     if whole.ndim == 2 and whole.shape[1] == int(np.prod(shape)):
         whole = whole.reshape(len(whole), *shape)
     return as_images(whole, shape)
-
-
-# How good features are, for the eye only: nearest neighbours on rows whose labels are known.
-
-
-def neighbour_probe(
-    frozen: FrozenNetwork, X: Any, y: ArrayLike, X_test: Any, y_test: ArrayLike, k: int = 5
-) -> float:
-    """Return the accuracy of `k` nearest neighbours (cosine) on frozen features.
-
-    It takes a finished copy of the map and returns a number; nothing that trains, stops or
-    chooses reads that number.
-
-    Parameters
-    ----------
-    frozen : FrozenNetwork
-        The map.
-    X, y : arrays
-        Images with labels to look among.
-    X_test, y_test : arrays
-        Images with labels to look up.
-    k : int
-        Neighbours that vote.
-    """
-    known, asked = frozen.transform(X), frozen.transform(X_test)
-    neighbours = KNeighborsClassifier(k, metric="cosine").fit(known, np.asarray(y))
-    return float(neighbours.score(asked, np.asarray(y_test)))

@@ -1,4 +1,4 @@
-"""One step of training, run as it is or recorded once and replayed."""
+"""From images to a frozen map, without labels: steps, epochs, checkpoints, stopping."""
 
 from __future__ import annotations
 
@@ -18,35 +18,22 @@ from torch import Tensor
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks.augmentation import Purpose, Stream
 from poisonproof.networks.device import deterministic, fingerprint, require_device
-from poisonproof.networks.graphs import Recorder
+from poisonproof.networks.graphs import FlatModule, PretrainSGD, Recorder
 from poisonproof.networks.modules import initialise
 from poisonproof.networks.pretraining.frozen import Checkpoint, FrozenNetwork, RunFolder, Tensors
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
-from poisonproof.networks.pretraining.tasks import FlatWeights, Task, make_task
+from poisonproof.networks.pretraining.tasks import Task, make_task
 from poisonproof.networks.pretraining.views import samples_digest, sorted_images
 from poisonproof.progress import Progress, Silent, reporting
 
-_WARM = 3
-"""Steps before recording: libraries set themselves up in the first ones."""
-
 
 class Stepper:
-    """Batches of one width through loss, gradient and update.
+    """Batches of one width through loss, gradient and update, replayed from a graph on CUDA."""
 
-    Parameters
-    ----------
-    task : Task
-        Network and loss, on the device.
-    weights : FlatWeights
-        The network's parameters.
-    images : uint8 tensor of shape (n, C, H, W)
-        All samples, on the device.
-    width : int
-        Images per step.
-    """
-
-    def __init__(self, task: Task, weights: FlatWeights, images: Tensor, width: int) -> None:
-        self.task, self.weights, self.images = task, weights, images
+    def __init__(
+        self, task: Task, flat: FlatModule, rule: PretrainSGD, images: Tensor, width: int
+    ) -> None:
+        self.task, self.flat, self.rule, self.images = task, flat, rule, images
         device = images.device
         self.rows = torch.zeros(width, dtype=torch.int64, device=device)
         self.draw = {
@@ -72,31 +59,28 @@ class Stepper:
         self._work()
 
     def _step(self) -> None:
-        spec = self.task.spec
         batch = self.task.batch(self.images, self.rows, self.draw)
         loss, share = self._loss(batch, self.draw)
-        self.weights.differentiate(loss)
-        self.weights.update(self.rate, spec)
+        self.flat.collect(loss)
+        with torch.no_grad():
+            self.rule.step(self.flat.parameters, self.flat.gradients, self.rate)
         self.totals.add_(torch.stack([loss.detach(), share.detach()]))
 
     def _recorded(self) -> Callable[[], None]:
         """Record the launches of a step, so that a step costs one call; leave no trace of it."""
         if self.images.device.type != "cuda":
             return self._step
-        kept = self._state()
+        buffers = self.task.module.buffers()
+        kept = [self.flat.parameters, *self.rule.state, self.totals, *buffers]
         before = [tensor.clone() for tensor in kept]
         torch.cuda.synchronize()  # the recorder's stream must not overtake the copies
         with self._recorder.here():
-            for _ in range(_WARM):
+            for _ in range(3):  # libraries set themselves up in the first steps
                 self._step()
         replay = self._recorder.record(self._step)
         for tensor, old in zip(kept, before, strict=True):
             tensor.copy_(old)
         return replay
-
-    def _state(self) -> list[Tensor]:
-        weights = self.weights
-        return [weights.values, weights.moments, self.totals, *self.task.module.buffers()]
 
 
 def _repeatable_compiler() -> None:
@@ -111,22 +95,9 @@ def _repeatable_compiler() -> None:
     settings.coordinate_descent_tuning = False
 
 
-# The training loop of every map that is learned without labels: epochs, checkpoints, stopping.
-
-
 @dataclass(frozen=True)
 class EpochReport:
-    """What one epoch came to.
-
-    Attributes
-    ----------
-    epoch : int
-        Counted from 1.
-    loss, share : float
-        Mean loss, and the share of tasks done correctly.
-    images_per_second : float
-        Speed of the epoch.
-    """
+    """What one epoch, counted from 1, came to: mean loss, and the share of tasks done correctly."""
 
     epoch: int
     loss: float
@@ -163,20 +134,9 @@ class Limits:
 
 
 class Run:
-    """A network that is being trained on images alone.
+    """A network that is being trained on images alone, all of them sorted by value.
 
-    Parameters
-    ----------
-    task : Task
-        Network, loss and the law of the loop.
-    images : uint8 ndarray of shape (n, C, H, W)
-        All samples, sorted by value.
-    device : torch.device
-        Where to train.
-    freeze : callable
-        Turns weights and history into the map that is handed out.
-    start : mapping of arrays, optional
-        First weights; drawn from the seed without it.
+    `freeze` turns weights and history into the map; `start` holds first weights, drawn without it.
     """
 
     def __init__(
@@ -190,8 +150,15 @@ class Run:
         self.task, self.spec, self.device, self._freeze = task, task.spec, device, freeze
         self.task.pixels.to(device)
         self.stream = Stream(self.spec.seed, torch.zeros(1, dtype=torch.int64, device=device))
-        self._set_first_weights(start)
-        self.weights = task.flatten(task.module)
+        module = task.module
+        first = initialise(module, self.stream)
+        module.load_state_dict({name: value[0] for name, value in first.items()})
+        module.to(device)
+        if start is not None:
+            self._load(start)
+        # Kernels of convolutions lie channels last, without gaps: another order rounds otherwise.
+        self.flat = FlatModule(task.module, alignment=1, channels_last=True)
+        self.rule = task.rule(self.spec, self.flat.parameters)
         self.images = torch.from_numpy(images).to(device)
         self.width = min(self.spec.batch_size, len(images))
         self.steps = len(images) // self.width
@@ -208,10 +175,13 @@ class Run:
         """Train up to the last epoch or to a limit; return the map, or None if stopped."""
         known = None if home is None else home.load()
         if known is not None:
-            self._restore(known)
+            self.history = known.history
+            self._load(known.weights)
+            with torch.no_grad():
+                self.rule.state[0].copy_(torch.from_numpy(known.momentum))
         first = len(self.history)
         if first < self.spec.epochs:
-            stepper = Stepper(self.task, self.weights, self.images, self.width)
+            stepper = Stepper(self.task, self.flat, self.rule, self.images, self.width)
         with reporting(progress, self.spec.epochs * self.steps, title):
             progress.advance(first * self.steps)
             for epoch in range(first, self.spec.epochs):
@@ -226,7 +196,8 @@ class Run:
                 done = epoch + 1
                 stop = limits.reached(done)
                 if home is not None and (stop or done % limits.every == 0):
-                    home.save(self._state())
+                    momentum = self.rule.state[0].cpu().numpy().copy()
+                    home.save(Checkpoint(done, self._tensors(), momentum, self.history))
                 if stop and done < self.spec.epochs:
                     return None
         return self.frozen()
@@ -236,7 +207,7 @@ class Run:
         stepper.totals.zero_()
         done = epoch * self.steps
         planned = [
-            self.weights.step_size(self.spec.rate(epoch, step, self.steps), done + step, self.spec)
+            self.rule.step_size(self.spec.rate(epoch, step, self.steps), done + step)
             for step in range(self.steps)
         ]
         rates = torch.tensor(planned, dtype=torch.float32, device=self.device)
@@ -266,27 +237,9 @@ class Run:
             if not name.endswith("num_batches_tracked")
         }
 
-    def _state(self) -> Checkpoint:
-        momentum = self.weights.moments.cpu().numpy().copy()
-        return Checkpoint(len(self.history), self._tensors(), momentum, self.history)
-
-    def _restore(self, known: Checkpoint) -> None:
-        self.history = known.history
-        self._load(known.weights)
-        with torch.no_grad():
-            self.weights.moments.copy_(torch.from_numpy(known.momentum))
-
     def frozen(self) -> FrozenNetwork:
         """Return a copy of the map as it is now."""
         return self._freeze(self._tensors(), self.history)
-
-    def _set_first_weights(self, start: Mapping[str, NDArray[Any]] | None) -> None:
-        module = self.task.module
-        first = initialise(module, self.stream)
-        module.load_state_dict({name: value[0] for name, value in first.items()})
-        module.to(self.device)
-        if start is not None:
-            self._load(start)
 
     @torch.no_grad()
     def _load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -301,9 +254,6 @@ def machine_of(spec: PretrainSpec) -> dict[str, str | int]:
     if spec.engine == "compiled" and spec.device == "cuda":
         found["triton"] = version("triton")
     return found
-
-
-# From images to a frozen map, without labels.
 
 
 def train_features(
@@ -322,7 +272,7 @@ def train_features(
     X : uint8 array of shape (n, C, H, W) or (n, H, W)
         All samples; their order does not matter.
     spec : PretrainSpec
-        The law.
+        How to learn.
     folder : path, optional
         Where states are kept; a run that was stopped goes on from there.
     limits : Limits, optional
@@ -344,17 +294,17 @@ def train_features(
     """
     images = sorted_images(X, spec.input_shape)
     device = require_device(spec.machine())
-    law = {
+    origin = {
         "specification": spec.to_json(),
         "samples_sha256": samples_digest(images),
         "machine": machine_of(spec),
     }
-    home = None if folder is None else RunFolder(Path(folder), law)
+    home = None if folder is None else RunFolder(Path(folder), origin)
     with deterministic(spec.machine()):
         run = Run(
             make_task(spec),
             images,
             device,
-            lambda tensors, history: FrozenNetwork(spec, tensors, law, history),
+            lambda tensors, history: FrozenNetwork(spec, tensors, origin, history),
         )
         return run.finish(home, limits or Limits(), progress or Silent(), watch)

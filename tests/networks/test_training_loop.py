@@ -1,4 +1,4 @@
-"""The engine against an ordinary PyTorch loop of the same recipe."""
+"""The engine against an ordinary PyTorch loop."""
 
 from __future__ import annotations
 
