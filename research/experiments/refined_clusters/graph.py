@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from study import Dataset
 
-from poisonproof.members.clusters.spectral import neighbor_graph
-from poisonproof.members.weights import diffusion_coordinates, unit_places
+from poisonproof.members.similarity import neighbor_graph
+from poisonproof_research.methods.neighborhood_weights import diffusion_coordinates, unit_places
 
 CLOSENESS = (0.5, 0.6, 0.7, 0.8, 0.9)
 SLACK = (1, 2, 4, 8)

@@ -35,9 +35,10 @@ from poisonproof.certificates.label_flips import certify_one_member, fewest_flip
 from poisonproof.certificates.row_votes import certify_row_votes
 from poisonproof.evaluation.comparison import in_rows
 from poisonproof.members.closed_form import RidgeClassifier
-from poisonproof.members.weights import FlatWeights, WalkWeights
+from poisonproof.members.weights import WalkWeights, _resolvent
 from poisonproof.networks import PretrainSpec
 from poisonproof_research.methods.digits import digit_member
+from poisonproof_research.methods.flat_weights import FlatWeights
 from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from poisonproof_research.networks.refine_spec import refinement_recipe
 from poisonproof_research.networks.refine_stages import fit_head, spectral_start
@@ -115,9 +116,10 @@ def smoothed(study: Study, k: int) -> None:
 def walked(study: Study, thousandths: int) -> None:
     """Let every image take the Gaussian cluster that walks along the graph visit most."""
     (train, _), k, chance = study.unit(), study.data.n_classes, thousandths / 1000
-    near, asked = study.neighbours()
+    _, asked = study.neighbours()
     first = np.eye(k)[_mixture(k).fit_predict(train)]
-    scores = WalkWeights(study.data.neighbours, chance).fit(study.train, near=near).propagate(first)
+    steps, scale = WalkWeights(study.data.neighbours, chance).fit(study.train)._graph()
+    scores = _resolvent(steps, first.astype(np.float32) * scale, chance) * scale
     study.clusters(
         f"{study.kind}-walked-{chance:g}",
         f"Gaussian clusters after walks that go on with {chance:g}",
@@ -227,19 +229,15 @@ def _regression(
 
 def walks(study: Study, thousandths: int) -> None:
     """Let all training images vote, each as often as walks along the graph visit it."""
-    near, asked = study.neighbours()
     chance, count = thousandths / 1000, study.data.neighbours
-    weights = WalkWeights(count, chance).fit(study.train, near=near)
+    weights = WalkWeights(count, chance).fit(study.train)
     words = f"that go on with {chance:g}"
     _weighted(
         study,
         f"walks-{chance:g}",
         f"walks along the graph of {study.title} {words}",
         f"walks along the graph of {count} neighbours {words}",
-        (
-            weights.integers(study.test[here : here + 250], near=asked[here : here + 250])
-            for here in _starts(study)
-        ),
+        (weights.integers(study.test[here : here + 250]) for here in _starts(study)),
     )
 
 

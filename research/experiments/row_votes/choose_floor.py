@@ -19,7 +19,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
-from poisonproof.members.clusters import KMeansClusters, MixtureClusters
+from poisonproof_research.methods.kmeans import KMeansClusters
+from poisonproof_research.methods.mixture import MixtureClusters
 
 FLOORS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
 TABLES = ("iris", "wine", "breast_cancer", "digits")

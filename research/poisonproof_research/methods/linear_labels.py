@@ -16,8 +16,8 @@ from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threa
 from poisonproof.estimators.row_voting import RowVoting, first_copies, require_shape, whole_numbers
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
-from poisonproof.members.closed_form.fitting import positive_solve
 from poisonproof.members.closed_form.kernel_ridge import Kernel, KernelRidgeClassifier, make_kernel
+from poisonproof.members.closed_form.linear import positive_solve
 from poisonproof.members.scikit import check_random_state
 from poisonproof.members.streams import in_own_streams
 from poisonproof.partition.partitioned import partition_data

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from poisonproof.members.closed_form import NearestMeanClassifier
-from poisonproof.members.closed_form.fitting import MemberRows
+from poisonproof.members.closed_form.classifier import MemberData
 
 from .partitions import LEARNERS, asked, blobs, cut, trained, uneven_ids
 
@@ -121,8 +121,7 @@ def test_where_rows_lie_in_memory_changes_nothing(name) -> None:
         room = np.zeros(67 * 391 + 16)
         rows = room[shift : shift + 67 * 391].reshape(67, 391)
         rows[:] = X
-        prepared = learner._prepare(rows, settings)
-        part = learner._fit_rows(MemberRows(prepared, y, np.ones(67), np.unique(y)), settings)
+        (part,) = learner._fit_alike([MemberData(rows, y, np.ones(67), np.unique(y))], settings)
         digests.add(part.digest(b""))
     assert len(digests) == 1
 

@@ -1,10 +1,14 @@
-"""Kernels of integer rows, computed entry by entry from their exact inner products."""
+"""Kernel ridge: members that compare a test row with every row of their partition.
+
+Kernels are computed entry by entry from exact inner products of integer rows, and rounded to
+integers, so that a member's sums are exact as well.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
@@ -13,20 +17,10 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows, Precision, exact_product, exact_rows
-from poisonproof.members.closed_form.classifier import MAX_BYTES, WeightedClassifier
-from poisonproof.members.closed_form.fitting import (
-    MemberParts,
-    MemberRows,
-    best_alpha,
-    positive_solve,
-)
-from poisonproof.members.closed_form.stacked import (
-    Readout,
-    StackedMembers,
-    Tile,
-    Visit,
-    tile_readouts,
-)
+from poisonproof.members.closed_form.classifier import MAX_BYTES, ClosedFormClassifier, MemberData
+from poisonproof.members.closed_form.linear import best_alpha, check_alpha, positive_solve
+from poisonproof.members.closed_form.stacked import MemberParts, Piece, StackedMembers, Tile, Visit
+from poisonproof.members.scikit import is_number
 
 KERNELS = ("linear", "rbf", "polynomial", "cosine")
 
@@ -150,18 +144,14 @@ def _terms(
     return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating))
-
-
 @cache
 def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
     """Return a kernel by name, after checking its parameters."""
     if name not in KERNELS:
         raise InvalidInputError(f"kernel must be one of {KERNELS}, but is {name!r}.")
-    if not (_is_number(gamma) and gamma > 0 and np.isfinite(gamma)):
+    if not (is_number(gamma) and gamma > 0 and np.isfinite(gamma)):
         raise InvalidInputError(f"gamma must be positive and finite, but is {gamma!r}.")
-    if not (_is_number(coef0) and coef0 >= 0 and np.isfinite(coef0)):
+    if not (is_number(coef0) and coef0 >= 0 and np.isfinite(coef0)):
         raise InvalidInputError(f"coef0 must be zero or positive and finite, but is {coef0!r}.")
     if not (isinstance(degree, (int, np.integer)) and 1 <= degree <= 10):
         raise InvalidInputError(f"degree must be an integer from 1 to 10, but is {degree!r}.")
@@ -174,12 +164,11 @@ def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
     return _Polynomial(float(gamma), float(coef0), int(degree))
 
 
-# Members that compare a test row with every row of their partition.
-
 # Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
 # to 2^29 or 2^27 without any rounding in float64.
 _KERNEL_BITS = {"single": 24, "double": 26}
 _SUM_BITS = 53
+_SHARED_ROWS = 32  # members share a matrix until they have so many rows
 
 
 def _column_bits(precision: str) -> int:
@@ -196,24 +185,12 @@ def _fine_bits(n_rows: int, precision: str) -> int:
 def integer_coefficients(
     coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Round the dual coefficients of members to integers, each member with one power of two.
+    """Round dual coefficients (g, m, p) of g members to integers, each with one power of two.
 
-    Parameters
-    ----------
-    coefficients : ndarray of shape (g, m, p)
-        How much each of m rows' kernels counts for each class, for g members.
-    exponents : ndarray of shape (g, m)
-        Powers of two by which the rows' kernels will be divided.
-    precision : {"single", "double"}
-        How many bits to keep.
-
-    Returns
-    -------
-    integers : ndarray of shape (g, m, p)
-        In "single", the absolute values of a column add up to at most 2^29. In "double" they are
-        longer, and `KernelMembers` adds up their upper and lower bits apart.
-    powers : ndarray of int32 of shape (g,)
-        ``integers * 2.0 ** power`` is `coefficients` times the rows' powers of two.
+    `exponents` (g, m) are the powers of two by which the rows' kernels will be divided, so
+    ``integers * 2.0 ** power`` is `coefficients` times those. In "single", the absolute values of a
+    column add up to at most 2^29; in "double" they are longer, and `KernelMembers` adds up their
+    upper and lower bits apart.
     """
     n_rows = coefficients.shape[1]
     top = exponents.max(axis=1, initial=0)
@@ -229,22 +206,15 @@ def integer_coefficients(
 
 
 class KernelMembers(StackedMembers):
-    """Kernel machines: the kernels of a test row with all rows, times each member's coefficients.
-
-    The kernel matrix is computed once for all members, in tiles, and rounded to integers, so that
-    the sums over a member's rows are exact as well.
-    """
+    """Kernel machines: one kernel matrix, in tiles, times each member's coefficients."""
 
     kind: ClassVar[str] = "kernel"
 
     @classmethod
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows."""
-        return MemberParts.without_rows(
-            settings,
-            {"coefficients": np.empty((0, settings["n_classes"]))},
-            {"exponent": np.zeros((), dtype=np.int32)},
-        )
+        like = cls._like_exact(settings, coefficients=np.empty((0, settings["n_classes"])))
+        return replace(like, single={"exponent": np.zeros((), dtype=np.int32)})
 
     @cached_property
     def _kernel(self) -> Kernel:
@@ -256,7 +226,7 @@ class KernelMembers(StackedMembers):
         return support, self._kernel.terms(support)
 
     @cached_property
-    def _readouts(self) -> list[list[Readout]]:
+    def _readouts(self) -> list[list[_Readout]]:
         """The coefficients by which the kernels of each tile are multiplied."""
         sizes = np.diff(self.offsets)
         bits = np.repeat(self._lower_bits, sizes)[:, np.newaxis]
@@ -265,7 +235,7 @@ class KernelMembers(StackedMembers):
         parts = [upper]
         if bits.any():
             parts.append(integers - np.ldexp(upper, bits))
-        return [tile_readouts(tile, parts, self.classes) for tile in self._tiles]
+        return [_tile_readouts(tile, parts, self.classes) for tile in self._tiles]
 
     @cached_property
     def _lower_bits(self) -> NDArray[np.intp]:
@@ -301,6 +271,65 @@ class KernelMembers(StackedMembers):
                 visit(tile, sums.joined(bits))
 
 
+@dataclass(frozen=True)
+class _Readout:
+    """How rows ``low:high`` of a tile's kernels add to rows ``first:last`` of its scores.
+
+    Small members that lie side by side share one block-diagonal matrix: a product for each would be
+    mostly overhead, and the sums are exact, so the zeros between the blocks change no bit. `parts`
+    are upper and lower bits of the coefficients; `continues` and `is_open` say whether the member
+    has rows in the tile before, and in the next.
+    """
+
+    low: int
+    high: int
+    first: int
+    last: int
+    parts: tuple[NDArray[np.float64], ...]
+    continues: bool
+    is_open: bool
+
+
+def _tile_readouts(
+    tile: Tile, parts: Sequence[NDArray[np.float64]], classes: Sequence[NDArray[np.int16]]
+) -> list[_Readout]:
+    """Return the readouts of a tile; `parts` are upper and lower bits of all coefficients."""
+    readouts = []
+    first = 0
+    for pieces in _neighbours(tile.pieces):
+        counts = [len(classes[piece.member]) for piece in pieces]
+        low, high, last = pieces[0].low, pieces[-1].high, first + sum(counts)
+        blocks = tuple(np.zeros((last - first, high - low)) for _ in parts)
+        row = 0
+        for piece, count in zip(pieces, counts, strict=True):
+            known = classes[piece.member]
+            for part, block in zip(parts, blocks, strict=True):
+                columns = slice(piece.low - low, piece.high - low)
+                block[row : row + count, columns] = part[piece.low : piece.high, known].T
+            row += count
+        is_open = not pieces[-1].is_last
+        span = (low - tile.start, high - tile.start, first, last)
+        readouts.append(_Readout(*span, blocks, not pieces[0].is_first, is_open))
+        first = first if is_open else last
+    return readouts
+
+
+def _neighbours(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Group whole small members; one that is cut by the tile's edge stays alone."""
+    group: list[Piece] = []
+    for piece in pieces:
+        whole = piece.is_first and piece.is_last
+        if group and (not whole or piece.high - group[0].low > _SHARED_ROWS):
+            yield group
+            group = []
+        group.append(piece)
+        if not whole:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
 class _Sums:
     """Kernels times coefficients of the members of one tile, upper and lower bits apart.
 
@@ -312,7 +341,7 @@ class _Sums:
         self._upper, self._lower = np.zeros((most, width)), np.zeros((most, width))
         self._carried: list[NDArray[np.float64]] = []
 
-    def add(self, readouts: Sequence[Readout], integers: NDArray[np.float64]) -> None:
+    def add(self, readouts: Sequence[_Readout], integers: NDArray[np.float64]) -> None:
         for readout in readouts:
             kernels = integers[readout.low : readout.high]
             found = []
@@ -335,15 +364,12 @@ class _Sums:
         return upper
 
 
-# Kernel ridge regression on the labels.
-
-
-class KernelRidgeClassifier(WeightedClassifier):
+class KernelRidgeClassifier(ClosedFormClassifier):
     """Ridge regression on the one-hot labels in the feature space of a kernel.
 
     Scores are ``K(x, rows) (K(rows, rows) + alpha I)^-1 Y``; the largest wins, the smaller class
     on ties. As the members of an ensemble, all partitions share one test-to-train kernel matrix,
-    so asking k members costs little more than asking one.
+    so the votes of k members cost little more than those of one.
 
     Parameters
     ----------
@@ -416,32 +442,32 @@ class KernelRidgeClassifier(WeightedClassifier):
         }
 
     def _member_settings(self, n_features: int) -> dict[str, Any]:
-        return {"lift": "none", "kernel": self._kernel_settings(n_features)}
-
-    def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> _KernelRows:
-        rows = exact_rows(X, settings["precision"])
-        # Ridges may be small, so the system is set up in float64 whatever the precision of votes.
-        return _KernelRows(rows, _kernel(settings).terms(rows, np.float64))
-
-    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
-        (fitted,) = self._fit_alike([member], settings)
-        if isinstance(fitted, Exception):
-            raise fitted
-        return fitted
+        return {"kernel": self._kernel_settings(n_features)}
 
     def _fit_alike(
-        self, members: Sequence[MemberRows], settings: dict[str, Any]
+        self, members: Sequence[MemberData], settings: dict[str, Any]
     ) -> list[MemberParts | Exception]:
         """Fit many small members with few calls: all arrays have the members as first axis.
 
         Every operation here works entry by entry, on integers, or on one member's matrix.
         """
-        rows = _stacked([member.rows for member in members])
-        root = np.sqrt(np.stack([member.weight for member in members]))[..., np.newaxis]
-        positions = np.stack([member.positions for member in members])[..., np.newaxis]
-        gram = exact_product(rows.exact, rows.exact).astype(np.float64)
-        _kernel(settings).bounded(gram, rows.terms, rows.terms)
-        exponents = rows.terms.exponents
+        kernel, shape = make_kernel(**settings["kernel"]), (len(members), -1)
+        try:
+            exact = exact_rows(np.concatenate([one.X for one in members]), self.precision)
+            # Ridges may be small, so the system is set up in float64 whatever the precision.
+            terms = kernel.terms(exact, np.float64)
+        except InvalidRowsError as error:
+            if len(members) == 1:
+                return [error]
+            return [self._fit_alike([one], settings)[0] for one in members]
+        values = exact.values.reshape(*shape, exact.values.shape[1])
+        exact = ExactRows(values, exact.exponents.reshape(shape))
+        terms = RowTerms(*(getattr(terms, f.name).reshape(shape) for f in fields(terms)))
+        root = np.sqrt(np.stack([one.weight for one in members]))[..., np.newaxis]
+        positions = np.stack([one.positions for one in members])[..., np.newaxis]
+        gram = exact_product(exact, exact).astype(np.float64)
+        kernel.bounded(gram, terms, terms)
+        exponents = terms.exponents
         if exponents.any():
             np.ldexp(gram, exponents[..., np.newaxis] + exponents[:, np.newaxis], out=gram)
         # Weighted: solve for the coefficients divided by the root of the weight.
@@ -457,12 +483,15 @@ class KernelRidgeClassifier(WeightedClassifier):
                 errors[index] = error  # no system, or an infinite one: this member's own matter
         dual *= root
         integers, powers = integer_coefficients(dual, exponents, self.precision)
-        return [
-            errors[index]
-            if index in errors
-            else _kernel_parts(member, integers[index], powers[index], settings)
-            for index, member in enumerate(members)
-        ]
+        fitted: list[MemberParts | Exception] = []
+        for index, one in enumerate(members):
+            coefficients = np.zeros((len(one.y), settings["n_classes"]))
+            coefficients[:, one.present] = integers[index]
+            rows = {"values": exact.values[index], "exponents": exact.exponents[index]}
+            single = {"exponent": np.asarray(powers[index])}
+            parts = MemberParts(one.classes, rows | {"coefficients": coefficients}, single)
+            fitted.append(errors.get(index, parts))
+        return fitted
 
     def _solve(
         self, gram: NDArray[np.float64], targets: NDArray[np.float64]
@@ -473,65 +502,3 @@ class KernelRidgeClassifier(WeightedClassifier):
             alpha = best_alpha(gram, targets, self.alphas)
         np.einsum("ii->i", gram)[:] += float(alpha)
         return positive_solve(gram, targets)
-
-
-def _kernel_parts(
-    member: MemberRows,
-    integers: NDArray[np.float64],
-    power: np.int32,
-    settings: dict[str, Any],
-) -> MemberParts:
-    coefficients = np.zeros((len(member.y), settings["n_classes"]))
-    coefficients[:, member.present] = integers
-    return MemberParts(
-        member.classes,
-        {
-            "values": member.rows.exact.values,
-            "exponents": member.rows.exact.exponents,
-            "coefficients": coefficients,
-        },
-        {"exponent": np.asarray(power)},
-    )
-
-
-def _stacked(rows: Sequence[_KernelRows]) -> _KernelRows:
-    return _KernelRows(
-        ExactRows(
-            np.stack([some.exact.values for some in rows]),
-            np.stack([some.exact.exponents for some in rows]),
-        ),
-        RowTerms(
-            np.stack([some.terms.factor for some in rows]),
-            np.stack([some.terms.constant for some in rows]),
-            np.stack([some.terms.exponents for some in rows]),
-        ),
-    )
-
-
-def _kernel(settings: dict[str, Any]) -> Kernel:
-    return make_kernel(**settings["kernel"])
-
-
-@dataclass(frozen=True)
-class _KernelRows:
-    """Training rows as integers, and what the kernel needs of each."""
-
-    exact: ExactRows
-    terms: RowTerms
-
-    def __getitem__(self, rows: Any) -> _KernelRows:
-        return _KernelRows(self.exact[rows], self.terms[rows])
-
-
-def check_alpha(alpha: Any, alphas: Sequence[float]) -> None:
-    """Raise unless `alpha` is a positive number or "loo" with positive candidates."""
-    numbers = list(alphas) if isinstance(alpha, str) and alpha == "loo" else [alpha]
-    for number in numbers:
-        is_number = isinstance(number, (int, float, np.integer, np.floating))
-        if not (is_number and 0 < number < np.inf):
-            raise InvalidInputError(
-                "alpha must be a positive number, or 'loo' with positive candidates in alphas, "
-                f"but alpha={alpha!r} and alphas={alphas!r}."
-            )
-    if not numbers:
-        raise InvalidInputError("alpha='loo' needs at least one candidate in alphas.")

@@ -1,4 +1,4 @@
-"""Members that score a test row with one weight vector per class."""
+"""Members that score a test row with one weight vector per class: nearest mean and ridge."""
 
 from __future__ import annotations
 
@@ -8,34 +8,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
 
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
-from poisonproof.members.closed_form.classifier import MAX_BYTES, WeightedClassifier
-from poisonproof.members.closed_form.fitting import (
-    OVERFLOW,
-    MemberParts,
-    MemberRows,
-    best_alpha,
-    ridge_weights,
-)
-from poisonproof.members.closed_form.kernel_ridge import check_alpha
-from poisonproof.members.closed_form.stacked import StackedMembers, Visit
-
-
-def linear_parts(
-    classes: NDArray[np.int16],
-    weights: NDArray[np.float64],
-    bias: NDArray[np.float64],
-    settings: dict[str, Any],
-) -> MemberParts:
-    """Return a linear member: `weights` (p, columns) and `bias` (p,) of its classes."""
-    if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
-        raise FloatingPointError(OVERFLOW)
-    rows = exact_rows(weights, settings["precision"])
-    return MemberParts(
-        classes,
-        {"values": rows.values, "exponents": rows.exponents, "bias": bias + 0.0},
-    )
+from poisonproof.members.closed_form.classifier import MAX_BYTES, ClosedFormClassifier, MemberData
+from poisonproof.members.closed_form.stacked import MemberParts, StackedMembers, Visit
+from poisonproof.members.scikit import is_number
 
 
 class LinearMembers(StackedMembers):
@@ -46,7 +25,7 @@ class LinearMembers(StackedMembers):
     @classmethod
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows."""
-        return MemberParts.without_rows(settings, {"bias": np.empty(0)})
+        return cls._like_exact(settings, bias=np.empty(0))
 
     @cached_property
     def _weights(self) -> ExactRows:
@@ -72,10 +51,7 @@ class LinearMembers(StackedMembers):
         return max(256, int(self.settings["n_classes"]))
 
 
-# Nearest class mean.
-
-
-class NearestMeanClassifier(WeightedClassifier):
+class NearestMeanClassifier(ClosedFormClassifier):
     """The class whose mean is nearest, in Euclidean distance.
 
     Scores are ``<x, mean> - |mean|^2 / 2``, which order classes as the distance does.
@@ -105,27 +81,15 @@ class NearestMeanClassifier(WeightedClassifier):
     def _check_parameters(self) -> None:
         """Nothing to check."""
 
-    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
-        rows, y, weight = member.rows, member.positions, member.weight
-        means, _ = class_means(rows, y, weight)
+    def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
+        belongs = np.zeros((len(member.present), len(member.y)))
+        belongs[member.positions, np.arange(len(member.y))] = member.weight
+        means = (belongs @ member.X) / belongs.sum(axis=1)[:, np.newaxis]
         bias = -0.5 * np.square(means).sum(axis=1)
-        return linear_parts(member.classes, means, bias, settings)
+        return _linear_parts(member.classes, means, bias, settings)
 
 
-def class_means(
-    X: NDArray[np.float64], y: NDArray[np.intp], weight: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weighted mean (p, d) and the total weight (p,) of each class."""
-    belongs = np.zeros((int(y.max()) + 1, len(y)))
-    belongs[y, np.arange(len(y))] = weight
-    totals = belongs.sum(axis=1)
-    return (belongs @ X) / totals[:, np.newaxis], totals
-
-
-# Ridge regression on the labels.
-
-
-class RidgeClassifier(WeightedClassifier):
+class RidgeClassifier(ClosedFormClassifier):
     """Linear regression with a ridge on labels coded as -1 and +1, one column per class.
 
     The same function as `sklearn.linear_model.RidgeClassifier`, up to rounding.
@@ -173,8 +137,8 @@ class RidgeClassifier(WeightedClassifier):
     def _check_parameters(self) -> None:
         check_alpha(self.alpha, self.alphas)
 
-    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
-        rows, y, weight = member.rows, member.positions, member.weight
+    def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
+        rows, y, weight = member.X, member.positions, member.weight
         targets = 2.0 * np.eye(len(member.present))[y] - 1.0
         centre, level = np.zeros(rows.shape[1]), np.zeros(len(member.present))
         leverage = np.zeros(len(y))
@@ -188,4 +152,96 @@ class RidgeClassifier(WeightedClassifier):
             alpha = best_alpha(scaled @ scaled.T, targets, self.alphas, leverage)
         weights = ridge_weights(scaled, targets, float(alpha))
         bias = level - centre @ weights
-        return linear_parts(member.classes, weights.T, bias, settings)
+        return _linear_parts(member.classes, weights.T, bias, settings)
+
+
+def _linear_parts(
+    classes: NDArray[np.int16],
+    weights: NDArray[np.float64],
+    bias: NDArray[np.float64],
+    settings: dict[str, Any],
+) -> MemberParts:
+    """Return a linear member: `weights` (p, columns) and `bias` (p,) of its classes."""
+    if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
+        raise FloatingPointError(OVERFLOW)
+    rows = exact_rows(weights, settings["precision"])
+    return MemberParts(
+        classes,
+        {"values": rows.values, "exponents": rows.exponents, "bias": bias + 0.0},
+    )
+
+
+OVERFLOW = (
+    "values are so large that products of them overflow. Scale the features, or bound them by a "
+    "schema"
+)
+"""What a member says that abstains because of one huge cell."""
+
+
+def positive_solve(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``matrix^-1 right`` for a symmetric positive definite matrix (Cholesky)."""
+    _, solution, info = dposv(matrix, right, lower=1)
+    if info != 0 or not np.isfinite(solution).all():
+        if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
+            raise FloatingPointError(OVERFLOW)
+        raise np.linalg.LinAlgError("the ridge system is not positive definite")
+    found: NDArray[np.float64] = solution
+    return found
+
+
+def ridge_weights(
+    rows: NDArray[np.float64], targets: NDArray[np.float64], alpha: float
+) -> NDArray[np.float64]:
+    """Return the weights (d, p) that minimise ``|rows w - targets|^2 + alpha |w|^2``.
+
+    Of the two equivalent systems, the one with fewer unknowns is solved.
+    """
+    n, d = rows.shape
+    if n <= d:
+        gram = rows @ rows.T
+        gram[np.diag_indices(n)] += alpha
+        weights: NDArray[np.float64] = rows.T @ positive_solve(gram, targets)
+        return weights
+    scatter = rows.T @ rows
+    scatter[np.diag_indices(d)] += alpha
+    return positive_solve(scatter, rows.T @ targets)
+
+
+def best_alpha(
+    gram: NDArray[np.float64],
+    targets: NDArray[np.float64],
+    alphas: Sequence[float],
+    leverage: NDArray[np.float64] | float = 0.0,
+) -> float:
+    """Return the ridge with the smallest squared leave-one-out error, the first of equals.
+
+    With H the matrix that maps targets (m, p) to fitted values, the error at a row left out is its
+    residual divided by ``1 - H_jj``, so no second fit is needed. `gram` (m, m) holds the inner
+    products of the centred, weighted rows; `leverage` is what a constant without ridge adds to the
+    diagonal of H.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    values = np.maximum(values, 0.0)
+    turned = vectors.T @ targets
+    errors = []
+    for alpha in alphas:
+        shrink = values / (values + alpha)
+        residual = targets - vectors @ (shrink[:, np.newaxis] * turned)
+        free = 1.0 - leverage - (vectors * vectors) @ shrink
+        # A row that fits itself entirely says nothing about rows left out.
+        free = np.maximum(free, 1e-10)
+        errors.append(float(np.square(residual / free[:, np.newaxis]).sum()))
+    return float(alphas[int(np.argmin(errors))])
+
+
+def check_alpha(alpha: Any, alphas: Sequence[float]) -> None:
+    """Raise unless `alpha` is a positive number or "loo" with positive candidates."""
+    numbers = list(alphas) if isinstance(alpha, str) and alpha == "loo" else [alpha]
+    for number in numbers:
+        if not (is_number(number) and 0 < number < np.inf):
+            raise InvalidInputError(
+                "alpha must be a positive number, or 'loo' with positive candidates in alphas, "
+                f"but alpha={alpha!r} and alphas={alphas!r}."
+            )
+    if not numbers:
+        raise InvalidInputError("alpha='loo' needs at least one candidate in alphas.")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
-from poisonproof.members.closed_form.classifier import MAX_BYTES, UnweightedClassifier
-from poisonproof.members.closed_form.fitting import MemberParts, MemberRows
-from poisonproof.members.closed_form.stacked import StackedMembers, Visit
+from poisonproof.members.closed_form.classifier import MAX_BYTES, ClosedFormClassifier, MemberData
+from poisonproof.members.closed_form.stacked import MemberParts, StackedMembers, Visit
+from poisonproof.members.scikit import is_count
 
 
 class NeighborMembers(StackedMembers):
@@ -27,7 +27,7 @@ class NeighborMembers(StackedMembers):
     @classmethod
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows."""
-        return MemberParts.without_rows(settings, {"labels": np.empty(0, dtype=np.int16)})
+        return cls._like_exact(settings, labels=np.empty(0, dtype=np.int16))
 
     @cached_property
     def _closeness_terms(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -103,10 +103,7 @@ class _Nearest:
         return counts
 
 
-# Nearest neighbours.
-
-
-class NeighborsClassifier(UnweightedClassifier):
+class NeighborsClassifier(ClosedFormClassifier):
     """The most frequent class among the nearest rows.
 
     Classes with equally many neighbours: the smaller wins. A partition with fewer rows than
@@ -148,7 +145,7 @@ class NeighborsClassifier(UnweightedClassifier):
         self.max_bytes = max_bytes
 
     def _check_parameters(self) -> None:
-        if not (isinstance(self.n_neighbors, (int, np.integer)) and self.n_neighbors >= 1):
+        if not is_count(self.n_neighbors):
             raise InvalidInputError(
                 f"n_neighbors must be an integer of at least 1, but is {self.n_neighbors!r}."
             )
@@ -158,18 +155,21 @@ class NeighborsClassifier(UnweightedClassifier):
             )
 
     def _member_settings(self, n_features: int) -> dict[str, Any]:
-        return {"lift": "none", "n_neighbors": int(self.n_neighbors), "metric": self.metric}
+        return {"n_neighbors": int(self.n_neighbors), "metric": self.metric}
 
-    def _prepare(self, X: NDArray[np.float64], settings: dict[str, Any]) -> ExactRows:
-        return exact_rows(X, settings["precision"])
+    def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
+        rows = exact_rows(member.X, settings["precision"])
+        arrays = {"values": rows.values, "exponents": rows.exponents}
+        return MemberParts(member.classes, arrays | {"labels": member.y.astype(np.int16)})
 
-    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
-        rows = member.rows
-        return MemberParts(
-            member.classes,
-            {
-                "values": rows.values,
-                "exponents": rows.exponents,
-                "labels": member.y.astype(np.int16),
-            },
-        )
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+        """Fit one classifier.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Samples.
+        y : array of shape (n,)
+            Labels.
+        """
+        return super().fit(X, y)

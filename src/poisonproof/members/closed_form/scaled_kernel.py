@@ -1,14 +1,14 @@
-"""How one member sees a row of a table: columns in units of its own partition.
+"""Kernel ridge on raw tables, whose columns every member scales and weighs by itself.
 
 A member that has few rows knows little of each column: where its values lie, how far they spread
 and whether they say anything about the classes. That is what a column is centred by, divided by and
-weighted with. The result is a short row of integers, whatever the units of the table.
+weighted with. The result is a short row of integers, so its products with the member's rows are
+exact; a test row is scaled anew for each member.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,10 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.members.closed_form.classifier import MAX_BYTES, WeightedClassifier
-from poisonproof.members.closed_form.fitting import MemberParts, MemberRows, positive_solve
+from poisonproof.members.closed_form.classifier import MAX_BYTES, ClosedFormClassifier, MemberData
 from poisonproof.members.closed_form.kernel_ridge import integer_coefficients
-from poisonproof.members.closed_form.stacked import StackedMembers, Tile, Visit, padded, whole_tiles
+from poisonproof.members.closed_form.linear import positive_solve
+from poisonproof.members.closed_form.stacked import (
+    MemberParts,
+    StackedMembers,
+    Tile,
+    Visit,
+    padded,
+    whole_tiles,
+)
+from poisonproof.members.scikit import is_count, is_number
 
 UNIT = 2.0**10
 """A row of length one becomes a row of integers of this length."""
@@ -29,6 +37,8 @@ LONGEST = 3.0
 
 WIDEST = 2**20
 """More columns could round up to rows whose products are not exact in float32."""
+
+Floats = NDArray[np.float64]
 
 MISSING = np.int16(-(2**15))
 """Stands for a missing cell among the integers of a training row."""
@@ -41,31 +51,20 @@ _CONSTANT = 1e-12
 class ColumnScales:
     """What one member knows of the d columns.
 
-    Attributes
-    ----------
-    centre, factor : ndarray of shape (d,)
-        A cell x becomes ``(x - centre) * factor``; a factor of zero leaves the column out.
-    bound : ndarray of int16 of shape (d,)
-        Cells beyond are drawn in to it.
-    absent, present : ndarray of int16 of shape (d,)
-        What a missing and a known cell become in one more column, which says that something is
-        missing. Both zero leave it out.
+    A cell x becomes ``(x - centre) * factor``, drawn in to `bound`; a factor of zero leaves the
+    column out. `absent` and `present` are what a missing and a known cell become in one more column
+    that says what is missing; both zero leave it out.
     """
 
-    centre: NDArray[np.float64]
-    factor: NDArray[np.float64]
+    centre: Floats
+    factor: Floats
     bound: NDArray[np.int16]
     absent: NDArray[np.int16]
     present: NDArray[np.int16]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays by name, for `from_arrays`."""
+        """Return the arrays by name."""
         return dict(vars(self))
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ColumnScales:
-        """Return the scales that `arrays` described."""
-        return cls(**{name: arrays[name] for name in cls.__dataclass_fields__})
 
     def columns(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         """Return which columns are scaled in float32, which in float64, and which tell of gaps.
@@ -83,7 +82,7 @@ class ColumnScales:
             np.flatnonzero((self.absent != 0) | (self.present != 0)),
         )
 
-    def integers(self, rows: NDArray[np.float64]) -> NDArray[np.int16]:
+    def integers(self, rows: Floats) -> NDArray[np.int16]:
         """Return rows (m, d) as integers, `MISSING` where a cell is NaN."""
         used = self.factor > 0
         bound = self.bound[used].astype(np.float64)
@@ -108,24 +107,12 @@ class ColumnScales:
 
 
 def learn_scales(
-    rows: NDArray[np.float64],
+    rows: Floats,
     positions: NDArray[np.intp],
-    weight: NDArray[np.float64],
+    weight: Floats,
     least_relevance: float,
 ) -> ColumnScales:
-    """Learn the scales of one partition.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (m, d)
-        Samples; NaN stands for a missing value.
-    positions : ndarray of shape (m,)
-        Their classes, counted from zero.
-    weight : ndarray of shape (m,)
-        Weights, all positive.
-    least_relevance : float
-        What a column that tells nothing about the classes counts for.
-    """
+    """Learn the scales of one partition: rows (m, d), NaN where missing, classes and weights."""
     if rows.shape[1] > WIDEST:
         raise InvalidInputError(
             f"rows of {rows.shape[1]} columns are too wide; at most {WIDEST} are possible"
@@ -163,11 +150,11 @@ def learn_scales(
 
 
 def _standardised(
-    filled: NDArray[np.float64],
+    filled: Floats,
     gone: NDArray[np.bool_],
-    share: NDArray[np.float64],
-    centre: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    share: Floats,
+    centre: Floats,
+) -> tuple[Floats, Floats]:
     """Return cells in standard deviations (m, d), zero where missing, and these deviations (d,).
 
     A column that is constant, or not finite after all, has the deviation zero.
@@ -183,22 +170,12 @@ def _standardised(
     return scaled, np.where(varies, spread * farthest, 0.0)
 
 
-def _relevance(
-    scaled: NDArray[np.float64], belongs: NDArray[np.float64], n_rows: float
-) -> NDArray[np.float64]:
+def _relevance(scaled: Floats, belongs: Floats, n_rows: float) -> Floats:
     """Return which part of each column's variance lies between the classes, (d,).
 
     Of few rows some part lies between the classes by chance; that part is taken off (epsilon
-    squared, Kelley 1935).
-
-    Parameters
-    ----------
-    scaled : ndarray of shape (m, d)
-        Columns of mean zero and variance one.
-    belongs : ndarray of shape (p, m)
-        Each row's share of all weights, in the row of its class.
-    n_rows : float
-        The sum of all weights.
+    squared, Kelley 1935). `scaled` (m, d) has mean zero and variance one, `belongs` (p, m) each
+    row's share of all weights in the row of its class, which add up to `n_rows`.
     """
     n_classes = len(belongs)
     if n_rows <= n_classes:
@@ -209,11 +186,6 @@ def _relevance(
     unexplained = (1 - between) * (n_rows - 1) / (n_rows - n_classes)
     return np.asarray(np.clip(1 - unexplained, 0.0, 1.0))
 
-
-# Members that see every row in the units of their own partition, and compare it with their rows.
-#
-# No two members see the same numbers, so there is no matrix to share. A test row is scaled anew for
-# each member, to integers so short that its products with the member's rows are exact.
 
 KERNEL_EXPONENT = 4
 """Kernels lie within 2^4: at most 1 + 3 * 3, and what rounding adds."""
@@ -231,7 +203,7 @@ _LEAST_ROWS = 256
 class _Asked:
     """Test rows turned into columns (d, width), and where cells are missing, if any are."""
 
-    cells: NDArray[np.float64]
+    cells: Floats
     short: NDArray[np.float32]
     gone: NDArray[np.bool_] | None
 
@@ -247,7 +219,7 @@ class ScaledKernelMembers(StackedMembers):
     @classmethod
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows."""
-        columns = settings["n_columns"]
+        columns = settings["n_features"]
         scales = ColumnScales(
             np.zeros(columns),
             np.zeros(columns),
@@ -270,7 +242,7 @@ class ScaledKernelMembers(StackedMembers):
         return max(_SCORES, int(self.settings["n_classes"]))
 
     def _widest(self) -> int:
-        return max(_CELLS // max(int(self.settings["n_columns"]), 1), _LEAST_ROWS)
+        return max(_CELLS // max(int(self.settings["n_features"]), 1), _LEAST_ROWS)
 
     @cached_property
     def _tiles(self) -> list[Tile]:
@@ -287,7 +259,7 @@ class ScaledKernelMembers(StackedMembers):
         return _Asked(cells, short, gone if gone.any() else None)
 
     def _score_chunk(self, asked: _Asked, visit: Visit) -> None:
-        room = _Room(self.settings["n_columns"], len(asked))
+        room = _Room(self.settings["n_features"], len(asked))
         scores = np.empty((max((tile.n_scores for tile in self._tiles), default=0), len(asked)))
         for tile in self._tiles:
             row = 0
@@ -297,18 +269,20 @@ class ScaledKernelMembers(StackedMembers):
                 row += count
             visit(tile, scores[:row])
 
-    def _score_member(
-        self, index: int, asked: _Asked, room: _Room, out: NDArray[np.float64]
-    ) -> None:
+    def _score_member(self, index: int, asked: _Asked, room: _Room, out: Floats) -> None:
         """Write one member's scores for its classes, shape (p, width)."""
         known = self.classes[index]
-        scales = ColumnScales.from_arrays({name: a[index] for name, a in self.single.items()})
+        scales = ColumnScales(
+            **{field.name: self.single[field.name][index] for field in fields(ColumnScales)}
+        )
         seen = _scaled(asked, scales, room)
         lengths = np.einsum("ij,ij->j", seen, seen)
         per_unit = np.float32(1 / (UNIT * UNIT))
         gamma = np.float32(self.settings["gamma"]) * per_unit
         out[:] = 0.0
-        for rows in self._row_blocks(index):
+        start, stop = self.offsets[index : index + 2].tolist()
+        for low in range(start, stop, _ROWS):
+            rows = slice(low, min(low + _ROWS, stop))
             support = scales.support(self.rows["values"][rows])
             inner, kernel, integers = room.kernels(len(support))
             np.matmul(support, seen, out=inner)
@@ -326,11 +300,6 @@ class ScaledKernelMembers(StackedMembers):
             out += coefficients.T @ integers
         out *= np.ldexp(1.0, int(self.single["exponent"][index]) - _KERNEL_BITS)
         out += self.single["bias"][index][known, np.newaxis]
-
-    def _row_blocks(self, index: int) -> Iterator[slice]:
-        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
-        for low in range(start, stop, _ROWS):
-            yield slice(low, min(low + _ROWS, stop))
 
 
 class _Room:
@@ -378,14 +347,12 @@ def _scaled(asked: _Asked, scales: ColumnScales, room: _Room) -> NDArray[np.floa
     return seen
 
 
-# Kernel ridge on columns that every member scales and weighs by itself.
-
 # Keeps the system of centres solvable where two of them are the same row.
 _JITTER = 1e-8
 LEAST_GAMMA, LARGEST_GAMMA = 1e-30, 1e30
 
 
-class ScaledKernelClassifier(WeightedClassifier):
+class ScaledKernelClassifier(ClosedFormClassifier):
     """Kernel ridge on raw tables: any units, constant columns, timestamps, missing values.
 
     The default member of `DPAClassifier`. It centres every column, divides it by its standard
@@ -453,8 +420,7 @@ class ScaledKernelClassifier(WeightedClassifier):
     def _check_parameters(self) -> None:
         for name in ("alpha", "gamma", "least_relevance"):
             value = getattr(self, name)
-            is_number = isinstance(value, (int, float, np.integer, np.floating))
-            if not (is_number and 0 < value < np.inf):
+            if not (is_number(value) and 0 < value < np.inf):
                 raise InvalidInputError(f"{name} must be positive and finite, but is {value!r}.")
         if not LEAST_GAMMA <= self.gamma <= LARGEST_GAMMA:
             raise InvalidInputError(
@@ -462,18 +428,18 @@ class ScaledKernelClassifier(WeightedClassifier):
                 f"in single precision, but is {self.gamma!r}. Columns are scaled by each member, "
                 "so useful values lie around 1."
             )
-        if not (isinstance(self.n_centers, (int, np.integer)) and self.n_centers >= 1):
+        if not is_count(self.n_centers):
             raise InvalidInputError(
                 f"n_centers must be an integer of at least 1, but is {self.n_centers!r}."
             )
 
     def _member_settings(self, n_features: int) -> dict[str, Any]:
-        return {"lift": "none", "gamma": float(self.gamma)}
+        return {"gamma": float(self.gamma)}
 
-    def _fit_rows(self, member: MemberRows, settings: dict[str, Any]) -> MemberParts:
+    def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
         y, weight = member.positions, member.weight
-        scales = learn_scales(member.rows, y, weight, float(self.least_relevance))
-        values = scales.integers(member.rows)
+        scales = learn_scales(member.X, y, weight, float(self.least_relevance))
+        values = scales.integers(member.X)
         support = scales.support(values).astype(np.float64)
         targets = np.eye(len(member.present))[y]
         if len(y) <= self.n_centers:
@@ -494,12 +460,7 @@ class ScaledKernelClassifier(WeightedClassifier):
             scales.arrays() | {"exponent": np.asarray(power[0]), "bias": level},
         )
 
-    def _solve_all(
-        self,
-        support: NDArray[np.float64],
-        targets: NDArray[np.float64],
-        weight: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _solve_all(self, support: Floats, targets: Floats, weight: Floats) -> tuple[Floats, Floats]:
         """Return coefficients (m, p) that add up to zero, and the constant (p,)."""
         system = self._kernel(support, support)
         system[np.diag_indices(len(support))] += self.alpha / weight
@@ -509,12 +470,8 @@ class ScaledKernelClassifier(WeightedClassifier):
         return solved[:, :-1] - solved[:, -1:] * bias, bias
 
     def _solve_centers(
-        self,
-        support: NDArray[np.float64],
-        chosen: NDArray[np.intp],
-        targets: NDArray[np.float64],
-        weight: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, support: Floats, chosen: NDArray[np.intp], targets: Floats, weight: Floats
+    ) -> tuple[Floats, Floats]:
         """Return coefficients of the chosen rows, fitted to all rows, and the constant."""
         centers = support[chosen]
         share = weight / weight.sum()
@@ -534,10 +491,10 @@ class ScaledKernelClassifier(WeightedClassifier):
         dual = positive_solve(system, right)
         return dual, level - mean @ dual
 
-    def _kernel(self, left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _kernel(self, left: Floats, right: Floats) -> Floats:
         """Return the kernels of scaled rows, (len(left), len(right))."""
         inner = left @ right.T
         lengths = [np.einsum("ij,ij->i", rows, rows) for rows in (left, right)]
         apart = lengths[0][:, np.newaxis] + lengths[1] - 2 * inner
-        kernel: NDArray[np.float64] = np.exp(apart * (-self.gamma / UNIT**2))
+        kernel: Floats = np.exp(apart * (-self.gamma / UNIT**2))
         return kernel + inner / UNIT**2

@@ -1,15 +1,19 @@
-"""How the rows of all members are cut into tiles, and how a tile's votes are found.
+"""Members with a closed form in a few shared arrays: how they are stacked, stored and vote.
 
-Products are exact, so neither the cuts nor the order of the tiles can change a bit.
+A member is a stretch of rows (weight vectors, or its own training rows) and the classes it knows.
+The rows of all members lie one after the other, so the products of test rows with all of them are
+one stream of large tiles. Products are exact, so neither the cuts nor the order of the tiles can
+change a bit.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Self
@@ -17,14 +21,107 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
+from scipy import sparse
 
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.features.exact import exact_rows
-from poisonproof.members.closed_form.fitting import MemberParts, lift, sample_matrix
 from poisonproof.members.member import ArrayEnsemble, Ensemble
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
+
+_LANES = 64
+_WIDEST = 1024
+_TURNED = 256
+_KINDS: dict[str, type[StackedMembers]] = {}
+
+
+@dataclass(frozen=True)
+class MemberParts:
+    """The arrays of one member, before they are stacked or cut out of the stack.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (p,)
+        The classes this member can vote for, ascending: of none it abstains.
+    rows, single : mapping of str to ndarray
+        Arrays with one entry per row of the member, and with one entry for the whole member.
+    failure : str or None
+        Why it abstains, if its learner raised.
+    """
+
+    classes: NDArray[np.int16]
+    rows: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    single: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    failure: str | None = None
+
+    def digest(self, head: bytes) -> str:
+        """Return a digest of all of this, and of what members share."""
+        sha = hashlib.sha256(head)
+        sha.update(repr((self.classes.tolist(), self.failure)).encode())
+        for group in (self.rows, self.single):
+            for name, array in sorted(group.items()):
+                sha.update(f"{name}{array.dtype.str}{array.shape}".encode())
+                sha.update(np.ascontiguousarray(array).tobytes())
+        return sha.hexdigest()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name, for `from_arrays`."""
+        return (
+            {"classes": self.classes}
+            | {f"rows.{name}": array for name, array in self.rows.items()}
+            | {f"single.{name}": array for name, array in self.single.items()}
+        )
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], like: MemberParts, failure: str | None
+    ) -> MemberParts:
+        """Rebuild a member from a file; `like` has the names, shapes and types it must have."""
+        rows = {name: _checked(arrays, f"rows.{name}", a) for name, a in like.rows.items()}
+        single = {name: _checked(arrays, f"single.{name}", a) for name, a in like.single.items()}
+        if len({len(array) for array in rows.values()}) > 1:
+            sizes = {f"rows.{name}": len(array) for name, array in rows.items()}
+            raise StoreError(f"The saved arrays of a member have different lengths: {sizes}.")
+        return cls(_checked(arrays, "classes", like.classes), rows, single, failure)
+
+
+def _checked(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) -> NDArray[Any]:
+    if name not in arrays:
+        raise StoreError(f"A saved member lacks the array {name}.")
+    found = arrays[name]
+    if found.ndim != like.ndim or found.shape[1:] != like.shape[1:] or found.dtype != like.dtype:
+        raise StoreError(
+            f"The saved array {name} has shape {found.shape} and type {found.dtype}, but "
+            f"{('n', *like.shape[1:])} and {like.dtype} belong to these members."
+        )
+    return found
+
+
+def sample_matrix(X: Any) -> NDArray[Any]:
+    """Return samples as numbers of shape (n, d), one row each, in the dtype they came in."""
+    if sparse.issparse(X):
+        raise InvalidRowsError(
+            "Closed-form members need dense rows, but X is a sparse matrix. Use fewer columns "
+            "and X.toarray(), for example HashedNGrams(n_features=1024)."
+        )
+    samples = np.asarray(X)
+    if samples.dtype == object:
+        if any(isinstance(cell, np.generic) and cell.dtype.kind in "mM" for cell in samples.flat):
+            raise InvalidRowsError("Closed-form members take numbers only, and no dates.")
+        try:
+            samples = samples.astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidRowsError(
+                f"Closed-form members take numbers only: {error}. Encode texts and categories "
+                "inside the member, in a pipeline, or by a frozen schema."
+            ) from None
+    if samples.ndim < 2 or samples.dtype.kind not in "buif":
+        raise InvalidRowsError(
+            "Closed-form members take numbers of shape (n, d), but X has shape "
+            f"{samples.shape} and dtype {samples.dtype}."
+        )
+    return samples.reshape(len(samples), int(np.prod(samples.shape[1:])))
 
 
 @dataclass(frozen=True)
@@ -40,18 +137,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows ``start:stop`` of the stack, and the members whose last row is among them.
+    """Rows ``start:stop`` of the stack, cut into pieces of members.
 
     Attributes
     ----------
-    start, stop : int
-        Rows of the tile.
-    pieces : tuple of Piece
-        The members in it, in order.
     members : ndarray of shape (g,)
         The members that end in this tile, whose scores are complete then.
     counts : ndarray of shape (g,)
-        How many classes each of them knows. Its scores are as many rows of the tile's scores.
+        How many classes each of them knows: its rows of the tile's scores.
     classes : ndarray of shape (sum of counts,)
         Those classes, member after member.
     open_classes : int
@@ -87,14 +180,7 @@ class Tile:
     def vote(self, scores: NDArray[np.float64], votes: NDArray[np.int16], room: VotingRoom) -> None:
         """Write the class of each member's largest score, the smaller class on ties.
 
-        Parameters
-        ----------
-        scores : ndarray of shape (sum of counts, width)
-            Scores of the members that end in this tile.
-        votes : ndarray of shape (k, width)
-            Votes of all members; those of this tile's members are written.
-        room : VotingRoom
-            Memory to work in.
+        `scores` (sum of counts, width) are those of this tile's members, `votes` (k, width) of all.
         """
         # Rank after rank for all members at once: calls are few, and all loops run along rows.
         first, *others = self._rows_by_rank
@@ -105,8 +191,7 @@ class Tile:
             n = len(rows)
             leading, leader, change = best[:n], found[:n], room.change[:n]
             challenger = np.take(scores, rows, axis=0, out=room.challenger[:n], mode="clip")
-            # Arithmetic instead of a masked copy: which class wins is hard to predict, and a
-            # processor that guesses branches would be wrong half of the time.
+            # Arithmetic instead of a masked copy, whose branches a CPU would guess wrong.
             np.subtract(self.classes[rows, np.newaxis], leader, out=change)
             change *= np.greater(challenger, leading, out=room.better[:n]).view(np.int8)
             leader += change
@@ -115,15 +200,7 @@ class Tile:
 
 
 class VotingRoom:
-    """Arrays that are used for one tile after the other, for fresh memory is slow.
-
-    Parameters
-    ----------
-    tiles : sequence of Tile
-        The tiles that will vote in it.
-    width : int
-        Number of test rows.
-    """
+    """Arrays that are used for one tile after the other, for fresh memory is slow."""
 
     def __init__(self, tiles: Sequence[Tile], width: int) -> None:
         shape = (max((len(tile.members) for tile in tiles), default=0), width)
@@ -139,7 +216,22 @@ def cut_tiles(
 
     A member longer than a tile is cut into pieces; all others lie in one tile.
     """
-    return [_tile(start, stop, pieces, classes) for start, stop, pieces in _cuts(offsets, limit)]
+    tiles, pieces, start = list[Tile](), list[Piece](), 0
+    for member, (low, high) in enumerate(pairwise(offsets.tolist())):
+        if high == low:
+            continue
+        if pieces and high - start > limit:
+            tiles.append(_tile(start, low, pieces, classes))
+            start, pieces = low, []
+        while high - start > limit:
+            piece = Piece(member, start, start + limit, start == low, False)
+            tiles.append(_tile(start, start + limit, [piece], classes))
+            start += limit
+        begin = max(low, start)
+        pieces.append(Piece(member, begin, high, begin == low, True))
+    if pieces:
+        tiles.append(_tile(start, int(offsets[-1]), pieces, classes))
+    return tiles
 
 
 def whole_tiles(
@@ -160,23 +252,6 @@ def whole_tiles(
     return tiles
 
 
-def _cuts(offsets: NDArray[np.intp], limit: int) -> Iterator[tuple[int, int, list[Piece]]]:
-    start, pieces = 0, list[Piece]()
-    for member, (low, high) in enumerate(pairwise(offsets.tolist())):
-        if high == low:
-            continue
-        if pieces and high - start > limit:
-            yield start, low, pieces
-            start, pieces = low, []
-        while high - start > limit:
-            yield start, start + limit, [Piece(member, start, start + limit, start == low, False)]
-            start += limit
-        begin = max(low, start)
-        pieces.append(Piece(member, begin, high, begin == low, True))
-    if pieces:
-        yield start, int(offsets[-1]), pieces
-
-
 def _tile(start: int, stop: int, pieces: list[Piece], classes: Sequence[NDArray[np.int16]]) -> Tile:
     ended = [piece.member for piece in pieces if piece.is_last]
     known = [classes[member] for member in ended]
@@ -190,101 +265,6 @@ def _tile(start: int, stop: int, pieces: list[Piece], classes: Sequence[NDArray[
         sum(len(classes[piece.member]) for piece in pieces if not piece.is_last),
     )
 
-
-# Coefficients of neighbouring members as one matrix.
-#
-# A product for each of many small members is mostly overhead. Members that lie side by side in a
-# tile share one block-diagonal matrix instead: their kernels and coefficients are integers and
-# their
-# sums exact, so the zeros between the blocks change no bit.
-
-_SHARED_ROWS = 32
-"""Members are put together until they have so many rows."""
-
-
-@dataclass(frozen=True)
-class Readout:
-    """How rows ``low:high`` of a tile's kernels add to rows ``first:last`` of its scores.
-
-    Attributes
-    ----------
-    low, high, first, last : int
-        Rows of kernels, and of scores.
-    parts : tuple of ndarray of shape (last - first, high - low)
-        Upper bits of the coefficients, and lower bits if there are any.
-    continues, is_open : bool
-        Whether earlier rows of this member lie in the tile before, and later ones in the next.
-    """
-
-    low: int
-    high: int
-    first: int
-    last: int
-    parts: tuple[NDArray[np.float64], ...]
-    continues: bool
-    is_open: bool
-
-
-def tile_readouts(
-    tile: Tile, parts: Sequence[NDArray[np.float64]], classes: Sequence[NDArray[np.int16]]
-) -> list[Readout]:
-    """Return the readouts of a tile.
-
-    Parameters
-    ----------
-    tile : Tile
-        Some rows of the stack.
-    parts : sequence of ndarray of shape (rows of the stack, C)
-        Upper and lower bits of every row's coefficients.
-    classes : sequence of ndarray
-        The classes each member knows.
-    """
-    readouts = []
-    first = 0
-    for pieces in _neighbours(tile.pieces):
-        counts = [len(classes[piece.member]) for piece in pieces]
-        low, high, last = pieces[0].low, pieces[-1].high, first + sum(counts)
-        blocks = tuple(np.zeros((last - first, high - low)) for _ in parts)
-        row = 0
-        for piece, count in zip(pieces, counts, strict=True):
-            known = classes[piece.member]
-            for part, block in zip(parts, blocks, strict=True):
-                columns = slice(piece.low - low, piece.high - low)
-                block[row : row + count, columns] = part[piece.low : piece.high, known].T
-            row += count
-        is_open = not pieces[-1].is_last
-        span = (low - tile.start, high - tile.start, first, last)
-        readouts.append(Readout(*span, blocks, not pieces[0].is_first, is_open))
-        first = first if is_open else last
-    return readouts
-
-
-def _neighbours(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Group whole small members; one that is cut by the tile's edge stays alone."""
-    group: list[Piece] = []
-    for piece in pieces:
-        whole = piece.is_first and piece.is_last
-        if group and (not whole or piece.high - group[0].low > _SHARED_ROWS):
-            yield group
-            group = []
-        group.append(piece)
-        if not whole:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-# Many closed-form members in a few arrays, asked together.
-#
-# A member is a stretch of rows (weight vectors, or its own training rows) and a short list of
-# classes it has seen. The rows of all members lie one after the other in shared arrays, so the
-# products of test rows with all of them are one stream of large tiles.
-
-_LANES = 64
-_WIDEST = 1024
-_TURNED = 256
-_KINDS: dict[str, type[StackedMembers]] = {}
 
 Visit = Callable[[Tile, NDArray[np.float64]], None]
 
@@ -306,7 +286,7 @@ class StackedMembers(ArrayEnsemble):
     reasons : mapping of int to str
         Why members abstain whose fit raised.
     max_bytes : int
-        Working memory for asking, in bytes. Has no influence on any vote.
+        Working memory for votes, in bytes. Has no influence on any vote.
 
     Guarantee
     ---------
@@ -355,6 +335,14 @@ class StackedMembers(ArrayEnsemble):
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows: the names, dtypes and shapes of its arrays."""
 
+    @classmethod
+    def _like_exact(cls, settings: dict[str, Any], **rows: NDArray[Any]) -> MemberParts:
+        """Return a member without rows whose rows are those of `ExactRows`, and these arrays."""
+        dtype = np.float32 if settings["precision"] == "single" else np.float64
+        values = np.empty((0, settings["n_features"]), dtype=dtype)
+        exact = {"values": values, "exponents": np.empty(0, dtype=np.int32)}
+        return MemberParts(np.empty(0, dtype=np.int16), {**exact, **rows})
+
     @abstractmethod
     def _score_chunk(self, asked: Any, visit: Visit) -> None:
         """Call ``visit(tile, scores)`` for each tile in which members end."""
@@ -363,7 +351,7 @@ class StackedMembers(ArrayEnsemble):
         return len(self.classes)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is only kept from the last votes: asking a member does not change it."""
+        """Leave out what is only kept from the last votes."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def member(self, index: int) -> MemberParts:
@@ -377,7 +365,7 @@ class StackedMembers(ArrayEnsemble):
         )
 
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
-        """Ask every member about every row of `X`; shape (n, k)."""
+        """Return the class every member votes for on every row of `X`, shape (n, k)."""
         samples = self._samples(X)
         votes = np.empty((len(samples), len(self)), dtype=np.int16)
         constant = np.full((len(self), 1), ABSTAIN, dtype=np.int16)
@@ -385,22 +373,21 @@ class StackedMembers(ArrayEnsemble):
             if len(classes) == 1:
                 constant[index] = classes[0]
 
-        def ask(start: int, stop: int) -> None:
-            answers = np.empty((len(self), padded(stop - start)), dtype=np.int16)
-            answers[:] = constant
-
+        def predict(start: int, stop: int) -> None:
+            found = np.empty((len(self), padded(stop - start)), dtype=np.int16)
+            found[:] = constant
             asked = self._chunk(samples, start, stop)
             # A row of a member may be so large that its products overflow; it is then infinitely
             # far, for that member alone.
             with np.errstate(over="ignore", invalid="ignore"):
                 room = VotingRoom(self._tiles, len(asked))
-                self._score_chunk(asked, lambda tile, scores: tile.vote(scores, answers, room))
+                self._score_chunk(asked, lambda tile, scores: tile.vote(scores, found, room))
             # Turned in blocks that fit into the cache.
             for block in range(0, len(self), _TURNED):
                 here = slice(block, block + _TURNED)
-                votes[start:stop, here] = answers[here, : stop - start].T
+                votes[start:stop, here] = found[here, : stop - start].T
 
-        self._stream(ask, len(samples), n_jobs, progress)
+        self._stream(predict, len(samples), n_jobs, progress)
         return votes
 
     def scores(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.float64]:
@@ -414,7 +401,7 @@ class StackedMembers(ArrayEnsemble):
         for index, classes in enumerate(self.classes):
             scores[:, index, classes] = 0.0
 
-        def ask(start: int, stop: int) -> None:
+        def score(start: int, stop: int) -> None:
             asked = self._chunk(samples, start, stop)
             worth = self._worth(asked)[: stop - start, np.newaxis]
 
@@ -427,7 +414,7 @@ class StackedMembers(ArrayEnsemble):
             with np.errstate(over="ignore", invalid="ignore"):  # as in `votes`
                 self._score_chunk(asked, visit)
 
-        self._stream(ask, len(samples), n_jobs, progress)
+        self._stream(score, len(samples), n_jobs, progress)
         return scores
 
     def _worth(self, asked: Any) -> NDArray[np.float64]:
@@ -448,21 +435,18 @@ class StackedMembers(ArrayEnsemble):
         return samples
 
     def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> Any:
-        """Return test rows as `_score_chunk` takes them: here as integers.
-
-        They are filled up so that no SIMD remainder loop is ever used.
-        """
+        """Return test rows as integers, filled up so that no SIMD remainder loop is used."""
         block = np.zeros((padded(stop - start), samples.shape[1]))
         block[: stop - start] = samples[start:stop]
-        return exact_rows(lift(block, self.settings), self.settings["precision"])
+        return exact_rows(block, self.settings["precision"])
 
     def _stream(
-        self, ask: Callable[[int, int], None], n: int, n_jobs: int | None, progress: Progress
+        self, work: Callable[[int, int], None], n: int, n_jobs: int | None, progress: Progress
     ) -> None:
-        """Call `ask` on stretches of rows that fit into the working memory."""
+        """Call `work` on stretches of rows that fit into the working memory."""
         workers = effective_n_jobs(n_jobs)
         # Bytes per test row: its votes, copies of the row, and columns of the tiles' arrays.
-        per_row = 2 * len(self) + 40 * self.settings["n_columns"] + 48 * self._tile_rows()
+        per_row = 2 * len(self) + 40 * self.settings["n_features"] + 48 * self._tile_rows()
         lanes = self.max_bytes // (workers * per_row * _LANES)
         most = max(min(self._widest(), _WIDEST) // _LANES, 1)
         width = int(np.clip(lanes, 1, most)) * _LANES
@@ -472,15 +456,15 @@ class StackedMembers(ArrayEnsemble):
             one_thread("blas"),
             ThreadPoolExecutor(workers) as pool,
         ):
-            asked = pool.map(lambda span: ask(*span), spans)
-            for (start, stop), _ in zip(spans, asked, strict=True):
+            done = pool.map(lambda span: work(*span), spans)
+            for (start, stop), _ in zip(spans, done, strict=True):
                 progress.advance(stop - start)
 
     def _tile_rows(self) -> int:
         return 256
 
     def _widest(self) -> int:
-        """Return how many test rows at most are asked about at once."""
+        """Return how many test rows at most are scored at once."""
         return _WIDEST
 
     @cached_property
