@@ -43,7 +43,6 @@ from poisonproof.data import (
     streaming as training,
 )
 from poisonproof.estimators.training_rows import HeldRows
-from poisonproof.partition.partitioned import shard_of
 
 N_ROWS = 3000
 K = 17
@@ -147,7 +146,7 @@ def test_order_within_partitions(table: pa.Table, tmp_path: Path) -> None:
     streamed = partition_stream(trees("content"), DeclaredRows(path, schema), tmp_path / "runs")
     assert len(streamed.offsets) > 3  # else nothing was joined
     for index in range(K):
-        ours, theirs = streamed.shard(index), shard_of(held.rows_.data, index)
+        ours, theirs = streamed.shard(index), held.rows_.data.shard(index)
         assert np.array_equal(ours.X, theirs.X, equal_nan=True)
         assert np.array_equal(ours.y, theirs.y)
 

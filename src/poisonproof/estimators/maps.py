@@ -110,7 +110,7 @@ class MappedData(PartitionedData):
         if isinstance(part, Exception):
             raise InvalidRowsError(f"the map of samples failed: {part}") from part
         rows = self.rows(index)
-        return Partition(index, part, self.y[rows], self._weights_of(rows))
+        return Partition(index, part, self.y[rows], self.weights_of(rows))
 
 
 def map_partitions(features: Any, data: PartitionedData, seed: int) -> PartitionedData:

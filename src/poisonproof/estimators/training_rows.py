@@ -26,7 +26,7 @@ from poisonproof.estimators.validation import (
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.members.member import BatchedLearner
 from poisonproof.partition.canonical import digests_among, readable_rows, sample_digests
-from poisonproof.partition.partitioned import PartitionedData, Shard, gathered, shard_of
+from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
 from poisonproof.partition.partitioners import ContentHash, Partitioner, make_partitioner
 from poisonproof.store.blocks import Item
 from poisonproof.store.items import decode_rows, encode_rows
@@ -247,7 +247,7 @@ class HeldRows(TrainingSet):
 
     def shard(self, index: int) -> Shard:
         """Gather one partition; the caller may have overwritten the array it lies in."""
-        shard = shard_of(self.data, index)
+        shard = self.data.shard(index)
         if not shard.is_intact():
             raise InvalidRowsError(
                 "the training rows were changed in place after they were fitted. Fit again."
@@ -256,7 +256,7 @@ class HeldRows(TrainingSet):
 
     def raw_shard(self, index: int) -> Shard:
         """Gather one partition, unchecked."""
-        return shard_of(self.data, index)
+        return self.data.shard(index)
 
     def whole(self) -> PartitionedData:
         """Return all rows together."""
@@ -341,7 +341,7 @@ def shards_for_others(
     if not classifier._features_see_all_rows():
         return rows.raw_shard
     data: PartitionedData = classifier._member_data(rows.whole(), which)
-    return lambda index: shard_of(data, index)
+    return data.shard
 
 
 def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:

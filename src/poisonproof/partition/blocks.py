@@ -152,10 +152,7 @@ def _block(
 def plain_numbers(values: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
     """Return numbers in C order and native byte order, all that are not integers as float64.
 
-    Raises
-    ------
-    InvalidRowsError
-        If float64 cannot hold a number of extended precision.
+    Numbers of extended precision that float64 cannot hold raise `InvalidRowsError`.
     """
     if values.dtype.kind != "f":
         return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
@@ -211,19 +208,8 @@ def canonical_column(
 ) -> CanonicalColumn:
     """Return the canonical cells of a column of shape (m,).
 
-    Parameters
-    ----------
-    values : ndarray of shape (m,)
-        The cells.
-    rows : ndarray of shape (m,)
-        The caller's row numbers, for error messages.
-    position : int
-        The column's number, for error messages.
-
-    Raises
-    ------
-    InvalidRowsError
-        If a cell has no canonical form. The message names its row and column.
+    For a cell without one an `InvalidRowsError` names its row, out of the caller's `rows`, and the
+    `position` of the column.
     """
     kind = values.dtype.kind
     if kind in "biuf":

@@ -109,12 +109,7 @@ def is_exact_float(cell: Cell) -> bool:
     >>> is_exact_float(2**53), is_exact_float(2**53 + 1)
     (True, False)
     """
-    if isinstance(cell, int):
-        try:
-            return float(cell) == cell
-        except OverflowError:
-            return False
-    return isinstance(cell, float)
+    return isinstance(cell, float) or (isinstance(cell, int) and nearest_float(cell) == cell)
 
 
 def normal_floats(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -149,11 +144,8 @@ def _exact_number(value: Fraction) -> Cell:
     """Return a rational as an integer or a float64 where one holds it exactly."""
     if value.denominator == 1:
         return value.numerator
-    try:
-        rounded = float(value)
-    except OverflowError:
-        return value
-    return rounded if Fraction(rounded) == value else value
+    rounded = nearest_float(value)
+    return rounded if rounded == value else value
 
 
 def _decimal(value: Decimal) -> Cell:

@@ -13,33 +13,106 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import (
-    as_container,
-    n_rows,
-    stacked,
-    take_rows,
-)
+from poisonproof.partition.containers import as_container, n_rows, stacked, take_rows
 from poisonproof.partition.partitioners import ContentHash, Partitioner
 from poisonproof.partition.values import take_canonical
+
+Weights = NDArray[np.float64] | None
+
+
+def partition_data(
+    X: Any,
+    y: NDArray[np.int64],
+    partitioner: Partitioner,
+    groups: Any = None,
+    sample_weight: Any = None,
+) -> PartitionedData:
+    """Cut a training set into partitions.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, frame, series or sequence of m samples
+        The samples. Nothing is copied but what `as_container` converts.
+    y : array of shape (m,)
+        Class indices.
+    partitioner : Partitioner
+        The rule, with its number of partitions.
+    groups : array or sequence of m identities, optional
+        Who contributed each row, for `GroupHash`.
+    sample_weight : array of shape (m,), optional
+        Weights: finite numbers. Whether negative ones make sense is for the learner to say.
+
+    Returns
+    -------
+    PartitionedData
+        The partitions, in canonical order.
+
+    Raises
+    ------
+    InvalidInputError
+        If lengths differ, or a row, group or weight cannot be taken.
+
+    Guarantee
+    ---------
+    Partition i depends on the multiset of its own rows, and for a `rowwise` partitioner on nothing
+    else.
+
+    Examples
+    --------
+    >>> X, y = np.array([[1], [2], [3]]), np.array([0, 1, 0])
+    >>> data = partition_data(X, y, ContentHash(n_partitions=2))
+    >>> int(data.sizes.sum())
+    3
+    """
+    X = as_container(X)
+    labels, m = np.asarray(y), n_rows(X)
+    if labels.shape != (m,) or labels.dtype.kind not in "biu":
+        raise InvalidInputError(
+            f"y must hold {m} class indices, one per row of X, but it has shape {labels.shape} and "
+            f"dtype {labels.dtype}."
+        )
+    weight = None if sample_weight is None else _weights(sample_weight, m)
+    digests = sample_digests(X)
+    if isinstance(partitioner, ContentHash):
+        assignment = partitioner.assign_digests(digests)
+    else:
+        assignment = partitioner.assign(X, groups)
+    return PartitionedData.build(
+        X, labels.astype(np.int64), assignment, digests, partitioner.k, sample_weight=weight
+    )
+
+
+def _weights(sample_weight: Any, m: int) -> NDArray[np.float64]:
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError("sample_weight must hold numbers.") from None
+    if weights.shape != (m,):
+        raise InvalidInputError(
+            f"sample_weight must hold {m} numbers, one per row of X, but it has shape "
+            f"{weights.shape}."
+        )
+    if not np.isfinite(weights).all():
+        row = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise InvalidRowsError(f"Row {row} has the weight {weights[row]}. Weights must be finite.")
+    return weights + 0.0  # one zero: -0.0 and 0.0 would tie with different bits
 
 
 def canonical_order(
     assignment: NDArray[np.int64],
     digests: NDArray[np.uint8],
     y: NDArray[np.int64],
-    sample_weight: NDArray[np.float64] | None,
+    sample_weight: Weights,
     n_partitions: int,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Sort rows by partition, then sample digest, then label, then weight.
 
     Parameters
     ----------
-    assignment : ndarray of shape (m,)
-        The partition of each row.
+    assignment, y : ndarray of shape (m,)
+        The partition and the label of each row.
     digests : ndarray of uint8 of shape (m, 32)
         The digest of each sample, compared as a string of bytes.
-    y : ndarray of shape (m,)
-        The label of each row.
     sample_weight : ndarray of shape (m,) or None
         The weight of each row.
     n_partitions : int
@@ -83,23 +156,11 @@ def canonical_order(
 
 
 def row_keys(
-    digests: NDArray[np.uint8], y: NDArray[np.int64], sample_weight: NDArray[np.float64] | None
+    digests: NDArray[np.uint8], y: NDArray[np.int64], sample_weight: Weights
 ) -> NDArray[np.void]:
     """Return what identifies each row: its sample, label and weight, as fixed-width bytes.
 
-    Parameters
-    ----------
-    digests : ndarray of uint8 of shape (m, 32)
-        The digest of each sample.
-    y : ndarray of shape (m,)
-        The label of each row.
-    sample_weight : ndarray of shape (m,) or None
-        The weight of each row, with one zero.
-
-    Returns
-    -------
-    ndarray of void of shape (m,)
-        Equal for rows that a partition cannot tell apart.
+    Rows that a partition cannot tell apart have equal keys.
 
     Examples
     --------
@@ -133,7 +194,7 @@ class Partition:
     index: int
     X: Any
     y: NDArray[np.int64]
-    sample_weight: NDArray[np.float64] | None
+    sample_weight: Weights
 
     def __len__(self) -> int:
         return len(self.y)
@@ -144,7 +205,7 @@ class PartitionedData:
     """A training set and the canonical order of its rows, partition after partition.
 
     The samples stay in the caller's container; a partition is gathered and brought to canonical
-    values when it is asked for, so the whole training set is never copied.
+    values when it is needed, so the whole training set is never copied.
 
     Attributes
     ----------
@@ -166,8 +227,23 @@ class PartitionedData:
     y: NDArray[np.int64]
     order: NDArray[np.intp]
     offsets: NDArray[np.intp]
-    sample_weight: NDArray[np.float64] | None = None
+    sample_weight: Weights = None
     digests: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 32), np.uint8))
+
+    @classmethod
+    def build(
+        cls,
+        X: Any,
+        y: NDArray[np.int64],
+        assignment: NDArray[np.int64],
+        digests: NDArray[np.uint8],
+        n_partitions: int,
+        *,
+        sample_weight: Weights = None,
+    ) -> PartitionedData:
+        """Sort rows whose partitions and digests are known into canonical order."""
+        order, offsets = canonical_order(assignment, digests, y, sample_weight, n_partitions)
+        return cls(X, y, order, offsets, sample_weight, digests)
 
     def __len__(self) -> int:
         """Return the number of partitions, k."""
@@ -183,6 +259,13 @@ class PartitionedData:
         """Rows per partition, shape (k,)."""
         return np.diff(self.offsets)
 
+    @property
+    def assignment(self) -> NDArray[np.int64]:
+        """The partition of each row, in the caller's order, shape (m,)."""
+        partitions = np.empty(self.n_rows, dtype=np.int64)
+        partitions[self.order] = np.repeat(np.arange(len(self)), self.sizes)
+        return partitions
+
     def rows(self, index: int) -> NDArray[np.intp]:
         """Return the caller's row numbers of partition `index`, in canonical order."""
         return self.order[self.offsets[index] : self.offsets[index + 1]]
@@ -190,32 +273,20 @@ class PartitionedData:
     def __getitem__(self, index: int) -> Partition:
         """Gather partition `index` in canonical values and order."""
         rows = self.rows(index)
-        return Partition(index, take_canonical(self.X, rows), self.y[rows], self._weights_of(rows))
+        return Partition(index, take_canonical(self.X, rows), self.y[rows], self.weights_of(rows))
 
     def __iter__(self) -> Iterator[Partition]:
         return (self[index] for index in range(len(self)))
 
-    @classmethod
-    def build(
-        cls,
-        X: Any,
-        y: NDArray[np.int64],
-        assignment: NDArray[np.int64],
-        digests: NDArray[np.uint8],
-        n_partitions: int,
-        *,
-        sample_weight: NDArray[np.float64] | None = None,
-    ) -> PartitionedData:
-        """Sort rows whose partitions and digests are known into canonical order."""
-        order, offsets = canonical_order(assignment, digests, y, sample_weight, n_partitions)
-        return cls(X, y, order, offsets, sample_weight, digests)
+    def weights_of(self, rows: NDArray[np.intp]) -> Weights:
+        """Return the weights of some rows, None if there are none."""
+        return _taken(self.sample_weight, rows)
 
-    @property
-    def assignment(self) -> NDArray[np.int64]:
-        """The partition of each row, in the caller's order, shape (m,)."""
-        partitions = np.empty(self.n_rows, dtype=np.int64)
-        partitions[self.order] = np.repeat(np.arange(len(self)), self.sizes)
-        return partitions
+    def shard(self, index: int) -> Shard:
+        """Return the rows of one partition, in the container they came in."""
+        return Shard(as_container(self.X), self.y, self.sample_weight, self.digests).take(
+            self.rows(index)
+        )
 
     def only(self, which: Sequence[int]) -> PartitionedData:
         """Return the rows of the partitions `which` alone; the other partitions are empty."""
@@ -228,7 +299,7 @@ class PartitionedData:
             self.y[kept],
             np.searchsorted(kept, order),
             np.concatenate([[0], np.cumsum(np.where(chosen, self.sizes, 0))]),
-            None if self.sample_weight is None else self.sample_weight[kept],
+            self.weights_of(kept),
             self.digests[kept] if len(self.digests) else self.digests,
         )
 
@@ -250,7 +321,7 @@ class PartitionedData:
                 "These partitions were made without digests of their samples. Make them with "
                 "partition_data."
             )
-        keys = row_keys(self.digests[rows], self.y[rows], self._weights_of(rows))
+        keys = row_keys(self.digests[rows], self.y[rows], self.weights_of(rows))
         data, size = memoryview(keys.tobytes()), keys.itemsize
         kind = "plain" if self.sample_weight is None else "weighted"
         start = f"poisonproof.partition1 {kind} ".encode()
@@ -259,94 +330,10 @@ class PartitionedData:
             for first, last in itertools.pairwise(offsets.tolist())
         ]
 
-    def _weights_of(self, rows: NDArray[np.intp]) -> NDArray[np.float64] | None:
-        return None if self.sample_weight is None else self.sample_weight[rows]
-
-
-def partition_data(
-    X: Any,
-    y: NDArray[np.int64],
-    partitioner: Partitioner,
-    groups: Any = None,
-    sample_weight: Any = None,
-) -> PartitionedData:
-    """Cut a training set into partitions.
-
-    Parameters
-    ----------
-    X : array, sparse matrix, frame, series or sequence of m samples
-        The samples. Nothing is copied, except that sparse matrices become CSR.
-    y : array of shape (m,)
-        Class indices.
-    partitioner : Partitioner
-        The rule, with its number of partitions.
-    groups : array or sequence of m identities, optional
-        Who contributed each row, for `GroupHash`.
-    sample_weight : array of shape (m,), optional
-        Weights: finite numbers. Whether negative ones make sense is for the learner to say.
-
-    Returns
-    -------
-    PartitionedData
-        The partitions, in canonical order.
-
-    Raises
-    ------
-    InvalidInputError
-        If lengths differ, or a row, group or weight cannot be taken.
-
-    Guarantee
-    ---------
-    Partition i depends on the multiset of its own rows, and for a `rowwise` partitioner on nothing
-    else.
-
-    Examples
-    --------
-    >>> X, y = np.array([[1], [2], [3]]), np.array([0, 1, 0])
-    >>> data = partition_data(X, y, ContentHash(n_partitions=2))
-    >>> int(data.sizes.sum())
-    3
-    """
-    X = as_container(X)
-    y = _labels(y, n_rows(X))
-    weight = None if sample_weight is None else _weights(sample_weight, n_rows(X))
-    digests = sample_digests(X)
-    if isinstance(partitioner, ContentHash):
-        assignment = partitioner.assign_digests(digests)
-    else:
-        assignment = partitioner.assign(X, groups)
-    return PartitionedData.build(X, y, assignment, digests, partitioner.k, sample_weight=weight)
-
-
-def _labels(y: Any, m: int) -> NDArray[np.int64]:
-    labels = np.asarray(y)
-    if labels.shape != (m,) or labels.dtype.kind not in "biu":
-        raise InvalidInputError(
-            f"y must hold {m} class indices, one per row of X, but it has shape {labels.shape} and "
-            f"dtype {labels.dtype}."
-        )
-    return labels.astype(np.int64)
-
-
-def _weights(sample_weight: Any, m: int) -> NDArray[np.float64]:
-    try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError("sample_weight must hold numbers.") from None
-    if weights.shape != (m,):
-        raise InvalidInputError(
-            f"sample_weight must hold {m} numbers, one per row of X, but it has shape "
-            f"{weights.shape}."
-        )
-    if not np.isfinite(weights).all():
-        row = int(np.flatnonzero(~np.isfinite(weights))[0])
-        raise InvalidRowsError(f"Row {row} has the weight {weights[row]}. Weights must be finite.")
-    return weights + 0.0  # one zero: -0.0 and 0.0 would tie with different bits
-
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows of one partition, in canonical order.
+    """The rows of one partition, in canonical order, apart from the rest of the training set.
 
     Attributes
     ----------
@@ -368,7 +355,7 @@ class Shard:
 
     X: Any
     y: NDArray[np.int64]
-    sample_weight: NDArray[np.float64] | None
+    sample_weight: Weights
     digests: NDArray[np.uint8]
 
     def __len__(self) -> int:
@@ -379,30 +366,25 @@ class Shard:
         cls,
         X: Any,
         y: NDArray[np.int64],
-        sample_weight: NDArray[np.float64] | None = None,
+        sample_weight: Weights = None,
         digests: NDArray[np.uint8] | None = None,
     ) -> Shard:
         """Put rows into canonical order; their digests are computed if they are not given."""
         X = as_container(X)
         digests = sample_digests(X) if digests is None else digests
         here = np.zeros(len(y), dtype=np.int64)
-        data = PartitionedData.build(X, y, here, digests, 1, sample_weight=sample_weight)
-        return cls(X, y, sample_weight, digests).take(data.order)
+        order, _ = canonical_order(here, digests, y, sample_weight, 1)
+        return cls(X, y, sample_weight, digests).take(order)
 
     def take(self, rows: NDArray[np.intp]) -> Shard:
         """Return some of the rows, in the order given."""
-        weight = None if self.sample_weight is None else self.sample_weight[rows]
+        weight = _taken(self.sample_weight, rows)
         return Shard(take_rows(self.X, rows), self.y[rows], weight, self.digests[rows])
 
     def joined(self, other: Shard) -> Shard:
         """Return the rows of both, in canonical order."""
-        weights = [self.sample_weight, other.sample_weight]
-        return Shard.build(
-            stacked([self.X, other.X]),
-            np.concatenate([self.y, other.y]),
-            None if weights[0] is None or weights[1] is None else np.concatenate(weights),  # type: ignore[arg-type]
-            np.concatenate([self.digests, other.digests]),
-        )
+        both = gathered({0: self, 1: other}, 2)
+        return Shard.build(both.X, both.y, both.sample_weight, both.digests)
 
     def keys(self) -> NDArray[np.void]:
         """Return what identifies each row."""
@@ -414,31 +396,15 @@ class Shard:
 
     def alone(self) -> PartitionedData:
         """Return a training set that is this partition."""
-        order, offsets = np.arange(len(self)), np.array([0, len(self)])
-        return PartitionedData(self.X, self.y, order, offsets, self.sample_weight, self.digests)
+        return gathered({0: self}, 1)
 
     def is_intact(self) -> bool:
         """Return whether the samples still have the digests they had."""
         return np.array_equal(sample_digests(self.X), self.digests)
 
 
-def shard_of(data: PartitionedData, index: int) -> Shard:
-    """Return the rows of one partition of a training set."""
-    rows = data.rows(index)
-    weight = None if data.sample_weight is None else data.sample_weight[rows]
-    return Shard(take_rows(as_container(data.X), rows), data.y[rows], weight, data.digests[rows])
-
-
 def gathered(shards: Mapping[int, Shard], n_partitions: int) -> PartitionedData:
-    """Return a training set of these partitions alone; all others are empty.
-
-    Parameters
-    ----------
-    shards : mapping of int to Shard
-        At least one.
-    n_partitions : int
-        The number of partitions, k.
-    """
+    """Return a training set of at least one partition out of k; all others are empty."""
     parts = [shards[index] for index in sorted(shards)]
     sizes = np.zeros(n_partitions, dtype=np.intp)
     sizes[sorted(shards)] = [len(part) for part in parts]
@@ -448,6 +414,10 @@ def gathered(shards: Mapping[int, Shard], n_partitions: int) -> PartitionedData:
         np.concatenate([part.y for part in parts]),
         np.arange(sizes.sum()),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp),
-        None if weights[0] is None else np.concatenate([w for w in weights if w is not None]),
+        None if any(w is None for w in weights) else np.concatenate(weights),  # type: ignore[arg-type]
         np.concatenate([part.digests for part in parts]),
     )
+
+
+def _taken(weight: Weights, rows: NDArray[np.intp]) -> Weights:
+    return None if weight is None else weight[rows]
