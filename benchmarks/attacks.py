@@ -31,11 +31,11 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.tree import DecisionTreeClassifier
-from tests.guarantees.campaign import Campaign, Trial, standard_scenarios
 from xgboost import XGBClassifier
 
 from poisonproof.progress import make_progress
 from poisonproof.store import fingerprint
+from tests.guarantees.campaign import Campaign, Trial, standard_scenarios
 
 
 def words(X: NDArray[Any]) -> list[str]:

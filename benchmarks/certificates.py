@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the oracle lives with the tests
 
-from tests.certificates.random_cases import CASES, EXACT
-
 from poisonproof.certificates import certify_scores
 from poisonproof_research.methods.collective import collective_certificate
 from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
 from poisonproof_research.reproduction import read_result
+from tests.certificates.random_cases import CASES, EXACT
 
 N_CLASSES = 10
 RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "results"

@@ -20,7 +20,11 @@ from poisonproof.certificates import Certificates, certify_scores
 from poisonproof.evaluation.comparison import Method
 from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.frontier import make_evidence, write_method
-from poisonproof_research.methods.shared_buckets import Spread, make_spread
+from poisonproof_research.methods.shared_buckets import (
+    Spread,
+    certify_shared_runoff,
+    make_spread,
+)
 from poisonproof_research.reproduction import (
     Recipe,
     certify_result,
@@ -96,8 +100,11 @@ def main() -> None:
         if any(any(home.glob("scores-*.npz")) for home in homes):
             scores = read_scores(homes[0], *result.votes.shape, *homes[1:])
             began = time.perf_counter()
-            found["runoff"] = certify_scores(
-                scores.astype(np.float32), threat=result.threat, membership=spread
+            scores = scores.astype(np.float32)
+            found["runoff"] = (
+                certify_scores(scores, threat=result.threat)
+                if spread is None
+                else certify_shared_runoff(scores, spread, result.threat)
             )
             print(f"{recipe.id}: run-off in {time.perf_counter() - began:.1f} s")
         for kind, certificates in found.items():

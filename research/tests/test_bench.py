@@ -1,4 +1,4 @@
-"""``poisonproof bench``: real images through the whole path, and the published numbers beside."""
+"""``poisonproof-research bench``: real images through the whole path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from poisonproof.cli._app import run
+from poisonproof_research.cli import run
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_dataset_that_is_not_imported_is_one_line_and_exit_code_2(
     assert run(["bench", "mnist", "--cache", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
-    assert "poisonproof data mnist" in error
+    assert "poisonproof-research data mnist" in error
 
 
 def test_an_unknown_dataset_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,6 +172,9 @@ def _all_of_research(votes: Any, scores: Any, threat: str, target: int | None) -
         "finite aggregation": lambda: made.certify_finite_aggregation(
             votes, 5, spread, threat, target
         ),
+        "runoff, shared buckets": lambda: made.certify_shared_runoff(
+            scores, spread, threat, target
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""``poisonproof bench``: a published experiment, run here, beside the published numbers."""
+"""``poisonproof-research bench``: MNIST certified on the CPU, beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from poisonproof.cli._options import JobsOption, choose
 from poisonproof.cli._screen import check_out, console, say, spoken_warnings, verbosity
 from poisonproof.files import write_bytes
 
-POSITION = 80
-EPILOG = "Example: poisonproof data mnist --from ~/Downloads/mnist && poisonproof bench mnist"
 PUBLISHED = {1200: (95.85, 447), 3000: (93.36, 508)}
 """The paper's DPA rows on MNIST: clean accuracy in percent, median radius by its own definition."""
 
@@ -34,10 +32,10 @@ def bench(
     ] = None,
     jobs: JobsOption = None,
 ) -> None:
-    """Certify MNIST on the processor: all rows, all test images, in about a minute.
+    """Certify MNIST on the CPU: all rows, all test images, in about a minute.
 
     Members are kernel ridge on orientation histograms; every choice was made on other data. The
-    dataset is imported once with poisonproof data.
+    dataset is imported once with poisonproof-research data.
     """
     from poisonproof_research.datasets.library import load_images
 

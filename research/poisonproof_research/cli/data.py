@@ -1,35 +1,25 @@
-"""``poisonproof data``: image datasets, imported once into memory-mapped files."""
+"""``poisonproof-research data``: published datasets, imported once into memory-mapped files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich import progress as bars
 from rich.table import Table
 
-from poisonproof.cli._options import parse_list
-from poisonproof.cli._screen import console, counted, say, verbosity
+from poisonproof.cli._screen import check_folder, console, counted, say, verbosity
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.files import cache_folder
 from poisonproof.progress import Progress, make_progress
-
-if TYPE_CHECKING:
-    from poisonproof_research.datasets.library import FolderOptions
-
-POSITION = 70
-EPILOG = (
-    "Examples: poisonproof data mnist --from ~/Downloads/mnist  |  poisonproof data list  |  "
-    "poisonproof data signs --folder --from photos --classes stop,go --size 32x32"
-)
 
 
 def data(
     name: Annotated[
         str,
         typer.Argument(
-            help="mnist, fashion-mnist, cifar10 or gtsrb; a name of your own with --folder; or "
-            "'list' to see what is there."
+            help="mnist, fashion-mnist, cifar10 or gtsrb; or 'list' to see what is there."
         ),
     ],
     source: Annotated[
@@ -50,63 +40,47 @@ def data(
         bool,
         typer.Option("--unpublished", help="Take files that are not the published ones."),
     ] = False,
-    folder: Annotated[
-        bool, typer.Option("--folder", help="DIR holds images in train/CLASS and test/CLASS.")
-    ] = False,
-    classes: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="With --folder: the declared classes.")
+    pack: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write what rows of the tables need, for another machine."
+        ),
     ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(metavar="HEIGHTxWIDTH", help="With --folder: resize all images, bilinear."),
-    ] = None,
-    gray: Annotated[bool, typer.Option("--gray", help="With --folder: one gray channel.")] = False,
 ) -> None:
-    """Import an image dataset, checked against the published digests.
+    """Import a published dataset, checked against the published digests.
 
     The files stay where they are; the cache gets a copy that opens at once, memory-mapped. It is
-    complete or absent, and replaces an earlier import.
+    complete or absent, and replaces an earlier import. With --pack an imported dataset is written
+    in chunks for a machine that has neither the files nor the cache.
     """
-    from poisonproof_research import datasets as images
+    from poisonproof_research import datasets
+    from poisonproof_research.reproduction.row_data import data_from_cache, write_pack
 
     if name == "list":
         _print_list(cache)
         return
-    if not folder and (classes is not None or size is not None or gray):
-        raise InvalidInputError("--classes, --size and --gray are for --folder.")
-    if folder and (download or unpublished):
-        raise InvalidInputError("--folder takes a folder of your own: use it with --from alone.")
-    if name not in images.CATALOG and not folder:
+    if pack is not None:
+        check_folder(pack)
+        for path in write_pack(data_from_cache(name, cache), pack):
+            say(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+        return
+    if name not in datasets.CATALOG:
         raise InvalidInputError(
-            f"{name!r} is not a known dataset: {', '.join(images.CATALOG)}. A folder of images "
-            "is imported with --folder."
+            f"{name!r} is not a published dataset: {', '.join(datasets.CATALOG)}."
         )
     if (source is None) != download or (download and unpublished):
         raise InvalidInputError(
             f"Say where {name} is: either --from DIR (with --unpublished to skip its digests), or "
             "--download."
         )
-    if folder and source is not None:
-        options = _folder_options(classes, size, gray)
-        images.import_image_folder(name, source, options, cache=cache, progress=_bar())
-    elif source is not None:
-        images.import_images(name, source, cache=cache, published=not unpublished, progress=_bar())
+    if source is not None:
+        datasets.import_images(
+            name, source, cache=cache, published=not unpublished, progress=_bar()
+        )
     else:
         in_bytes = _DownloadBar() if verbosity() else None
-        images.download_images(name, cache=cache, progress=_bar(), byte_progress=in_bytes)
+        datasets.download_images(name, cache=cache, progress=_bar(), byte_progress=in_bytes)
     _print_one(name, cache)
-
-
-def _folder_options(classes: str | None, size: str | None, gray: bool) -> FolderOptions:
-    from poisonproof_research.datasets.library import FolderOptions
-
-    sides = None
-    if size is not None:
-        parts = size.lower().split("x")
-        if len(parts) != 2 or not all(part.isascii() and part.isdecimal() for part in parts):
-            raise InvalidInputError(f"--size is HEIGHTxWIDTH, for example 48x48. Got {size!r}.")
-        sides = (int(parts[0]), int(parts[1]))
-    return FolderOptions(parse_list(classes, "--classes") or None, sides, gray)
 
 
 def _print_one(name: str, cache: Path | None) -> None:
@@ -125,13 +99,13 @@ def _print_one(name: str, cache: Path | None) -> None:
 
 
 def _print_list(cache: Path | None) -> None:
-    from poisonproof_research import datasets as images
+    from poisonproof_research.datasets import CATALOG, list_images
 
-    found = {entry.name: entry for entry in images.list_images(cache)}
-    table = Table(title=f"Datasets in {images.cache_folder(cache)}", title_justify="left")
+    found = {entry.name: entry for entry in list_images(cache)}
+    table = Table(title=f"Datasets in {cache_folder(cache)}", title_justify="left")
     for heading in ("Name", "Training", "Test", "Image", "Classes", "Files"):
         table.add_column(heading, justify="left" if heading in {"Name", "Files"} else "right")
-    for name in [*images.CATALOG, *(name for name in found if name not in images.CATALOG)]:
+    for name in CATALOG:
         entry = found.get(name)
         if entry is None:
             table.add_row(name, "", "", "", "", "not imported")
@@ -142,7 +116,7 @@ def _print_list(cache: Path | None) -> None:
             f"{entry.n_test:,}",
             " x ".join(map(str, entry.shape)),
             str(entry.n_classes),
-            "published" if entry.published else "your own",
+            "published" if entry.published else "others",
         )
     console().print(table)
 

@@ -1,8 +1,9 @@
-"""``poisonproof features``: maps learned from images without labels."""
+"""``poisonproof-research features``: maps and clusters learned from images without labels."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,22 +12,15 @@ import typer
 from numpy.typing import ArrayLike
 
 from poisonproof.cli._options import choose
-from poisonproof.cli._screen import check_folder, say
+from poisonproof.cli._screen import check_folder, say, verbosity
 from poisonproof.exceptions import InvalidInputError
-from poisonproof_research.cli.refine import How, is_refined, refine, show_refined
+from poisonproof.progress import make_progress
 
 if TYPE_CHECKING:
     from poisonproof.networks.pretraining.frozen import FrozenNetwork
     from poisonproof.networks.pretraining.loop import Watch
-    from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
     from poisonproof_research.reproduction.row_data import RowData
 
-POSITION = 75
-EPILOG = (
-    "Examples: poisonproof features train rotnet-mnist --device cuda --out rotnet  |  "
-    "poisonproof features train simclr --images photos --device cuda --out simclr  |  "
-    "poisonproof features show --out rotnet"
-)
 PROBE_ROWS = 2000
 
 
@@ -34,14 +28,14 @@ def features(
     action: Annotated[
         str,
         typer.Argument(
-            help="train: learn a map. refine: learn clusters on top. show: say what one is."
+            help="train: learn a map. refine: learn clusters on top. show: describe either."
         ),
     ],
     recipe: Annotated[
         str,
         typer.Argument(
-            help="rotnet-mnist, simclr-cifar10 or simclr-gtsrb; with --images: rotnet or simclr. "
-            "To refine: clusters-cifar10 or clusters-gtsrb; with --images: clusters."
+            help="rotnet-mnist, simclr-cifar10 or simclr-gtsrb; to refine: clusters-cifar10 or "
+            "clusters-gtsrb."
         ),
     ] = "",
     out: Annotated[
@@ -50,23 +44,14 @@ def features(
     start: Annotated[
         Path | None, typer.Option(metavar="DIR", help="refine: the map of simclr to start from.")
     ] = None,
-    clusters: Annotated[
-        int | None, typer.Option(min=2, metavar="K", help="refine: instead of the recipe's.")
-    ] = None,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
-    images: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="An imported dataset of your own; see: poisonproof data --folder."
-        ),
-    ] = None,
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of imported datasets.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A packed dataset instead.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=2, help="Instead of the recipe's.")] = None,
     engine: Annotated[
         str | None, typer.Option(help="eager or compiled.  [compiled on cuda, else eager]")
     ] = None,
@@ -85,7 +70,7 @@ def features(
     probe: Annotated[
         int,
         typer.Option(
-            min=0, metavar="E", help="Every E epochs, say how well neighbours do. Only printed."
+            min=0, metavar="E", help="Every E epochs, print the accuracy of nearest neighbours."
         ),
     ] = 0,
 ) -> None:
@@ -103,83 +88,85 @@ def features(
         return
     check_folder(out)
     choose("--device", device, ("cuda", "cpu"))
+    machine = {"engine": engine or ("compiled" if device == "cuda" else "eager")}
+    if device == "cuda":
+        machine["dtype"] = "bfloat16"
+    rows = _load(recipe, cache, data)
+    from poisonproof.networks.pretraining.loop import Limits, train_features
+
     deadline = None if limit_seconds is None else began + limit_seconds
-    rows = _load(recipe, images, cache, data)
-    how = How(out, every, deadline, stop_after, _watch(rows, probe))
-    if action == "refine":
-        if start is None:
-            raise InvalidInputError("Name the map to start from: --start DIR.")
-        changes = {"n_clusters": clusters, "seed": seed}
-        refine(rows.x_train, recipe, start, device, engine, changes, epochs, how)
+    run: dict[str, Any] = {
+        "folder": out / "run",
+        "limits": Limits(every, deadline, stop_after),
+        "progress": make_progress(verbosity()),
+        "watch": _watch(rows, probe),
+    }
+    if action == "train":
+        spec = _pretrain_spec(recipe, epochs, device=device, seed=seed, **machine)
+        found = train_features(rows.x_train, spec, **run)
+    else:
+        from poisonproof_research.networks.refining import refine_clusters
+
+        clusters = _refine_spec(recipe, epochs, seed)
+        found = refine_clusters(rows.x_train, _start(start, device, machine), clusters, **run)
+    if found is None:
+        say("Stopped before the last epoch. Run the command again to go on.")
         return
-    spec = _specification(recipe, rows, device, engine, images)
-    spec = _changed(spec, seed=seed, **({"epochs": epochs} if epochs else {}))
-    _train(rows, spec, how)
+    path = found.save(out)
+    say(f"{path}: {len(found.history)} epochs, digest {found.digest()}.")
 
 
-def _train(rows: RowData, spec: PretrainSpec, how: How) -> None:
-    from poisonproof.networks.pretraining.loop import train_features
-
-    frozen = train_features(rows.x_train, spec, **how.as_arguments())
-    if frozen is None:
-        say(f"Stopped before epoch {spec.epochs}. Run the command again to go on.")
-        return
-    path = frozen.save(how.out)
-    say(f"{path}: {len(frozen.history)} epochs, digest {frozen.digest()}.")
-
-
-def _load(recipe: str, images: str | None, cache: Path | None, pack: Path | None) -> RowData:
+def _load(recipe: str, cache: Path | None, pack: Path | None) -> RowData:
     from poisonproof_research.reproduction.row_data import data_from_cache, data_from_pack
 
-    if pack is not None:
-        return data_from_pack(pack)
-    return data_from_cache(images or recipe.partition("-")[2] or recipe, cache)
+    return data_from_pack(pack) if pack else data_from_cache(recipe.partition("-")[2], cache)
 
 
-def _specification(
-    recipe: str, rows: RowData, device: str, engine: str | None, images: str | None
-) -> PretrainSpec:
-    from poisonproof.networks.pretraining.pretrain_spec import PRETRAINING, PretrainSpec
+def _pretrain_spec(recipe: str, epochs: int | None, **changes: Any) -> Any:
+    from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 
-    changes: dict[str, Any] = {"device": device, "engine": engine or "eager"}
-    if device == "cuda":
-        changes |= {"dtype": "bfloat16", "engine": engine or "compiled"}
-    if images is None:
-        return PretrainSpec.from_preset(recipe, **changes)
-    base = {"rotnet": "rotnet-mnist", "simclr": "simclr-cifar10"}
-    if recipe not in base:
-        raise InvalidInputError(f"With --images the recipe is rotnet or simclr, got {recipe!r}.")
-    shape = rows.x_train.shape[1:]
-    channels = shape[0] if len(shape) == 3 else 1
-    changes["input_shape"] = shape if len(shape) == 3 else (1, *shape)
-    known = PRETRAINING[base[recipe]]
-    if channels != len(known["mean"]):
-        changes |= {"mean": (0.5,) * channels, "std": (0.25,) * channels}
-    return PretrainSpec.from_preset(base[recipe], **changes)
+    spec = PretrainSpec.from_preset(recipe, **changes)
+    if epochs is None:
+        return spec
+    milestones = tuple(round(m * epochs / spec.epochs) for m in spec.milestones)
+    return replace(spec, epochs=epochs, milestones=milestones)
 
 
-def _changed(spec: PretrainSpec, **changes: Any) -> PretrainSpec:
-    from dataclasses import replace
+def _refine_spec(recipe: str, epochs: int | None, seed: int) -> Any:
+    from poisonproof_research.networks.refine_spec import refinement_recipe
 
-    if "epochs" in changes and spec.milestones:
-        share = changes["epochs"] / spec.epochs
-        changes["milestones"] = tuple(round(m * share) for m in spec.milestones)
-    return replace(spec, **changes)
+    spec = refinement_recipe(recipe, seed=seed)
+    if epochs is None:
+        return spec
+    total = spec.agreement_epochs + spec.label_epochs
+    first = min(max(1, round(epochs * spec.agreement_epochs / total)), epochs - 1)
+    return replace(spec, agreement_epochs=first, label_epochs=epochs - first)
+
+
+def _start(start: Path | None, device: str, machine: dict[str, str]) -> FrozenNetwork:
+    """Read the map, to be trained on from there on this device."""
+    from poisonproof.networks.pretraining.frozen import load_features
+
+    if start is None:
+        raise InvalidInputError("Name the map to start from: --start DIR.")
+    found = load_features(start, device=device)
+    found.spec = replace(found.spec, **machine)
+    return found
 
 
 def _watch(rows: RowData, probe: int) -> Watch:
     """Print every epoch, and now and then the probe; training sees nothing of it."""
 
-    def told(report: Any, current: Any) -> None:
+    def report(epoch: Any, current: Any) -> None:
         text = (
-            f"Epoch {report.epoch}: loss {report.loss:.4f}, right {100 * report.share:.2f} %, "
-            f"{report.images_per_second:,.0f} images/s"
+            f"Epoch {epoch.epoch}: loss {epoch.loss:.4f}, right {100 * epoch.share:.2f} %, "
+            f"{epoch.images_per_second:,.0f} images/s"
         )
-        if probe and report.epoch % probe == 0:
+        if probe and epoch.epoch % probe == 0:
             text += f", neighbours {100 * _probe(current(), rows):.2f} %"
         say(text + ".")
 
-    return told
+    return report
 
 
 def _probe(frozen: FrozenNetwork, rows: RowData) -> float:
@@ -206,16 +193,20 @@ def neighbour_probe(
 
 def _show(folder: Path) -> None:
     from poisonproof.networks.pretraining.frozen import load_features
+    from poisonproof_research.networks.refining import CLUSTERS, load_clusters
 
-    if is_refined(folder):
-        show_refined(folder)
-        return
-    frozen = load_features(folder)
-    spec = frozen.spec
-    loss, share = frozen.history[-1]
+    if (folder / CLUSTERS).is_file():
+        found: Any = load_clusters(folder)
+        sizes = sorted(found.report["sizes"])
+        text = f"{len(sizes)} clusters of {sizes[0]:,} to {sizes[-1]:,} images"
+        if "discarded" in found.report:
+            text += f"; stage {', '.join(found.report['discarded'])} discarded: a cluster died"
+    else:
+        found = load_features(folder)
+        loss, share = found.history[-1]
+        text = f"{found.spec.method}, loss {loss:.4f}, right {100 * share:.2f} %"
     say(
-        f"{spec.method} on images of shape {spec.input_shape}, {len(frozen.history)} epochs: loss "
-        f"{loss:.4f}, right {100 * share:.2f} %.",
-        f"Samples {frozen.law['samples_sha256']}.",
-        f"Digest {frozen.digest()}.",
+        f"{text}; images of shape {found.spec.input_shape}, {len(found.history)} epochs.",
+        f"Samples {found.law['samples_sha256']}.",
+        f"Digest {found.digest()}.",
     )

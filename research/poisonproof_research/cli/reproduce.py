@@ -1,4 +1,4 @@
-"""``poisonproof reproduce``: the published tables and figures, made again."""
+"""``poisonproof-research reproduce``: the published tables and figures, made again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from poisonproof_research.reproduction.row_data import RowData
     from poisonproof_research.reproduction.running import Options
 
-POSITION = 80
-EPILOG = "Example: poisonproof reproduce table1 --rows mnist-dpa-1200 --device cuda"
-RESULTS = Path("experiments/results")
-FEATURES = Path("experiments/features")
+RESULTS = Path("research/results")
+FEATURES = Path("research/features")
 
 
 def reproduce(
@@ -40,11 +38,11 @@ def reproduce(
     ] = "cuda",
     cache: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of imported datasets; see: poisonproof data."),
+        typer.Option(metavar="DIR", help="Folder of imported datasets; see: data."),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A packed dataset instead: experiments/pack_data.py."),
+        typer.Option(metavar="DIR", help="A packed dataset instead; see: data --pack."),
     ] = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder of results, one folder per row.")
@@ -61,7 +59,7 @@ def reproduce(
     ] = None,
     features: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="SS-DPA: learned features; see: poisonproof features."),
+        typer.Option(metavar="DIR", help="SS-DPA: learned features; see: features."),
     ] = FEATURES,
     limit_seconds: Annotated[
         float | None,
@@ -75,13 +73,10 @@ def reproduce(
         Path | None, typer.Option(metavar="DIR", help="Recipe files of your own.")
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Rebuild tables, figures and page from the results.")
+        bool, typer.Option("--report", help="Rebuild reproduction.md and its figures there.")
     ] = False,
-    docs: Annotated[
-        Path, typer.Option(metavar="DIR", help="With --report: where the page goes.")
-    ] = Path("docs"),
 ) -> None:
-    """Train, ask and certify rows of the published tables.
+    """Train, predict and certify rows of the published tables.
 
     A run that was stopped goes on where it was: finished members are kept in the folder of
     results. Members from other machines are taken in with --resume-from.
@@ -93,7 +88,7 @@ def reproduce(
     if report:
         if table is not None or rows is not None:
             raise InvalidInputError("--report takes all rows: leave the table and --rows out.")
-        _write_report(known, out, docs)
+        _write_report(known, out)
         return
     if table is None and rows is None:
         _print_rows(known, out)
@@ -181,7 +176,7 @@ def _member_range(text: str | None, rows: list[Recipe]) -> range | None:
 def _command(
     table: str | None, rows: list[Recipe], device: str, members: str | None, scores: bool
 ) -> str:
-    words = ["poisonproof reproduce", *([table] if table else [])]
+    words = ["poisonproof-research reproduce", *([table] if table else [])]
     words += ["--rows", ",".join(recipe.id for recipe in rows), "--device", device]
     words += ["--members", members] if members else []
     return " ".join([*words, "--scores"] if scores else words)
@@ -217,9 +212,9 @@ def _print_rows(recipes: dict[str, Recipe], out: Path) -> None:
     console().print(table)
 
 
-def _write_report(recipes: dict[str, Recipe], results: Path, docs: Path) -> None:
+def _write_report(recipes: dict[str, Recipe], results: Path) -> None:
     from poisonproof_research.reproduction.page import write_report
 
-    check_folder(docs)
-    for path in write_report(recipes, results, docs):
+    check_folder(results)
+    for path in write_report(recipes, results, results):
         say(str(path))

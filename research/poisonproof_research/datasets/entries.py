@@ -78,22 +78,13 @@ class RaggedImages(Sequence[NDArray[np.uint8]]):
         """Return the sum of all pixel values of each image, shape (n,): what the paper hashes."""
         return np.array([image.sum(dtype=np.int64) for image in self], dtype=np.int64)
 
-    @classmethod
-    def gather(cls, images: Sequence[NDArray[np.uint8]]) -> RaggedImages:
-        """Copy images of one number of dimensions into a new flat array."""
-        shapes = np.array([image.shape for image in images], dtype=np.int64)
-        sizes = [image.size for image in images]
-        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
-        return cls(np.concatenate([image.reshape(-1) for image in images]), offsets, shapes)
-
 
 # Writing one imported dataset: whole or not at all, whenever the process is killed.
 #
 # A dataset is a folder with ``manifest.json`` and one folder of arrays, which the manifest names.
 # New arrays are written beside the old ones and synced; replacing the manifest, one atomic step,
 # makes them the dataset. One process writes at a time, so what the manifest does not name was left
-# by
-# a killed one: the next import removes it.
+# by a killed one: the next import removes it.
 
 FORMAT = "poisonproof-images"
 VERSION = 1
@@ -310,7 +301,7 @@ def open_array(folder: Path, manifest: dict[str, Any], name: str, check: bool) -
 
 
 def _again(folder: Path) -> str:
-    return f"Import it again: poisonproof data {folder.name} --from DIR."
+    return f"Import it again: poisonproof-research data {folder.name} --from DIR."
 
 
 # Training and test arrays as readers hand them on.
@@ -342,10 +333,3 @@ def put_split(entry: EntryWriter, name: str, split: Split, n_classes: int) -> No
         )
     entry.put(f"x_{name}", split.images, np.uint8)
     entry.put(f"y_{name}", split.labels, np.int64)
-
-
-def put_originals(entry: EntryWriter, name: str, images: RaggedImages) -> None:
-    """Write images at their own sizes as the three arrays ``originals_<name>_...``."""
-    entry.put(f"originals_{name}_values", images.values, np.uint8)
-    entry.put(f"originals_{name}_offsets", images.offsets, np.int64)
-    entry.put(f"originals_{name}_shapes", images.shapes, np.int64)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.certifying import VotingMembers, member_scores, shared_buckets
+from poisonproof.estimators.certifying import VotingMembers, member_scores
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.members.committee import equal_voices
 
@@ -20,7 +20,7 @@ COMMON_ROWS = (
     "all ensembles of the committee are given the same rows, in the same number format and under "
     "the same identities"
 )
-"""What `certify_committee` takes for granted of rows that are not there yet."""
+"""What `certify_committee` assumes of rows that are not there yet."""
 
 _LARGEST = 1e150
 """Scores beyond this are cut off, so that sums of squares are finite. Closed-form members score
@@ -36,15 +36,15 @@ def certify_committee(
     *,
     require_declared: bool = False,
 ) -> Certificates:
-    """Let several fitted ensembles vote together, and certify what they say.
+    """Let several fitted ensembles vote together, and certify the outcome.
 
     All members of a partition, one per ensemble, have one common vote: the sum of their scores,
-    each of mean 0 and deviation 1 over the classes. Unlike with `Committee` every ensemble is
+    each of mean 0 and deviation 1 over the classes. Unlike in `Committee` every ensemble is
     trained by its own engine, networks on a GPU beside closed-form members on a CPU.
 
     Parameters
     ----------
-    classifiers : sequence of DPAClassifier, SSDPAClassifier or FiniteAggregationClassifier
+    classifiers : sequence of DPAClassifier or SSDPAClassifier
         Fitted, of one kind, on the same rows with the same partitioner and label set; each may
         have its own `features`.
     X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
@@ -96,21 +96,20 @@ def certify_committee(
         method=method,
         threat=resolved,
         target=first._class_index(target),
-        membership=shared_buckets(first),
     )
     return certificates.with_classes(first.classes_)
 
 
 def _common_threat(
-    classifiers: list[VotingMembers], asked: str | Threat | None, require_declared: bool
+    classifiers: list[VotingMembers], threat: str | Threat | None, require_declared: bool
 ) -> Threat:
     """Return the threat that all certify, with everything that any of them assumes."""
     if not classifiers or not all(isinstance(one, VotingMembers) for one in classifiers):
         raise InvalidInputError(
-            "A committee needs fitted ensembles: a list of DPAClassifier, SSDPAClassifier or "
-            f"FiniteAggregationClassifier. Got {[type(one).__name__ for one in classifiers]}."
+            "A committee needs fitted ensembles: a list of DPAClassifier or SSDPAClassifier. "
+            f"Got {[type(one).__name__ for one in classifiers]}."
         )
-    threats = [one._resolve_threat(asked, require_declared) for one in classifiers]
+    threats = [one._resolve_threat(threat, require_declared) for one in classifiers]
     for number, other in enumerate(classifiers[1:], start=1):
         if difference := _difference(classifiers[0], other):
             raise GuaranteeError(
@@ -131,22 +130,20 @@ def _difference(one: VotingMembers, other: VotingMembers) -> str:
         return "different label sets"
     if one.partitioner_.spec() != other.partitioner_.spec():
         return "different partitioners"
-    if getattr(one, "degree", 1) != getattr(other, "degree", 1):
-        return "different degrees"
     if one.partition_digests_ != other.partition_digests_:
         return "different rows in their partitions"
     return ""
 
 
 def _joint_scores(classifiers: Sequence[VotingMembers], X: Any) -> NDArray[np.float64]:
-    """Return the sum of all voices, NaN where all members of a partition abstain."""
-    total, heard = np.zeros(()), np.zeros((), dtype=np.bool_)
+    """Return the sum of the normalized scores, NaN where all members of a partition abstain."""
+    total, votes = np.zeros(()), np.zeros((), dtype=np.bool_)
     for classifier in classifiers:
         scores = np.asarray(member_scores(classifier, X), dtype=np.float64)
-        silent = np.isnan(scores).all(axis=2, keepdims=True)
-        total = total + np.where(silent, 0.0, equal_voices(ranked(scores)))
-        heard = heard | ~silent
-    return np.where(heard, total, np.nan)
+        abstains = np.isnan(scores).all(axis=2, keepdims=True)
+        total = total + np.where(abstains, 0.0, equal_voices(ranked(scores)))
+        votes = votes | ~abstains
+    return np.where(votes, total, np.nan)
 
 
 def ranked(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Classifiers that are ready to use: every choice in them was made on other data."""
+"""The recipe for images of digits that `bench` runs; every choice in it was made on other data."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def digit_member() -> KernelRidgeClassifier:
 
 
 def digit_classifier(n_partitions: int, **parameters: Any) -> DPAClassifier:
-    """Return DPA for images of digits, trained and asked in one computation on the processor.
+    """Return DPA for images of digits, on the CPU.
 
     Features, gamma and alpha were chosen on scikit-learn's digits
-    (``experiments/closed_form/choose.py``), so MNIST is data that no choice has seen.
+    (``research/experiments/closed_form/choose.py``), so MNIST is data that no choice has seen.
 
     Parameters
     ----------

@@ -1,52 +1,31 @@
-"""The rows of members that share buckets."""
+"""Partition aggregation with more members than the data has disjoint parts: buckets are shared."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.certifying import VotingMembers
-from poisonproof.estimators.dpa import DPAClassifier, learned_map
-from poisonproof.estimators.maps import refuse_steps_in_front
-from poisonproof.estimators.saving import save
-from poisonproof.estimators.self_check import check_ensemble
-from poisonproof.estimators.training_rows import HeldRows, Rows, TrainingSet, check_training_rows
-from poisonproof.estimators.updating import apply_change, plan_update
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.estimators.certifying import CertifyingClassifier, member_scores
+from poisonproof.estimators.dpa import DPAClassifier
 from poisonproof.members.member import Ensemble
 from poisonproof.members.training import train
 from poisonproof.partition.containers import as_container, take_rows
-from poisonproof.partition.partitioned import PartitionedData, partition_data
+from poisonproof.partition.partitioned import PartitionedData
 from poisonproof_research.methods.shared_buckets import (
     Spread,
     certify_finite_aggregation,
+    certify_shared_runoff,
     make_spread,
 )
 
 
 def spread_rows(buckets: PartitionedData, spread: Spread) -> PartitionedData:
-    """Return the rows of every member: those of its d buckets.
-
-    Parameters
-    ----------
-    buckets : PartitionedData with k d partitions
-        The training set in buckets.
-    spread : Spread
-        Which members a bucket serves.
-
-    Returns
-    -------
-    PartitionedData with k d partitions
-        One per member; every row occurs d times.
+    """Return the rows of every member, those of its d buckets; every row occurs d times.
 
     Examples
     --------
@@ -69,21 +48,7 @@ def spread_rows(buckets: PartitionedData, spread: Spread) -> PartitionedData:
     )
 
 
-# Finite aggregation: overlapping partitions, d members on every row.
-
-_PREPARED = (
-    "classes_",
-    "container_",
-    "features_",
-    "partitioner_",
-    "n_dropped_",
-    "n_features_in_",
-    "feature_names_in_",
-)
-"""What is known before a member is trained."""
-
-
-class FiniteAggregationClassifier(VotingMembers):
+class FiniteAggregationClassifier(CertifyingClassifier):
     """DPA with more members than the data has disjoint parts: buckets of rows are shared.
 
     Rows are hashed into k d buckets, and every bucket serves d of k d members. A member sees as
@@ -94,8 +59,7 @@ class FiniteAggregationClassifier(VotingMembers):
     Parameters
     ----------
     estimator : classifier, optional
-        What a member is, as in `DPAClassifier`; learners that train many members at once, on a
-        GPU too, train all k d.
+        What a member is, as in `DPAClassifier`.
     n_partitions : int, default=50
         k, the inverse of the share of rows that a member sees.
     degree : int, default=4
@@ -107,8 +71,6 @@ class FiniteAggregationClassifier(VotingMembers):
     ----------
     classes_ : ndarray of shape (C,)
         The label set, sorted.
-    spread_ : Spread
-        Which members a bucket serves: a function of k and d alone.
     member_sizes_ : ndarray of shape (k d,)
         Rows per member.
 
@@ -127,7 +89,6 @@ class FiniteAggregationClassifier(VotingMembers):
     """
 
     threats: ClassVar = ("insert_delete", "label_flip", "replace")
-    more_parameters: ClassVar = ("degree",)
 
     def __init__(
         self,
@@ -154,181 +115,83 @@ class FiniteAggregationClassifier(VotingMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    __metadata_request__fit: ClassVar = {"self_check": UNUSED}
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        sample_weight: Any = None,
-        *,
-        self_check: bool = False,
-    ) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:
         """Hash the rows into buckets and train one member on every d of them.
 
         Parameters
         ----------
-        X, y, groups, sample_weight, self_check
+        X, y, groups, sample_weight
             As in `DPAClassifier.fit`.
         """
-        refuse_steps_in_front(self)
-        make_spread(self.n_partitions, self.degree)  # refuses what is no k or d
+        spread = self.spread_
+        # It prepares rows, learner and samples. Its own certificates would be void: it takes
+        # its partitions, which are the buckets, for members.
         buckets = self._bucket_classifier()
         data = buckets._prepare(X, y, groups, sample_weight)
-        for name in _PREPARED:
-            if hasattr(buckets, name):
-                setattr(self, name, getattr(buckets, name))
-        shared = spread_rows(data, self.spread_)
-        self._remember(HeldRows(data), shared.partition_digests())
-        ensemble = self._train(data, range(self.spread_.n_buckets))
-        self.n_self_checked_ = 0
-        if self_check:
-            prepared = self.prepared_buckets()
-            mapped = spread_rows(prepared._member_data(data, range(len(data))), self.spread_)
-            prepared.features_ = None  # a row is mapped once for all members that see it
-            self.n_self_checked_ = check_ensemble(prepared, HeldRows(mapped), ensemble)
-        self.ensemble_ = ensemble
-        self._report_failures()
-        return self
-
-    def update(self, add: Any = None, remove: Any = None, *, data: Any = None) -> Self:
-        """Add and remove training rows; only members whose buckets change train again.
-
-        The result equals `fit` on the new training set, member by member and bit by bit; a row
-        costs the training of d members. The attribute ``receipt_`` says what was done.
-
-        Parameters
-        ----------
-        add, remove, data
-            As in `DPAClassifier.update`; a loaded model needs `data`.
-        """
-        check_is_fitted(self, "ensemble_")
-        buckets = self._fitted_buckets(data)
-        change = plan_update(buckets, add, remove)
-        after = change.rows.whole()
-        digests = spread_rows(after, self.spread_).partition_digests()
-        changed = [i for i, known in enumerate(self.partition_digests_) if known != digests[i]]
-        self.receipt_ = apply_change(
-            self,
-            replace(
-                change, retrain=changed, data=after, rows=HeldRows(after), partition_digests=digests
-            ),
-        )
-        return self
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the fitted model: a manifest and members, no pickle.
-
-        Parameters
-        ----------
-        path : path
-            A directory, or an archive if it ends in ``.zip``. An earlier state of the model there
-            is replaced. Training rows are not kept.
-        overwrite : bool, default=False
-            Replace another model that stands there (other members, labels, parameters or columns),
-            which is refused otherwise.
-        """
-        check_is_fitted(self, "ensemble_")
-        save(self, path, keep_data=False, overwrite=overwrite)
-
-    @property
-    def spread_(self) -> Spread:
-        """Which members a bucket serves."""
-        return make_spread(self.n_partitions, self.degree)
-
-    @property
-    def member_sizes_(self) -> NDArray[np.intp]:
-        """Rows per member, shape (k d,)."""
-        sizes: NDArray[np.intp] = self.partition_sizes_
-        return sizes
-
-    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
-        return certify_finite_aggregation(
-            self.votes(X), len(self.classes_), self.spread_, threat=threat, target=target
-        )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags = self._bucket_classifier().__sklearn_tags__().input_tags
-        return tags
-
-    def _assumptions(self) -> tuple[str, ...]:
-        return (*learned_map(self._template()), *super()._assumptions())
-
-    def _template(self) -> Any:
-        return self._bucket_classifier()._template()
-
-    def _learner(self) -> Any:
-        buckets = self._bucket_classifier()
-        buckets.classes_ = self.classes_
-        return buckets._learner()
-
-    def _fit_features(self, data: PartitionedData) -> Any:
-        return self._bucket_classifier()._fit_features(data)
-
-    def _train(self, data: PartitionedData, which: Sequence[int]) -> Ensemble:
-        """Train some members on the rows of all buckets."""
-        buckets = self._bucket_classifier()
-        buckets.features_ = self.features_
         # Mapped before rows are shared: a map of a row is the same for all members that see it.
-        shared = spread_rows(buckets._member_data(data, range(len(data))), self.spread_)
-        return train(
-            self._learner(),
-            shared if len(which) == len(shared) else shared.only(which),
-            list(which),
-            len(self.classes_),
+        shared = spread_rows(buckets._member_data(data, range(len(data))), spread)
+        buckets.ensemble_ = train(
+            buckets._learner(),
+            shared,
+            list(range(spread.n_buckets)),
+            len(buckets.classes_),
             self.random_state,
             **buckets._schedule(),
         )
-
-    def _remember(self, rows: TrainingSet, partition_digests: Sequence[str]) -> None:
-        self.rows_: TrainingSet | None = rows
-        self.partition_digests_ = list(partition_digests)
-        self.partition_sizes_ = rows.sizes[self.spread_.buckets_of_member].sum(axis=1)
-        self.context_ = None
-
-    def _report_failures(self) -> None:
-        buckets = self._bucket_classifier()
-        buckets.ensemble_, buckets.partition_sizes_ = self.ensemble_, self.partition_sizes_
+        self.member_sizes_ = data.sizes[spread.buckets_of_member].sum(axis=1)
+        buckets.partition_sizes_ = self.member_sizes_
         buckets._report_failures()
-        self.failures_ = buckets.failures_
+        self._buckets, self.classes_, self.partitioner_ = (
+            buckets,
+            buckets.classes_,
+            buckets.partitioner_,
+        )
+        return self
 
-    def prepared_buckets(self) -> DPAClassifier:
-        """Return the DPA classifier of the buckets, ready to check rows and to train."""
-        buckets = self._bucket_classifier()
-        for name in _PREPARED:
-            if hasattr(self, name):
-                setattr(buckets, name, getattr(self, name))
-        return buckets
+    @property
+    def spread_(self) -> Spread:
+        """Which members a bucket serves: a function of k and d alone."""
+        return make_spread(self.n_partitions, self.degree)
 
-    def _fitted_buckets(self, data: Any) -> DPAClassifier:
-        """Return the classifier of the buckets with its training rows, those given as `data`."""
-        buckets = self.prepared_buckets()
-        if data is not None:
-            given = check_training_rows(buckets, *Rows.parse(data, "data"), classes=self.classes_)
-            rows = partition_data(
-                given.X,
-                given.y,
-                self.partitioner_,
-                groups=given.groups,
-                sample_weight=given.sample_weight,
-            )
-            if spread_rows(rows, self.spread_).partition_digests() != self.partition_digests_:
-                raise InvalidInputError(
-                    "data is not what the model was trained on: members see other rows. Nothing "
-                    "changed."
-                )
-            buckets.rows_ = HeldRows(rows)
-        elif self.rows_ is None:
-            raise InvalidInputError(
-                "a loaded model does not have its training rows. Give them: update(..., "
-                "data=(X, y))."
-            )
-        else:
-            buckets.rows_ = self.rows_
-        buckets.partition_digests_ = buckets.rows_.whole().partition_digests()
-        return buckets
+    @property
+    def ensemble_(self) -> Ensemble:
+        """The k d members."""
+        return self._buckets.ensemble_
+
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Return every member's vote, shape (n, k d): indices into ``classes_``, -1: abstains."""
+        check_is_fitted(self, "classes_")
+        return self._buckets.votes(X)
+
+    def certify_runoff(
+        self,
+        X: Any,
+        threat: str | Threat | None = None,
+        target: Any = None,
+        *,
+        require_declared: bool = False,
+    ) -> Certificates:
+        """Predict and certify by run-off election instead of plurality, as `certify` otherwise."""
+        found = certify_shared_runoff(
+            member_scores(self._buckets, X),
+            self.spread_,
+            self._resolve_threat(threat, require_declared),
+            self._class_index(target),
+        )
+        return found.with_classes(self.classes_)
+
+    def _counted(self, X: Any) -> Certificates:
+        check_is_fitted(self, "classes_")
+        return self._buckets._counted(X)
+
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
+        return certify_finite_aggregation(
+            self.votes(X), len(self.classes_), self.spread_, threat, target
+        )
+
+    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
+        check_is_fitted(self, "classes_")
+        return self._buckets._resolve_threat(asked, require_declared)
 
     def _bucket_classifier(self) -> DPAClassifier:
         """Return the DPA classifier whose partitions are the buckets."""

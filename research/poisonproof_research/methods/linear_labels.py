@@ -1,31 +1,29 @@
-"""Kernel ridge as a fixed weighting of labels: integers that no label can change."""
+"""Kernel ridge members as fixed weights of labels, certified flip by flip."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat
-from poisonproof.estimators.row_voting import RowVoting, first_copies, require_shape, whole_numbers
+from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat, parse_threat
+from poisonproof.estimators.certifying import CertifyingClassifier
+from poisonproof.estimators.dpa import SSDPAClassifier
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
 from poisonproof.members.closed_form.kernel_ridge import Kernel, KernelRidgeClassifier, make_kernel
 from poisonproof.members.closed_form.linear import positive_solve
-from poisonproof.members.scikit import check_random_state
-from poisonproof.members.streams import in_own_streams
-from poisonproof.partition.partitioned import partition_data
-from poisonproof.partition.partitioners import make_partitioner
-from poisonproof.partition.values import take_canonical
 from poisonproof.threads import one_thread
 
 _BITS = 28  # the absolute weights of a test row add up to less than 2^29
+_BLOCK = 1 << 24  # prices held together, in numbers: bounds the working memory
 
 
 @dataclass(frozen=True)
@@ -52,17 +50,17 @@ class LabelWeights:
     first: NDArray[np.intp]
     kernel: Kernel
 
-    def integers(self, asked: ExactRows) -> NDArray[np.int32]:
-        """Return the integer weights of the member's rows for every asked row, shape (n, m).
+    def integers(self, samples: ExactRows) -> NDArray[np.int32]:
+        """Return the integer weights of the member's rows for every sample, shape (n, m).
 
         Guarantee
         ---------
         A function of samples and parameters; no label enters.
         """
         if not len(self.rows):
-            return np.empty((len(asked), 0), dtype=np.int32)
-        left, right = (self.kernel.terms(rows, np.float64) for rows in (asked, self.rows))
-        kernels = exact_product(asked, self.rows).astype(np.float64)
+            return np.empty((len(samples), 0), dtype=np.int32)
+        left, right = (self.kernel.terms(rows, np.float64) for rows in (samples, self.rows))
+        kernels = exact_product(samples, self.rows).astype(np.float64)
         self.kernel.bounded(kernels, left, right)
         # The power of two of a test row scales all its weights alike, and is left out.
         weights = np.ldexp(kernels, right.exponents) @ self.inverse
@@ -100,56 +98,6 @@ def make_label_weights(estimator: Any, X: NDArray[Any]) -> LabelWeights:
     return LabelWeights(rows, inverse, _first_of_equals(rows), kernel)
 
 
-def join_members(members: Sequence[LabelWeights]) -> dict[str, NDArray[Any]]:
-    """Return members as a few arrays, one member after the other."""
-    full = [member.rows for member in members if len(member.rows)]
-    width = full[0].values.shape[1] if full else 0
-    values = [np.empty((0, width), full[0].values.dtype if full else np.float64)]
-    return {
-        "sizes": np.array([len(member.rows) for member in members], dtype=np.int64),
-        "values": np.concatenate([*values, *(rows.values for rows in full)]),
-        "exponents": np.concatenate([np.empty(0, np.int32), *(rows.exponents for rows in full)]),
-        "inverse": np.concatenate([np.empty(0), *(member.inverse.ravel() for member in members)]),
-        "first": np.concatenate(
-            [np.empty(0, np.int64), *(member.first.astype(np.int64) for member in members)]
-        ),
-    }
-
-
-def split_members(
-    estimator: Any, arrays: Mapping[str, NDArray[Any]], count: int
-) -> list[LabelWeights]:
-    """Return what `join_members` joined, or raise `ValueError` if the arrays do not fit.
-
-    Parameters
-    ----------
-    estimator : KernelRidgeClassifier
-        What the members stand for.
-    arrays : mapping of str to ndarray
-        The arrays.
-    count : int
-        Number of members.
-    """
-    sizes, values, first = arrays["sizes"], arrays["values"], arrays["first"]
-    inverse, exponents = arrays["inverse"], arrays["exponents"]
-    shapes = (sizes.shape, values.ndim, len(values), len(inverse), inverse.ndim)
-    total = int(sizes.sum())
-    wanted = ((count,), 2, total, int((sizes * sizes).sum()), 1)
-    if shapes != wanted or exponents.shape != (total,) or first.shape != (total,):
-        raise ValueError("the arrays of the members do not fit together")
-    kernel = make_kernel(**estimator._kernel_settings(values.shape[1]))
-    members, row, entry = [], 0, 0
-    for size in sizes.tolist():
-        own = slice(row, row + size)
-        square = inverse[entry : entry + size * size].reshape(size, size)
-        places = first[own].astype(np.intp)
-        if size and not (places.min() >= 0 and places.max() < size):
-            raise ValueError("a member refers to rows that it does not have")
-        members.append(LabelWeights(ExactRows(values[own], exponents[own]), square, places, kernel))
-        row, entry = row + size, entry + size * size
-    return members
-
-
 def check_linear(estimator: Any) -> None:
     """Raise unless the estimator's scores are linear in the labels, with fixed weights."""
     name = type(estimator).__name__
@@ -172,12 +120,7 @@ def _first_of_equals(rows: ExactRows) -> NDArray[np.intp]:
     return np.asarray(first[inverse.ravel()], dtype=np.intp)
 
 
-# SS-DPA whose radius counts flipped labels within members, not changed members.
-
-_BLOCK = 1 << 24  # prices held together, in numbers: bounds the working memory
-
-
-class LinearLabelClassifier(RowVoting):
+class LinearLabelClassifier(CertifyingClassifier):
     """Partition aggregation of kernel ridge members, certified label by label.
 
     A member that is linear in its labels, with weights no label can change, turns only when
@@ -188,13 +131,7 @@ class LinearLabelClassifier(RowVoting):
     ----------
     estimator : KernelRidgeClassifier, optional
         What a member is, with a fixed ridge. ``alpha="loo"`` is refused: it looks at labels.
-    features : transformer, optional
-        Fitted on all samples, in an order their values decide, and never on a label.
-    n_partitions : int, default=50
-        Number of members, k.
-    partitioner : {"sorted", "content", "pixel_sum"} or partitioner, default="sorted"
-        Which partition a row falls into.
-    classes, invalid_rows, random_state
+    features, n_partitions, partitioner, classes, invalid_rows, random_state
         As in `SSDPAClassifier`.
 
     Attributes
@@ -221,8 +158,6 @@ class LinearLabelClassifier(RowVoting):
     """
 
     threats: ClassVar = ("label_flip",)
-    plain_parameters: ClassVar = ("n_partitions", "invalid_rows", "random_state")
-    array_names: ClassVar = ("sizes", "values", "exponents", "inverse", "first", "labels")
 
     def __init__(
         self,
@@ -244,111 +179,80 @@ class LinearLabelClassifier(RowVoting):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Partition the rows and solve every member's system; labels are only kept.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or DataFrame, shape (m, ...)
-            Samples.
-        y : array of shape (m,)
-            Labels.
-        """
-        check_random_state(self.random_state)
-        template = self._member()
+        """Partition the rows and solve every member's system; labels are only kept."""
+        template = KernelRidgeClassifier() if self.estimator is None else clone(self.estimator)
         check_linear(template)
-        rows, _ = self._training_rows(X, y)
-        self.partitioner_ = make_partitioner(self.partitioner, self.n_partitions)
-        data = partition_data(rows.X, rows.y, self.partitioner_)
-        # Copies of a sample by their labels: a stored model does not tell the order of the rows.
-        order = np.lexsort((rows.y, *data.digests.view(">u8").T[::-1]))
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        samples = take_canonical(rows.X, order)
-        mapped = in_own_streams(self.random_state, 0, lambda: self._fit_features(samples))
-        mapped = mapped[first_copies(data.digests[order])]  # however the map rounds copies
+        # It checks, partitions and maps rows; its own members are never trained.
+        rows = SSDPAClassifier(**{**self.get_params(deep=False), "estimator": template})
+        data = rows._prepare(X, y, None, None)
+        mapped = _numbers(rows._member_data(data, range(len(data))).X)
+        # However the map rounds copies of a sample, all have the features of the first.
+        _, first, inverse = np.unique(data.digests, axis=0, return_index=True, return_inverse=True)
+        shared = replace(data, X=mapped[first[inverse.ravel()]])
         with one_thread():
-            members = []
-            for index in range(len(data)):
-                # Rows of one sample differ in their labels alone; any order among them will do.
-                own = np.sort(place[data.rows(index)])
-                members.append((make_label_weights(template, mapped[own]), rows.y[order[own]]))
-        self.members_ = members
-        self.partition_sizes_ = data.sizes
-        self.precision_ = template.precision
+            self._members = [
+                (make_label_weights(template, _numbers(part.X)), np.asarray(part.y))
+                for part in (shared[index] for index in range(len(data)))
+            ]
+        rows.ensemble_ = None  # marks it as fitted
+        self._rows, self._n_rows, self.classes_ = rows, data.n_rows, rows.classes_
+        self.partitioner_, self.partition_sizes_ = rows.partitioner_, data.sizes
         return self
 
     def votes(self, X: Any) -> NDArray[np.int64]:
         """Return every member's vote as an index into ``classes_``, shape (n, k), -1: abstains."""
-        return np.concatenate([votes for votes, _ in self._asked(X)])
+        return np.concatenate([votes for votes, _ in self._votes_and_prices(X)])
 
-    def _member(self) -> Any:
-        return KernelRidgeClassifier() if self.estimator is None else clone(self.estimator)
-
-    def _templates(self) -> dict[str, Any]:
-        return {
-            "estimator": self.estimator,
-            "features": self.features,
-            "features_": self.features_,
-        }
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        labels = [y for _, y in self.members_]
-        return {
-            **join_members([member for member, _ in self.members_]),
-            "labels": np.concatenate([np.empty(0, np.int64), *labels]),
-        }
-
-    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.estimator, self.features_ = templates["estimator"], templates["features_"]
-        self.partitioner_ = self.partitioner
-        template = self._member()
-        check_linear(template)
-        members = split_members(template, arrays, self.n_partitions)
-        labels = whole_numbers(arrays["labels"], self.n_rows_, len(self.classes_))
-        sizes = require_shape(arrays["sizes"], (self.n_partitions,), "i")
-        ends = np.cumsum(sizes)[:-1]
-        self.members_ = list(zip(members, np.split(labels, ends), strict=True))
-        self.partition_sizes_, self.precision_ = sizes, template.precision
+    def _counted(self, X: Any) -> Certificates:
+        return self._certified(X, self._resolve_threat(None, False), None)
 
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         parts = [
-            certify_label_flips(votes, prices, self.n_rows_, threat, target)
-            for votes, prices in self._asked(X)
+            certify_label_flips(votes, prices, self._n_rows, threat, target)
+            for votes, prices in self._votes_and_prices(X)
         ]
         return _joined(parts)
 
-    def _asked(self, X: Any) -> Any:
-        """Yield votes (b, k) and prices (b, k, C) of some rows after the other."""
-        mapped, n_classes = self._mapped_asked(X), len(self.classes_)
+    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
+        check_is_fitted(self, "classes_")
+        observed = self._assumed_labels(require_declared)
+        if (code := parse_threat(asked or "label_flip").code) != "label_flip":
+            raise GuaranteeError(
+                f"LinearLabelClassifier certifies against 'label_flip' alone. Got {code!r}."
+            )
+        return make_threat("label_flip", "row", 1, (TRUSTED_SAMPLES, *observed))
+
+    def _votes_and_prices(self, X: Any) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Yield votes (b, k) and prices (b, k, C), some rows at a time."""
+        check_is_fitted(self, "classes_")
+        samples, n_classes = _numbers(self._rows._asked(X)), len(self.classes_)
         with one_thread():
-            asked = exact_rows(mapped, self.precision_)
-            height = max(1, _BLOCK // (len(self.members_) * n_classes))
-            for start in range(0, len(asked), height):
-                block = asked[start : start + height]
+            exact = exact_rows(samples, self._rows.estimator.precision)
+            height = max(1, _BLOCK // (len(self._members) * n_classes))
+            for start in range(0, len(exact), height):
+                block = exact[start : start + height]
                 found = [
                     flips_to_overtake(member.integers(block), y, n_classes)
-                    for member, y in self.members_
+                    for member, y in self._members
                 ]
                 yield (
                     np.stack([votes for votes, _ in found], axis=1),
                     np.stack([prices for _, prices in found], axis=1),
                 )
 
-    def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
-        return make_threat(name, "row", 1, (TRUSTED_SAMPLES, *assumptions))
+
+def _numbers(X: Any) -> NDArray[Any]:
+    """Return samples as an array of shape (n, d)."""
+    array = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+    return array.reshape(len(array), -1)
 
 
 def _joined(parts: list[Certificates]) -> Certificates:
     """Put the certificates of consecutive rows together."""
     first = parts[0]
-    targets = [part.target for part in parts if part.target is not None]
-    return Certificates(
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.radius for part in parts]),
-        np.concatenate([part.runner_up for part in parts]),
-        np.concatenate([part.counts for part in parts]),
-        first.threat,
-        first.n_members,
-        target=np.concatenate(targets) if targets else None,
-        method=first.method,
+    names = ("labels", "radius", "runner_up", "counts", "target")
+    joined = {name: [getattr(part, name) for part in parts] for name in names}
+    return replace(
+        first,
+        **{name: np.concatenate(found) for name, found in joined.items() if found[0] is not None},
     )

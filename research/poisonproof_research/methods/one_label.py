@@ -1,4 +1,4 @@
-"""The number of a sample's cluster as its only feature, for certificates against flipped labels."""
+"""Members that know a cluster and a label, and nothing more (appendix B of the paper)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.member import ArrayEnsemble, BatchedLearner, Ensemble
+from poisonproof.members.member import BatchedLearner, Ensemble
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress, reporting
 
@@ -65,9 +65,6 @@ class ClusterIndex(TransformerMixin, BaseEstimator):
 def _flat(X: Any) -> NDArray[np.float64]:
     rows = np.asarray(X, dtype=np.float64)
     return rows.reshape(len(rows), -1)
-
-
-# Members that know a cluster and a label, and nothing more (appendix B of the paper).
 
 
 class OneLabelClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
@@ -144,16 +141,8 @@ class OneLabelClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         return np.where(said.any(axis=1), votes, np.int16(ABSTAIN))
 
 
-class OneLabelEnsemble(ArrayEnsemble):
-    """What every member votes in every cluster.
-
-    Parameters
-    ----------
-    table : int16 array of shape (k, n_clusters)
-        Votes, `ABSTAIN` where there is none.
-    """
-
-    family: ClassVar[str] = "one_label"
+class OneLabelEnsemble(Ensemble):
+    """Hold the vote of every member in every cluster, shape (k, n_clusters)."""
 
     def __init__(self, table: NDArray[np.int16]) -> None:
         self.table = table
@@ -176,27 +165,8 @@ class OneLabelEnsemble(ArrayEnsemble):
         return {}
 
     def replaced(self, which: Sequence[int], members: Ensemble) -> OneLabelEnsemble:
-        """Return a copy in which member ``which[j]`` is member j of `members`."""
-        if not isinstance(members, OneLabelEnsemble):
-            raise InvalidInputError("Members can only be replaced by members of the same kind.")
-        table = self.table.copy()
-        table[list(which)] = members.table
-        return OneLabelEnsemble(table)
-
-    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the votes of every member as JSON values."""
-        return {
-            "n_clusters": self.table.shape[1],
-            "members": [{"votes": row} for row in self.table.tolist()],
-        }, {}
-
-
-def restore_members(
-    meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> OneLabelEnsemble:
-    """Return the ensemble that `OneLabelEnsemble.export` described."""
-    rows = [entry["votes"] for entry in meta["members"]]
-    return OneLabelEnsemble(np.array(rows, dtype=np.int16).reshape(-1, meta["n_clusters"]))
+        """Refuse: these members are not updated."""
+        raise InvalidInputError("One-label members are trained anew, not updated.")
 
 
 def cluster_numbers(X: Any, n_clusters: int) -> NDArray[np.int64]:

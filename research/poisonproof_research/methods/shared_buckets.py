@@ -1,9 +1,10 @@
-"""What one bucket can do: its power over a gap in the votes, and how many buckets close a gap.
+"""Certificates for members that share buckets of rows: finite aggregation, its vote and run-off.
 
-An attacker who owns a bucket owns the votes of the members it serves. The *power* of a bucket over
-a gap is the sum, over its members, of the most by which a change of that member's vote closes the
-gap. Buckets share members, and a member counted twice only makes the attacker look stronger: to
-close a gap, at least as many buckets are needed as it takes the strongest to sum up to it.
+A row falls into one of B buckets, and a bucket serves d members, so an attacker who owns a bucket
+owns d votes. The *power* of a bucket over a gap between two labels is the sum, over its members, of
+the most by which a change of that member's vote closes the gap. Buckets share members, and counting
+a member twice only makes the attacker look stronger: closing a gap takes at least as many buckets
+as the strongest ones need to sum up to it (Wang, Levine and Feizi, ICML 2022).
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from poisonproof.certificates.plurality import (
     plurality,
 )
 from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.runoff import Ballots
+from poisonproof.certificates.runoff import (
+    Ballots,
+    check_scores,
+    elect,
+    read_ballots,
+    runoff_radius,
+    runoff_targeted_radius,
+)
 from poisonproof.certificates.threats import Threat, parse_threat
 from poisonproof.exceptions import InvalidInputError
 
@@ -34,21 +42,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class BucketVotes:
-    """The votes of the members that every bucket serves, on h rows.
+    """The votes of the members that every bucket serves, on h rows."""
 
-    Attributes
-    ----------
-    by_class : ndarray of shape (C, h, B)
-        How many of the members that a bucket serves vote for a class.
-    counts : ndarray of shape (h, C)
-        Votes per class over all members.
-    degree : int
-        Members per bucket, d.
-    """
-
-    by_class: NDArray[np.int32]
-    counts: Ints
-    degree: int
+    by_class: NDArray[np.int32]  # (C, h, B): how many of a bucket's members vote for a class
+    counts: Ints  # (h, C): votes per class over all members
+    degree: int  # members per bucket, d
 
     @property
     def n_buckets(self) -> int:
@@ -104,21 +102,9 @@ def bucket_sums(values: NDArray[Any], membership: Ints) -> NDArray[Any]:
 
 
 def buckets_needed(powers: NDArray[Any], gap: Ints, highest: int) -> Ints:
-    """Return how many buckets, strongest first, sum up to the gap of every row.
+    """Return how many buckets, strongest first, sum up to the gap of every row; B + 1 if all fail.
 
-    Parameters
-    ----------
-    powers : ndarray of int, shape (h, B)
-        Power of every bucket, from 0 to `highest`.
-    gap : ndarray of int, shape (h,)
-        What is to be reached; 0 buckets reach a gap <= 0.
-    highest : int
-        Largest possible power.
-
-    Returns
-    -------
-    ndarray of shape (h,)
-        The number of buckets, B + 1 where all together do not reach the gap.
+    Powers have the shape (h, B) and lie between 0 and `highest`; 0 buckets reach a gap <= 0.
 
     Examples
     --------
@@ -138,13 +124,6 @@ def buckets_needed(powers: NDArray[Any], gap: Ints, highest: int) -> Ints:
 def other_label(index: int, *excluded: Ints) -> Ints:
     """Return the label at position `index` among those not excluded, row by row.
 
-    Parameters
-    ----------
-    index : int
-        From 0 to the number of remaining labels minus one.
-    *excluded : ndarray of int, shape (h,)
-        Labels left out, different from each other in every row.
-
     Examples
     --------
     >>> other_label(1, np.array([0, 1, 2]), np.array([1, 0, 0]))
@@ -161,7 +140,7 @@ def _dtype(largest: int) -> type[Any]:
     return np.int16 if 4 * largest <= np.iinfo(np.int16).max else np.int32
 
 
-# Buckets and the members they serve: the overlapping partitions of finite aggregation.
+# The buckets and the members that they serve.
 
 
 @dataclass(frozen=True)
@@ -193,8 +172,8 @@ class Spread:
     offsets: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_partitions", _whole("n_partitions", self.n_partitions, 1))
-        offsets = tuple(_whole("An offset", offset, 0) for offset in self.offsets)
+        object.__setattr__(self, "n_partitions", _integer("n_partitions", self.n_partitions, 1))
+        offsets = tuple(_integer("An offset", offset, 0) for offset in self.offsets)
         object.__setattr__(self, "offsets", offsets)
         if not offsets or len(set(offsets)) < len(offsets) or max(offsets) >= self.n_buckets:
             raise InvalidInputError(
@@ -237,8 +216,8 @@ def make_spread(n_partitions: int, degree: int, seed: int = 0) -> Spread:
     >>> make_spread(50, degree=4) == make_spread(50, degree=4, seed=0)
     True
     """
-    n_buckets = _whole("n_partitions", n_partitions, 1) * _whole("degree", degree, 1)
-    key = f"poisonproof spread {n_partitions} {degree} {_whole('seed', seed, 0)}"
+    n_buckets = _integer("n_partitions", n_partitions, 1) * _integer("degree", degree, 1)
+    key = f"poisonproof spread {n_partitions} {degree} {_integer('seed', seed, 0)}"
     offsets: dict[int, None] = {}
     draw = 0
     while len(offsets) < degree:
@@ -249,15 +228,7 @@ def make_spread(n_partitions: int, degree: int, seed: int = 0) -> Spread:
 
 
 def check_membership(membership: Spread | ArrayLike, n_members: int) -> NDArray[np.int64]:
-    """Return the members of every bucket, shape (B, d), or raise if they are none of the members.
-
-    Parameters
-    ----------
-    membership : Spread or array-like of int, shape (B, d)
-        Row b lists the members that can change when bucket b changes, each once.
-    n_members : int
-        Number of members.
-    """
+    """Return the members of every bucket, shape (B, d), or raise if they are no members."""
     if isinstance(membership, Spread) and membership.n_buckets != n_members:
         raise InvalidInputError(
             f"The spread of {membership.n_partitions} partitions, degree {membership.degree}, has "
@@ -284,17 +255,17 @@ def check_membership(membership: Spread | ArrayLike, n_members: int) -> NDArray[
     return members
 
 
-def _whole(name: str, value: object, least: int) -> int:
+def _integer(name: str, value: object, least: int) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
     if isinstance(value, bool | np.bool_) or number < least:
-        raise InvalidInputError(f"{name} is a whole number, at least {least}. Got {value!r}.")
+        raise InvalidInputError(f"{name} is an integer, at least {least}. Got {value!r}.")
     return number
 
 
-# Finite aggregation: plurality votes of members that share buckets of rows.
+# The plurality vote.
 
 _BLOCK = 1 << 22  # bucket votes held together; bounds the temporary arrays
 
@@ -424,13 +395,65 @@ def _targeted(served: BucketVotes, labels: Ints, target: Ints) -> Ints:
     return np.where(labels == target, -1, needed - 1)
 
 
-# Run-off election among members that share buckets of rows: sound bounds in buckets.
-#
-# Every necessary condition of a successful attack is the closing of a gap, and a gap needs a
-# certain
-# number of buckets (`poisonproof_research.methods.shared_buckets`). A way to win needs the largest
-# number
-# among its conditions; the attacker takes the cheapest way.
+# The run-off election. A way to win is a set of gaps to close; it needs at least as many buckets as
+# the widest of them, and the attacker takes the cheapest way.
+
+
+def certify_shared_runoff(
+    scores: ArrayLike,
+    membership: Spread | ArrayLike,
+    threat: str | Threat = "insert_delete",
+    target: ArrayLike | None = None,
+) -> Certificates:
+    """Certify a run-off election among members that share buckets of rows.
+
+    Parameters
+    ----------
+    scores : array-like of float, shape (n, k, C)
+        As for `certify_scores`.
+    membership, threat, target
+        As for `certify_finite_aggregation`.
+
+    Guarantee
+    ---------
+    As for `certify_finite_aggregation`. Where every bucket serves one member, the radii are those
+    of `certify_scores`, which are exact.
+    """
+    threat = parse_threat(threat)
+    scores = check_scores(scores)
+    n, k, n_classes = scores.shape
+    members = check_membership(membership, k)
+    targets = None if target is None else check_target(target, n, n_classes)
+    labels, finalists, radius = (np.empty(n, dtype=np.int64) for _ in range(3))
+    counts = np.empty((n, n_classes), dtype=np.int32)
+    for rows, ballots in read_ballots(scores, block_height(len(members), n_classes)):
+        counts[rows] = count_votes(ballots.first, n_classes)
+        labels[rows], finalists[rows] = elect(ballots, counts[rows])
+        aimed = None if targets is None else targets[rows]
+        radius[rows] = _runoff_radius(ballots, counts[rows], labels[rows], aimed, members)
+    return Certificates(
+        labels,
+        radius // threat.touches,
+        finalists,
+        counts,
+        threat=threat,
+        n_members=k,
+        target=targets,
+        method="runoff_finite_aggregation",
+    )
+
+
+def _runoff_radius(
+    ballots: Ballots, counts: NDArray[np.int32], labels: Ints, target: Ints | None, members: Ints
+) -> Ints:
+    if members.shape[1] == 1:  # a bucket that serves one member is that member's partition
+        if target is None:
+            return runoff_radius(ballots, counts, labels)
+        return runoff_targeted_radius(ballots, counts, labels, target)
+    shared = shared_ballots(ballots, counts, members)
+    if target is None:
+        return shared_runoff_radius(shared, labels)
+    return shared_targeted_radius(shared, labels, target)
 
 
 @dataclass(frozen=True)

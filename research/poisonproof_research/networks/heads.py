@@ -271,16 +271,12 @@ class HeadEnsemble(OnFrozenEnsemble):
     """Members of a `HeadSpec`, which vote on images as they are; see `OnFrozenEnsemble`."""
 
     family: ClassVar[str] = "head"
-    law: ClassVar[type[OnFrozenSpec]] = HeadSpec
     spec: HeadSpec
 
     def _blocks(self, samples: NDArray[np.float32]) -> Iterator[Block]:
         with deterministic(self.schedule):
             vectors = self._features(samples).float().cpu().numpy()
         return score_blocks(self.spec.linear, self.members, vectors, {})
-
-
-restore_members = HeadEnsemble.restored
 
 
 # `HeadLearner`: linear members on frozen features, trained on views of their images.

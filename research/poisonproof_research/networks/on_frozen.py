@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
 
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.members.member import BatchedLearner, Ensemble, Spec
+from poisonproof.exceptions import InvalidRowsError
+from poisonproof.members.member import BatchedLearner, Spec
 from poisonproof.networks.batches import (
     MemberState,
     MemberTensors,
@@ -24,9 +24,8 @@ from poisonproof.networks.batches import (
     partition_rows,
 )
 from poisonproof.networks.device import deterministic, fingerprint, require_device
-from poisonproof.networks.ensemble import DeepMembers, member_states
+from poisonproof.networks.ensemble import DeepMembers
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
-from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.partition.partitioned import Partition, PartitionedData
 from poisonproof.progress import Progress, reporting
@@ -84,15 +83,8 @@ class OnFrozenSpec(Spec, ABC):
             "features_sha256": self.features_sha256,
         }
 
-    @classmethod
-    @abstractmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-
 
 # The fitted members that share a frozen first part.
-
-_SHARED = "frozen/"
 
 
 class OnFrozenEnsemble(DeepMembers):
@@ -109,8 +101,6 @@ class OnFrozenEnsemble(DeepMembers):
     """
 
     spec: OnFrozenSpec
-    law: ClassVar[type[OnFrozenSpec]]
-    """What reads a stored specification."""
 
     def __init__(
         self, spec: OnFrozenSpec, frozen: FrozenNetwork, members: Sequence[MemberState]
@@ -129,38 +119,6 @@ class OnFrozenEnsemble(DeepMembers):
 
     def _with(self, members: Sequence[MemberState]) -> Self:
         return type(self)(self.spec, self.frozen, members)
-
-    def replaced(self, which: Sequence[int], members: Ensemble) -> Self:
-        """Return a copy in which member ``which[j]`` is member j of `members`.
-
-        Both must compute the frozen part alike: its digest is that of the weights alone.
-        """
-        if isinstance(members, type(self)) and members.frozen.spec != self.frozen.spec:
-            raise InvalidInputError(
-                "Members can only be replaced by members on the same features, computed alike."
-                " The weights are the same; the specifications of the features differ."
-            )
-        return super().replaced(which, members)
-
-    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return everything as JSON values and arrays, the frozen part once."""
-        meta, arrays = super().export()
-        about = {"spec": self.frozen.spec.to_json(), "law": dict(self.frozen.law)}
-        shared = {f"{_SHARED}{name}": array for name, array in self.frozen.tensors.items()}
-        return {**meta, "features": about}, {**shared, **arrays}
-
-    @classmethod
-    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Return the ensemble that `export` described."""
-        shared, own = {}, {}
-        for name, array in arrays.items():
-            if name.startswith(_SHARED):
-                shared[name.removeprefix(_SHARED)] = np.array(array)
-            else:
-                own[name] = np.array(array)
-        about = meta["features"]
-        frozen = FrozenNetwork(PretrainSpec.from_json(about["spec"]), shared, about["law"])
-        return cls(cls.law.from_json(meta["spec"]), frozen, member_states(meta, own))
 
 
 # What all learners on a frozen first part have in common: stacks behind one contract.

@@ -356,7 +356,6 @@ class TailEnsemble(OnFrozenEnsemble):
     """Members of a `TailSpec`; see `OnFrozenEnsemble`."""
 
     family: ClassVar[str] = "tail"
-    law: ClassVar[type[OnFrozenSpec]] = TailSpec
     spec: TailSpec
 
     def _blocks(self, samples: NDArray[np.float32]) -> Iterator[Block]:
@@ -369,9 +368,6 @@ class TailEnsemble(OnFrozenEnsemble):
                 group = [self.members[place] for place in places]
                 for rows, scores in ask_stack(self.spec, group, features):
                     yield places, rows, scores
-
-
-restore_members = TailEnsemble.restored
 
 
 # `TailLearner`: members that share a frozen first part, behind the scikit-learn contract.

@@ -119,7 +119,8 @@ def features_of(
     if frozen.law.get("samples_sha256") != own:
         raise InvalidInputError(
             f"The features {name} were learned from other samples than those of "
-            f"{recipe.data.name}. Train them again: poisonproof features train {recipe.features}."
+            f"{recipe.data.name}. Train them again: poisonproof-research features train "
+            f"{recipe.features}."
         )
     return frozen
 

@@ -128,7 +128,7 @@ class RowData:
             raise InvalidInputError(
                 f"This is not the {facts.name} of the recipe: the digest of {self.name} is "
                 f"{self.digest}, expected {facts.sha256}. Import the published files again: "
-                f"poisonproof data {facts.name.removesuffix('-equalized')} --from DIR."
+                f"poisonproof-research data {facts.name.removesuffix('-equalized')} --from DIR."
             )
 
 

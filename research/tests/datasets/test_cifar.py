@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
-from tests.data.images.builders import (
+from builders import (
     binary_batch,
     cifar_batches,
     write_cifar_archive,
@@ -15,6 +14,7 @@ from tests.data.images.builders import (
     write_cifar_png,
     write_cifar_python,
 )
+from PIL import Image
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.datasets import import_images, load_images

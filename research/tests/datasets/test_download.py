@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.data.images.builders import mnist_arrays, write_idx
+from builders import mnist_arrays, write_idx
 
-from poisonproof.cli._app import run
 from poisonproof.exceptions import InvalidInputError
+from poisonproof_research.cli import run
 from poisonproof_research.datasets import CATALOG, download_images, library, load_images
 from poisonproof_research.datasets.download import ADDRESSES, RemoteFile
 from poisonproof_research.datasets.entries import only_writer

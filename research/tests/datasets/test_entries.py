@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.data.images.builders import mnist_arrays, write_idx
+from builders import mnist_arrays, write_idx
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import cache_folder

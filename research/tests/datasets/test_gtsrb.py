@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import sign, write_gtsrb, zip_folder
 from PIL import Image, ImageOps
-from tests.data.images.builders import sign, write_gtsrb, zip_folder
 
 from poisonproof.data.image_trees import open_archive
 from poisonproof.exceptions import InvalidInputError

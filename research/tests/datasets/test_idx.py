@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.data.images.builders import idx_bytes, mnist_arrays, write_idx
+from builders import idx_bytes, mnist_arrays, write_idx
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.datasets import import_images, load_images

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import python_batch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.data.images.builders import python_batch
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.datasets.pickled_batch import read_pickled_batch

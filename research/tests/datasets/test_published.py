@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.data.images.builders import write_cifar_binary, write_gtsrb, write_idx
+from builders import write_cifar_binary, write_gtsrb, write_idx
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.datasets import import_images, load_images

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shapes import K, make_data, write_recipes
 
-from poisonproof.certificates import certify_scores
 from poisonproof_research.frontier import read_curves, read_evidence
-from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
+from poisonproof_research.methods.shared_buckets import (
+    certify_finite_aggregation,
+    certify_shared_runoff,
+    make_spread,
+)
 from poisonproof_research.reproduction import Options, load_recipes, run_row
 from poisonproof_research.reproduction.running import read_scores
-from tests.reproduction.conftest import K, make_data, write_recipes
 
 ROOT = Path(__file__).parents[3] / "research"
 
@@ -56,7 +59,7 @@ def test_members_of_several_runs_become_curves_with_their_own_certificates(home)
     assert found[row].family == "finite_aggregation"
     assert found[row].title == "finite aggregation, ResNet-10, k = 6, d = 2"
     runoff, _ = read_evidence(found[f"{row}-runoff"], home / "frontier")
-    expected = certify_scores(scores, membership=spread)
+    expected = certify_shared_runoff(scores, spread)
     assert np.array_equal(runoff.radius, expected.radius)
     assert f"{row}: " in ran.stdout
 

@@ -22,9 +22,7 @@ from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
 from poisonproof.members.committee import equal_voices
 from poisonproof.networks import TorchLearner
 from poisonproof_research.methods.committees import COMMON_ROWS, certify_committee
-from poisonproof_research.methods.finite_aggregation import FiniteAggregationClassifier
-
-from .data import near_copies
+from tests.guarantees.data import near_copies
 
 X, Y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1200), slice(1200, 1500)
@@ -33,10 +31,6 @@ NETWORK = TorchLearner("mlp", hidden=(16,), epochs=8)
 
 def dpa(estimator: Any = None, k: int = 9, **options: Any) -> DPAClassifier:
     return DPAClassifier(estimator, k, classes=range(10), **options)
-
-
-def shared(estimator: Any) -> FiniteAggregationClassifier:
-    return FiniteAggregationClassifier(estimator, 5, 2, classes=range(10))
 
 
 COMMITTEES: dict[str, list[Any]] = {
@@ -51,7 +45,6 @@ COMMITTEES: dict[str, list[Any]] = {
         dpa(GaussianNB()),
     ],
     "copies of a network": [dpa(NETWORK, random_state=seed) for seed in range(3)],
-    "shared buckets": [shared(RidgeClassifier()), shared(GaussianNB())],
 }
 
 
@@ -207,12 +200,8 @@ DIFFERENT: dict[str, Callable[[], list[Any]]] = {
         dpa(GaussianNB()).fit(X, Y),
         DPAClassifier(GaussianNB(), 9, classes=range(11)).fit(X, Y),
     ],
-    "kinds": lambda: fit([dpa(GaussianNB(), 10), shared(GaussianNB())], X, Y),
-    "degrees": lambda: fit(
-        [
-            FiniteAggregationClassifier(GaussianNB(), 6, 2, classes=range(10)),
-            FiniteAggregationClassifier(GaussianNB(), 4, 3, classes=range(10)),
-        ],
+    "kinds": lambda: fit(
+        [dpa(GaussianNB(), 10), SSDPAClassifier(GaussianNB(), n_partitions=10, classes=range(10))],
         X,
         Y,
     ),

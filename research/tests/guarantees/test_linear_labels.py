@@ -57,14 +57,14 @@ def test_refits_on_the_cheapest_flips_change_nothing_within_the_radius() -> None
 def _cheapest_flips(clf: Any, asked: Any, certificate: Any) -> list[tuple[int, int]]:
     """All flips that turn the members, the cheapest member first, to the runner-up."""
     label, rival = int(certificate.labels[0]), int(certificate.runner_up[0])
-    ((votes, prices),) = clf._asked(asked)
+    ((votes, prices),) = clf._votes_and_prices(asked)
     block = _rows_by_member(clf)
     flips: list[tuple[int, int]] = []
     for member in np.argsort(prices[0, :, rival], kind="stable"):
         if votes[0, member] != label or prices[0, member, rival] >= NEVER:
             continue
-        weights, y = clf.members_[member][0], clf.members_[member][1]
-        own = weights.integers(exact_rows(asked, clf.precision_))[0]
+        weights, y = clf._members[member][0], clf._members[member][1]
+        own = weights.integers(exact_rows(asked, clf._rows.estimator.precision))[0]
         lower = own * ((y == label).astype(int) - (y == rival)) + np.abs(own)
         for place in np.argsort(-lower, kind="stable")[: prices[0, member, rival]]:
             flips.append((int(block[member][place]), rival if own[place] > 0 else label))
@@ -75,7 +75,7 @@ def _rows_by_member(clf: Any) -> list[Any]:
     """Positions in the training set of every member's rows, found by their samples."""
     where = {row.tobytes(): index for index, row in enumerate(X[TRAIN])}
     found = []
-    for member, _ in clf.members_:
+    for member, _ in clf._members:
         samples = np.rint(member.rows.floats()).astype(X.dtype)
         found.append([where[np.ascontiguousarray(row).tobytes()] for row in samples])
     return found
@@ -86,8 +86,8 @@ def test_neither_labels_nor_row_order_reach_a_weight() -> None:
     order = rng.permutation(1500)
     first = classifier(features=PCA(20)).fit(X[TRAIN], Y[TRAIN])
     second = classifier(features=PCA(20)).fit(X[TRAIN][order], rng.permutation(Y[TRAIN]))
-    asked = first.members_[0][0].rows
-    for (one, _), (other, _) in zip(first.members_, second.members_, strict=True):
+    asked = first._members[0][0].rows
+    for (one, _), (other, _) in zip(first._members, second._members, strict=True):
         assert np.array_equal(one.integers(asked), other.integers(asked))
 
 
@@ -98,7 +98,7 @@ def test_repeated_samples_weigh_alike_so_their_labels_may_change_places() -> Non
     assert np.array_equal(clf.votes(X[TEST]), swapped.votes(X[TEST]))
 
 
-def test_members_whose_weights_follow_the_labels_are_refused() -> None:
+def test__memberswhose_weights_follow_the_labels_are_refused() -> None:
     with pytest.raises(GuaranteeError, match="by the labels"):
         LinearLabelClassifier(KernelRidgeClassifier(alpha="loo")).fit(X[TRAIN], Y[TRAIN])
     with pytest.raises(GuaranteeError, match="linear in their labels"):
@@ -126,4 +126,4 @@ def test_copies_of_a_sample_count_alike_however_the_map_rounds_them() -> None:
     ]
     assert np.array_equal(found[0].radius, found[1].radius)
     fitted = classifier(features=Rounding()).fit(samples, labels)
-    assert all(len(np.unique(m.first)) == len(m.first) // 10 for m, _ in fitted.members_)
+    assert all(len(np.unique(m.first)) == len(m.first) // 10 for m, _ in fitted._members)

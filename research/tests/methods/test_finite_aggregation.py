@@ -15,13 +15,13 @@ from poisonproof_research.methods import shared_buckets as finite_aggregation
 from poisonproof_research.methods.shared_buckets import (
     Spread,
     certify_finite_aggregation,
+    certify_shared_runoff,
     make_spread,
     shared_ballots,
     shared_runoff_radius,
     shared_targeted_radius,
 )
-
-from .oracle import plurality_types, true_radius
+from tests.certificates.oracle import plurality_types, true_radius
 
 
 def realistic_votes(n, k, n_classes, seed=0):
@@ -83,7 +83,7 @@ def test_one_member_per_bucket_is_exactly_a_plurality_vote(n, k, n_classes, targ
 def test_one_member_per_bucket_is_exactly_a_runoff(target):
     scores = realistic_scores(80, 40, 6)
     plain = certify_scores(scores, target=target)
-    shared = certify_scores(scores, target=target, membership=make_spread(40, 1))
+    shared = certify_shared_runoff(scores, make_spread(40, 1), target=target)
     np.testing.assert_array_equal(shared.radius, plain.radius)
     assert shared.method == "runoff_finite_aggregation"
 
@@ -145,19 +145,10 @@ def test_an_attacker_of_a_few_buckets_more_than_the_radius_succeeds():
 def test_blocks_of_rows_do_not_matter(monkeypatch):
     spread = make_spread(10, 3)
     votes, scores = realistic_votes(40, 30, 5), realistic_scores(40, 30, 5)
-    whole = certify_finite_aggregation(votes, 5, spread), certify_scores(scores, membership=spread)
+    whole = certify_finite_aggregation(votes, 5, spread), certify_shared_runoff(scores, spread)
     monkeypatch.setattr(finite_aggregation, "_BLOCK", 3 * 30 * 5)
-    pieces = certify_finite_aggregation(votes, 5, spread), certify_scores(scores, membership=spread)
+    pieces = certify_finite_aggregation(votes, 5, spread), certify_shared_runoff(scores, spread)
     assert all(a.equals(b) for a, b in zip(whole, pieces, strict=True))
-
-
-def test_plurality_of_scores_with_buckets_equals_that_of_votes():
-    spread = make_spread(10, 3)
-    scores = realistic_scores(40, 30, 5)
-    first = np.where(np.isnan(scores[:, :, 0]), -1, np.nan_to_num(scores).argmax(axis=2))
-    assert certify_scores(scores, "plurality", membership=spread).equals(
-        certify_finite_aggregation(first, 5, spread)
-    )
 
 
 def test_many_members_per_bucket_do_not_overflow():
@@ -186,7 +177,7 @@ def test_a_spread_of_another_number_of_members_is_refused(n_members):
     with pytest.raises(InvalidInputError, match="8 members"):
         certify_finite_aggregation(np.zeros((1, n_members), int), 2, spread)
     with pytest.raises(InvalidInputError, match="8 members"):
-        certify_scores(np.zeros((1, n_members, 3)), membership=spread)
+        certify_shared_runoff(np.zeros((1, n_members, 3)), spread)
 
 
 def test_buckets_that_share_all_members_are_bounded_but_not_exact():

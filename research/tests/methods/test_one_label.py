@@ -11,7 +11,7 @@ import pytest
 from poisonproof import SSDPAClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features import require_frozen
-from poisonproof_research.methods.one_label import ClusterIndex, OneLabelClassifier, restore_members
+from poisonproof_research.methods.one_label import ClusterIndex, OneLabelClassifier
 
 RNG = np.random.default_rng(0)
 X = np.concatenate([RNG.normal(0, 1, (30, 3)), RNG.normal(8, 1, (20, 3))])
@@ -52,13 +52,6 @@ def test_clusters_do_not_see_labels():
 def test_members_with_several_rows_follow_most_of_them():
     votes = fitted(Y, k=5).votes(X)
     assert (votes == Y[:, None]).all()
-
-
-def test_members_survive_export_and_restore():
-    ensemble = fitted(Y).ensemble_
-    back = restore_members(*ensemble.export())
-    assert back.digests() == ensemble.digests()
-    assert np.array_equal(back.votes([[0], [1]]), ensemble.votes([[0], [1]]))
 
 
 def test_wrong_uses_are_refused():

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from poisonproof import SSDPAClassifier, load
+from poisonproof import SSDPAClassifier
 from poisonproof.networks import PretrainSpec, train_features
 from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
 from poisonproof_research.networks.heads import HeadLearner, ViewTable
@@ -56,21 +56,6 @@ def test_a_flip_among_repeated_images_of_other_labels_reaches_one_member(simclr,
         flipped[row] = (flipped[row] + 3) % 10
         after = classifier(simclr).fit(X, flipped).ensemble_.digests()
         assert sum(a != b for a, b in zip(before, after, strict=True)) == 1, row
-
-
-def test_an_update_of_a_loaded_model_is_the_model_of_the_flipped_labels(
-    simclr, images, labels, tmp_path
-):
-    X, y, rows = images[:150].reshape(150, -1), labels[:150], [3, 77]
-    flipped = y.copy()
-    flipped[rows] = (y[rows] + 1) % 10
-    expected = classifier(anew(simclr)).fit(X, flipped).ensemble_.digests()
-    fitted = classifier(simclr).fit(X, y)
-    fitted.save(tmp_path / "model")
-    change = {"add": (X[rows], flipped[rows]), "remove": (X[rows], y[rows])}
-    loaded = load(tmp_path / "model").update(**change, data=(X, y))
-    assert loaded.ensemble_.digests() == expected
-    assert fitted.update(**change).ensemble_.digests() == expected
 
 
 def test_threads_that_share_features_train_the_same_members(simclr, images, labels):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.networks.conftest import CLUSTERS, FEATURES, make_patterns
+from patterns import CLUSTERS, FEATURES, make_patterns
 
 from poisonproof.networks.augmentation import Stream
 from poisonproof.networks.graphs import FlatModule

@@ -1,12 +1,12 @@
-"""``poisonproof features refine``."""
+"""``poisonproof-research features refine``."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.networks.conftest import make_patterns
+from patterns import make_patterns
 
-from poisonproof.cli._app import run
+from poisonproof_research.cli import run
 from poisonproof_research.reproduction import RowData, write_pack
 
 
@@ -25,31 +25,28 @@ def test_clusters_are_refined_resumed_and_shown_from_the_command_line(
 ):
     start, out = tmp_path / "map", tmp_path / "clusters"
     features.save(start)
-    words = ["features", "refine", "clusters", "--images", "patterns", "--data", pack]
-    words += ["--start", str(start), "--clusters", "4", "--device", "cpu", "--epochs", "3"]
-    words += ["--out", str(out)]
+    words = ["features", "refine", "clusters-cifar10", "--data", pack, "--start", str(start)]
+    words += ["--device", "cpu", "--epochs", "3", "--out", str(out)]
     assert run([*words, "--stop-after", "2"]) == 0
     assert not (out / "clusters.safetensors").exists()
     assert run(words) == 0
     assert (out / "clusters.safetensors").exists()
     assert run(["features", "show", "--out", str(out)]) == 0
-    assert "4 clusters of images of shape (3, 8, 8)" in capsys.readouterr().out
+    assert "10 clusters of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"--start": None}, "--start DIR"),
-        ({"--clusters": None}, "--clusters K"),
-        ({"--epochs": "1"}, "at least 2"),
         ({"--start": "nowhere"}, "features train"),
         ({"recipe": "simclr"}, "clusters-cifar10"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(changes, message, pack, tmp_path, capsys):
-    options = {"--start": str(tmp_path), "--clusters": "4", "--epochs": "3"} | changes
-    words = ["features", "refine", options.pop("recipe", "clusters"), "--images", "patterns"]
-    words += ["--data", pack, "--device", "cpu", "--out", str(tmp_path / "out")]
+    options = {"--start": str(tmp_path)} | changes
+    words = ["features", "refine", options.pop("recipe", "clusters-cifar10"), "--data", pack]
+    words += ["--device", "cpu", "--out", str(tmp_path / "out")]
     for name, value in options.items():
         words += [] if value is None else [name, value]
     assert run(words) == 2

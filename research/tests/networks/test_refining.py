@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from patterns import CLUSTERS
 from scipy.optimize import linear_sum_assignment
-from tests.networks.conftest import CLUSTERS
 
 from poisonproof import ClusterVoteClassifier, load
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError

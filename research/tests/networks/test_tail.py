@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from poisonproof import SSDPAClassifier, load
+from poisonproof import SSDPAClassifier
 from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.networks.augmentation import Stream
 from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
 from poisonproof_research.networks.tails import (
     Tail,
     TailLearner,
-    TailSpec,
     normal_weights,
-    restore_members,
     third_block,
     windows,
 )
@@ -130,21 +128,6 @@ def test_a_partition_that_does_not_fit_its_lane_is_refused(rotnet, images, label
         fitted(narrow, images, labels)
 
 
-def test_members_survive_export_and_restore(classifier, images):
-    ensemble = classifier.ensemble_
-    back = restore_members(*ensemble.export())
-    assert back.digests() == ensemble.digests()
-    X = images[N : N + 5].reshape(5, -1)
-    assert np.array_equal(back.votes(X), ensemble.votes(X))
-
-
-def test_a_saved_classifier_votes_as_before(classifier, images, tmp_path):
-    classifier.save(tmp_path / "model")
-    back = load(tmp_path / "model")
-    X = images[N : N + 5].reshape(5, -1)
-    assert np.array_equal(back.votes(X), classifier.votes(X))
-
-
 def test_normal_first_weights_have_the_published_spread():
     stream = Stream(0, torch.tensor([3, 8]))
     state = normal_weights(third_block(), stream)
@@ -166,7 +149,5 @@ def test_other_first_weights_are_another_law(learner, classifier, images, labels
     normal = clone(learner).set_params(first_weights="normal")
     other = fitted(normal, images, labels).ensemble_
     assert not set(other.digests()) & set(classifier.ensemble_.digests())
-    assert TailSpec.from_json(other.spec.to_json()) == other.spec
-    assert restore_members(*other.export()).digests() == other.digests()
     with pytest.raises(InvalidInputError, match="first_weights must be one of uniform, normal"):
         clone(learner).set_params(first_weights="zero").resolve((1, 8, 8), 10)

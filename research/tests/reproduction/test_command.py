@@ -1,4 +1,4 @@
-"""``poisonproof reproduce`` as a user runs it: whole, killed, split, and on bad input."""
+"""``poisonproof-research reproduce`` as a user runs it: whole, killed, split, and on bad input."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import cli  # noqa: F401 - a fixture
+from shapes import write_recipes
 
-import poisonproof
 from poisonproof_research.reproduction import read_result
-from tests.reproduction.conftest import write_recipes
 
-SOURCE = Path(poisonproof.__file__).parents[1]
 ROW = "shapes-dpa-12"
 
 
@@ -30,26 +26,26 @@ def arguments(recipes_folder, pack):
     ]
 
 
-def test_a_row_is_made_and_reported(cli, arguments, recipes_folder, tmp_path):  # noqa: F811
-    out, docs = tmp_path / "out", tmp_path / "docs"
+def test_a_row_is_made_and_reported(cli, arguments, recipes_folder, tmp_path):
+    out = tmp_path / "out"
     result = cli(*arguments, "--out", out)
     assert (result.code, result.err) == (0, "")
     assert "shapes-dpa-12: clean " in result.out
     summary = json.loads((out / ROW / "result.json").read_text())
     assert summary["complete"]
     assert summary["runs"][0]["command"] == (
-        "poisonproof reproduce table1 --rows shapes-dpa-12 --device cpu"
+        "poisonproof-research reproduce table1 --rows shapes-dpa-12 --device cpu"
     )
     assert str(tmp_path) not in (out / ROW / "result.json").read_text()
     shared = ("--recipes", recipes_folder, "--out", out)
-    reported = cli("reproduce", "--report", *shared, "--docs", docs)
+    reported = cli("reproduce", "--report", *shared)
     assert (reported.code, reported.err) == (0, "")
-    assert (docs / "reproduction.md").is_file()
+    assert (out / "reproduction.md").is_file()
     listed = cli("reproduce", *shared)
     assert listed.out.count(" 12 ") >= 2
 
 
-def test_finished_parts_join_without_data_or_device(cli, arguments, recipes_folder, tmp_path):  # noqa: F811
+def test_finished_parts_join_without_data_or_device(cli, arguments, recipes_folder, tmp_path):
     assert cli(*arguments, "--members", "0:7", "--out", tmp_path / "a").code == 0
     assert cli(*arguments, "--members", "7:12", "--out", tmp_path / "b").code == 0
     joined = cli(
@@ -65,24 +61,24 @@ def test_finished_parts_join_without_data_or_device(cli, arguments, recipes_fold
 
 
 def process(*command: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80"}
+    paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
         [sys.executable, *command],
-        env=environment,
+        env={**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
 
 
-def test_a_killed_run_goes_on_to_the_same_members(cli, data, pack, tmp_path):  # noqa: F811
+def test_a_killed_run_goes_on_to_the_same_members(cli, data, pack, tmp_path):
     recipes = write_recipes(tmp_path / "slow", data, epochs=60)
     command = [
         *("reproduce", "table1", "--rows", ROW, "--device", "cpu"),
         *("--recipes", str(recipes), "--data", str(pack), "--out"),
     ]
     out = tmp_path / "killed"
-    running = process("-m", "poisonproof", *command, str(out))
+    running = process("-m", "poisonproof_research", *command, str(out))
     deadline = time.monotonic() + 120
     while not list(out.glob(f"{ROW}/part-*")) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -104,7 +100,7 @@ def test_training_needs_no_data_or_plotting_library(arguments, tmp_path):
     blocked = ["pandas", "polars", "pyarrow", "skops", "PIL", "matplotlib"]
     code = (
         f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\n"
-        "from poisonproof.cli._app import run\n"
+        "from poisonproof_research.cli import run\n"
         f"sys.exit(run({[*arguments, '--out', str(tmp_path / 'out')]!r}))"
     )
     running = process("-c", code)
@@ -127,7 +123,7 @@ def test_training_needs_no_data_or_plotting_library(arguments, tmp_path):
         (("--report",), "--report takes all rows"),
     ],
 )
-def test_bad_input_is_one_line(cli, arguments, tmp_path, monkeypatch, more, words):  # noqa: F811
+def test_bad_input_is_one_line(cli, arguments, tmp_path, monkeypatch, more, words):
     monkeypatch.chdir(tmp_path)
     result = cli(*arguments, "--out", "out", *more)
     assert (result.code, result.out) == (2, "")
@@ -136,7 +132,7 @@ def test_bad_input_is_one_line(cli, arguments, tmp_path, monkeypatch, more, word
     assert not (tmp_path / "out").exists()
 
 
-def test_without_cuda_the_device_must_be_named(cli, arguments, recipes_folder, tmp_path):  # noqa: F811
+def test_without_cuda_the_device_must_be_named(cli, arguments, recipes_folder, tmp_path):
     import torch
 
     if torch.cuda.is_available():

@@ -6,10 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from shapes import make_data, save_features, write_ssdpa_recipes
 
-from poisonproof.cli._app import run
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import PretrainSpec, load_features
+from poisonproof_research.cli import run
 from poisonproof_research.networks.heads import ViewTable
 from poisonproof_research.reproduction import (
     FeatureFolder,
@@ -21,7 +22,6 @@ from poisonproof_research.reproduction import (
     write_pack,
 )
 from poisonproof_research.reproduction.page import write_report
-from tests.reproduction.conftest import make_data, save_features, write_ssdpa_recipes
 
 LEARNER = """
 [learner.head]

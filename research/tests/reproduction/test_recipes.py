@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from shapes import write_recipes
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import PRETRAINING, FrozenNetwork, PretrainSpec
@@ -17,7 +18,6 @@ from poisonproof_research.reproduction import (
     select_rows,
 )
 from poisonproof_research.reproduction.law import make_learner
-from tests.reproduction.conftest import write_recipes
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from shapes import write_recipes
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.reproduction import (
@@ -17,7 +18,6 @@ from poisonproof_research.reproduction import (
 )
 from poisonproof_research.reproduction.outcome import disagreements, write_result
 from poisonproof_research.reproduction.page import write_report
-from tests.reproduction.conftest import write_recipes
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_page_compares_every_row_and_says_which_were_not_run(
     assert "**1 of 2 rows have been run" in page
     line = next(text for text in page.splitlines() if text.startswith("| `shapes-dpa-12-oneseed`"))
     assert line.endswith("| not yet run |")
-    assert "assets/reproduction/figure-9a.svg" in page
+    assert "figure-9a.svg" in page
     assert "| `shapes-dpa-12` | without a GPU |" in page
     assert "hours for 2 rows of DPA." in page
     assert "It is small." in page
@@ -88,7 +88,7 @@ def test_without_any_result_the_page_is_still_made(recipes_folder, tmp_path):
     write_report(load_recipes(recipes_folder), tmp_path / "none", tmp_path / "docs")
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     assert "0 of 2 rows have been run" in page
-    assert not list((tmp_path / "docs" / "assets" / "reproduction").glob("*.svg"))
+    assert not list((tmp_path / "docs").glob("*.svg"))
 
 
 def test_an_unfinished_row_is_not_counted(recipe, recipes_folder, data, tmp_path):

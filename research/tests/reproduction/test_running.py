@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from shapes import K, make_data, write_recipes
 
 from poisonproof.certificates import certify_votes
 from poisonproof.exceptions import InvalidInputError
@@ -23,7 +24,6 @@ from poisonproof_research.reproduction import (
 )
 from poisonproof_research.reproduction.row_data import make_partitions
 from poisonproof_research.reproduction.running import read_scores
-from tests.reproduction.conftest import K, make_data, write_recipes
 
 CPU = Options(device="cpu")
 

@@ -6,12 +6,15 @@ import dataclasses
 
 import numpy as np
 import pytest
+from shapes import make_data, save_features, write_ssdpa_recipes
+from sklearn.datasets import load_digits
 
-from poisonproof.cli._app import run
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import FrozenNetwork, PretrainSpec, load_features, train_features
+from poisonproof_research.cli import run
 from poisonproof_research.reproduction import (
     Options,
+    RowData,
     certify_result,
     data_from_pack,
     evaluate,
@@ -22,7 +25,6 @@ from poisonproof_research.reproduction import (
     write_pack,
 )
 from poisonproof_research.reproduction.page import write_report
-from tests.reproduction.conftest import make_data, save_features, write_ssdpa_recipes
 
 K = 12
 LEARNER = """
@@ -135,14 +137,17 @@ def test_the_page_speaks_of_flipped_labels_and_pretraining(recipes, results, tmp
     page = (tmp_path / "reproduction.md").read_text()
     assert "label flips" in page
     assert "`rotnet-shapes`" in page
-    assert "assets/reproduction/figure-9b.svg" in page
+    assert "figure-9b.svg" in page
 
 
 def test_features_are_trained_resumed_and_shown_from_the_command_line(tmp_path, capsys):
     pack, out = tmp_path / "pack", tmp_path / "map"
-    data = make_data(40, 12)
-    write_pack(data, pack)
-    words = ["features", "train", "rotnet", "--images", "shapes", "--data", str(pack)]
+    digits = (load_digits().images[:52] * 15).astype(np.uint8)
+    images = np.pad(digits, ((0, 0), (10, 10), (10, 10)))
+    sums = images[:40].reshape(40, -1).sum(axis=1, dtype=np.int64)
+    y = load_digits().target[:52].astype(np.int64)
+    write_pack(RowData("mnist", 10, images[:40], y[:40], images[40:], y[40:], sums), pack)
+    words = ["features", "train", "rotnet-mnist", "--data", str(pack)]
     words += ["--out", str(out), "--device", "cpu", "--epochs", "2"]
     assert run([*words, "--stop-after", "1"]) == 0
     assert not (out / "features.safetensors").exists()

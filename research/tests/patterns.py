@@ -1,9 +1,10 @@
-"""Images of four kinds that a small network tells apart, and features learned from them."""
+"""Small images, some of four kinds that a small network tells apart, and maps learned from them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from poisonproof.networks import FrozenNetwork, PretrainSpec, train_features
 from poisonproof_research.networks.refine_spec import RefineSpec
@@ -52,18 +53,39 @@ def make_patterns(n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(clean + noise, 0, 255).astype(np.uint8), kinds
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def patterns() -> np.ndarray:
     return make_patterns(256)[0]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def kinds() -> np.ndarray:
     return make_patterns(256)[1]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def features(patterns: np.ndarray) -> FrozenNetwork:
     found = train_features(patterns, FEATURES)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="session")
+def images() -> np.ndarray:
+    return (load_digits().images * 15).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def labels() -> np.ndarray:
+    return load_digits().target.astype(np.int64)
+
+
+@pytest.fixture(scope="session")
+def rotnet(images: np.ndarray) -> FrozenNetwork:
+    spec = PretrainSpec(
+        "rotnet", (1, 8, 8), epochs=3, batch_size=32, milestones=(2,), crop=1, mean=(0.3,),
+        std=(0.37,), map_rows=64,
+    )  # fmt: skip
+    found = train_features(images[:96], spec)
     assert found is not None
     return found

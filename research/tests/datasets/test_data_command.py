@@ -1,4 +1,4 @@
-"""``poisonproof data``: what the user sees, and one line with exit code 2 for bad input."""
+"""``poisonproof-research data``: what a user sees, and one line and exit code 2 for bad input."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
-from tests.data.images.builders import (
+from builders import (
     mnist_arrays,
     tar_folder,
     write_cifar_binary,
@@ -20,13 +19,8 @@ from tests.data.images.builders import (
     zip_folder,
 )
 
-from poisonproof.cli._app import run
-from poisonproof_research.datasets import (
-    import_image_folder,
-    import_images,
-    list_images,
-    load_images,
-)
+from poisonproof_research.cli import run
+from poisonproof_research.datasets import import_images, list_images, load_images
 
 
 @pytest.fixture
@@ -56,21 +50,9 @@ def test_the_list_shows_what_is_there_and_what_could_be(
     lines = capsys.readouterr().out.splitlines()
     (signs,) = [line for line in lines if "gtsrb" in line]
     assert "3 x 48 x 48" in signs
-    assert "your own" in signs
+    assert "others" in signs
     (digits,) = [line for line in lines if " mnist " in line]
     assert "not imported" in digits
-
-
-def test_a_folder_of_images_gets_the_name_of_the_user(cache: Path, tmp_path: Path) -> None:
-    for label in ("go", "stop"):
-        (tmp_path / "source" / label).mkdir(parents=True)
-        Image.fromarray(np.zeros((9, 7, 3), np.uint8)).save(tmp_path / "source" / label / "a.png")
-    arguments = ["--classes", "stop,go,wait", "--size", "4x6", "--gray"]
-    code = run(["data", "signs", "--from", str(tmp_path / "source"), "--folder", *arguments])
-    assert code == 0
-    dataset = load_images("signs", cache)
-    assert dataset.x_train.shape == (2, 4, 6)
-    assert dataset.class_names == ("stop", "go", "wait")
 
 
 def broken_image(tmp_path: Path) -> list[str]:
@@ -105,12 +87,6 @@ def truncated(form: str, name: str, kept: float) -> Callable[[Path], list[str]]:
     return prepare
 
 
-def undecodable_image_of_a_folder(tmp_path: Path) -> list[str]:
-    (tmp_path / "source" / "stop").mkdir(parents=True)
-    (tmp_path / "source" / "stop" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
-    return ["signs", "--folder", "--from", str(tmp_path / "source")]
-
-
 def missing_file(tmp_path: Path) -> list[str]:
     source = write_idx(tmp_path / "source")
     (source / "train-labels-idx1-ubyte").unlink()
@@ -137,7 +113,6 @@ BAD_FILES = [
         for kept in (0.0, 0.5, 0.98)
     ),
     (broken_image, "Final_Test/Images/00002.ppm does not decode"),
-    (undecodable_image_of_a_folder, "stop/a.png is not a PNG, JPEG, WebP, GIF, BMP or PPM image"),
     (absent_image, "GT-final_test.csv, line 4 names 00002.ppm, which is not in"),
 ]
 
@@ -157,12 +132,9 @@ def seen_after_refusal(arguments: list[str], words: str, shown: pytest.CaptureFi
     [
         *BAD_FILES,
         (lambda path: ["mnist", "--from", str(path / "absent")], "neither a folder nor a file"),
-        (lambda path: ["mnits", "--from", str(path)], "'mnits' is not a known dataset: mnist,"),
+        (lambda path: ["mnits", "--from", str(path)], "'mnits' is not a published dataset: mnist,"),
         (lambda path: ["mnist"], "either --from DIR"),
         (lambda path: ["mnist", "--from", str(path), "--download"], "either --from DIR"),
-        (lambda path: ["mnist", "--from", str(path), "--gray"], "are for --folder"),
-        (lambda path: ["x", "--folder", "--download"], "use it with --from alone"),
-        (lambda path: ["x", "--folder", "--from", str(path), "--size", "48"], "48x48. Got '48'"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_cache(
@@ -186,13 +158,8 @@ def test_bad_files_leave_every_byte_of_an_earlier_import(
 ) -> None:
     arguments = prepare(tmp_path)
     earlier = tmp_path / "earlier"
-    if "--folder" in arguments:
-        (earlier / "go").mkdir(parents=True)
-        Image.fromarray(np.zeros((9, 7, 3), np.uint8)).save(earlier / "go" / "a.png")
-        import_image_folder("signs", earlier, cache=cache)
-    else:
-        write = {"mnist": write_idx, **WRITERS}[arguments[0]]
-        import_images(arguments[0], write(earlier), cache=cache, published=False)
+    write = {"mnist": write_idx, **WRITERS}[arguments[0]]
+    import_images(arguments[0], write(earlier), cache=cache, published=False)
     before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
     seen_after_refusal(arguments, words, capsys)
     assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == before
@@ -200,15 +167,15 @@ def test_bad_files_leave_every_byte_of_an_earlier_import(
 
 MIDWAY = """
 import sys
-from poisonproof.cli._app import run
-from poisonproof_research.datasets import idx
-real = idx.put_split
+from poisonproof_research.cli import run
+from poisonproof_research.datasets import published_files
+real = published_files.put_split
 def put_split(entry, name, split, n_classes):
     real(entry, name, split, n_classes)
     if name == "train":
         print("midway", flush=True)
         sys.stdin.readline()
-idx.put_split = put_split
+published_files.put_split = put_split
 sys.exit(run(["data", "mnist", "--unpublished", "--from", sys.argv[1]]))
 """
 
