@@ -42,7 +42,7 @@ from poisonproof.data import (
 from poisonproof.data import (
     streaming as training,
 )
-from poisonproof.estimators.training_rows import HeldRows
+from poisonproof.estimators.training_set import TrainingSet
 
 N_ROWS = 3000
 K = 17
@@ -141,12 +141,12 @@ def test_order_within_partitions(table: pa.Table, tmp_path: Path) -> None:
     schema = Schema(classes=("ham", "spam"), label="kind")
     whole = read_rows(tmp_path / "one" / "a.parquet", schema)
     held = trees("content").fit(whole.X, np.array(schema.classes)[whole.labels])
-    assert isinstance(held.rows_, HeldRows)
+    assert isinstance(held.rows_, TrainingSet)
     (tmp_path / "runs").mkdir()
     streamed = partition_stream(trees("content"), DeclaredRows(path, schema), tmp_path / "runs")
     assert len(streamed.offsets) > 3  # else nothing was joined
     for index in range(K):
-        ours, theirs = streamed.shard(index), held.rows_.data.shard(index)
+        ours, theirs = streamed.shard(index), held.rows_.source.shard(index)
         assert np.array_equal(ours.X, theirs.X, equal_nan=True)
         assert np.array_equal(ours.y, theirs.y)
 

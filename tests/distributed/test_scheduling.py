@@ -19,7 +19,7 @@ from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
 from poisonproof.distributed import Cluster
 from poisonproof.distributed import cluster as scheduling
 from poisonproof.distributed.cluster import Trained, WorkerLostError
-from poisonproof.estimators.saving import Recipe
+from poisonproof.estimators.saving import TrainingSpec
 from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.partition.partitioned import Shard
 from poisonproof.store import ELSEWHERE, ModelReader
@@ -38,7 +38,7 @@ class Diary(Cluster):
         self.fragile = fragile
         self.blocks: list[tuple[str, dict[int, Shard]]] = []
         self.results: list[Any] = []
-        self.recipes: list[Recipe] = []
+        self.recipes: list[TrainingSpec] = []
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +51,7 @@ class Diary(Cluster):
 
     def send(self, worker: str, value: Any) -> Any:
         value = pickle.loads(pickle.dumps(value))  # what does not travel is not there
-        if isinstance(value, Recipe):
+        if isinstance(value, TrainingSpec):
             self.recipes.append(value)
             return value
         self.blocks.append((worker, value))

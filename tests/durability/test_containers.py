@@ -79,8 +79,8 @@ def test_streamed_frames_take_no_members_that_arrays_have_trained(tmp_path: Path
     fit_stream(make(), tmp_path / "store", FrameRows(rows, FrameRows.types_of(rows), "kind"))
     streamed = load(tmp_path / "store")
     assert streamed.ensemble_.digests() == held.ensemble_.digests()
-    laws = {model.ensemble_.reader.manifest.law for model in (streamed, held)}
-    assert len(laws) == 1
+    specs = {model.ensemble_.reader.manifest.spec for model in (streamed, held)}
+    assert len(specs) == 1
 
 
 def test_members_that_choose_columns_by_name_are_trained_again_under_other_names(

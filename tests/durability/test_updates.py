@@ -194,7 +194,7 @@ def test_members_of_another_environment_are_not_mixed_in(tmp_path: Path) -> None
     path = tmp_path / "model"
     jobs.train(path)
     manifest = json.loads((path / "manifest.json").read_text())
-    edit_manifest(path, ["law"], "0" * 64, careful=True)
+    edit_manifest(path, ["spec"], "0" * 64, careful=True)
     older = manifest["environment"] | {"python": "3.9.1"}
     edit_manifest(path, ["environment"], older, careful=True)
     with pytest.raises(GuaranteeError, match=r"python 3\.9\.1 \(here"):

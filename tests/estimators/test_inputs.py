@@ -20,8 +20,8 @@ from sklearn.preprocessing import Normalizer, OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.estimators import aggregation
 from poisonproof.estimators import certifying as voting
+from poisonproof.estimators import dpa
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, UnknownLabelError
 from poisonproof.features import FixedScale, HashedNGrams, make_frozen_pipeline
 from poisonproof.progress import Silent
@@ -211,7 +211,7 @@ def test_progress_is_told_of_every_member(monkeypatch: pytest.MonkeyPatch) -> No
             heard.append((total, description, verbosity[-1]))
 
     verbosity: list[int] = []
-    for module in (aggregation, voting):
+    for module in (dpa, voting):
         monkeypatch.setattr(
             module, "make_progress", lambda verbose: verbosity.append(verbose) or Listener()
         )

@@ -120,17 +120,20 @@ def test_a_test_row_is_mapped_alike_in_any_company(name: str, width: int) -> Non
     rows = draw.random((100, width), dtype=np.float32)
     model = DPAClassifier(GaussianNB(), 2, classes=[0, 1], features=MAPS[name])
     model.fit(rows[:20], np.arange(20) % 2)
-    asked = model._asked(rows)
+    asked = model._member_samples(rows)
     place = int(draw.integers(1, 99))
-    alone = model._asked(rows[place : place + 1])
+    alone = model._member_samples(rows[place : place + 1])
     assert alone.tobytes() == asked[place : place + 1].tobytes()
     for size in (2, 17, 64):
         start = min(place, 100 - size)
-        assert model._asked(rows[start : start + size]).tobytes() == asked[start:][:size].tobytes()
-    assert model._asked(rows[::-1]).tobytes() == asked[::-1].tobytes()
+        assert (
+            model._member_samples(rows[start : start + size]).tobytes()
+            == asked[start:][:size].tobytes()
+        )
+    assert model._member_samples(rows[::-1]).tobytes() == asked[::-1].tobytes()
     strange = np.full((1, width), 1 / 3)
     for other in (strange, strange.astype(object)) if width < 784 else (strange,):
-        among = model._asked(np.concatenate([rows[:50], other, rows[50:]]))
+        among = model._member_samples(np.concatenate([rows[:50], other, rows[50:]]))
         assert np.delete(among, 50, axis=0).tobytes() == asked.tobytes()
 
 

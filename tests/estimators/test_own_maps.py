@@ -62,8 +62,8 @@ def test_a_map_that_draws_gives_the_same_votes_every_time() -> None:
 @pytest.mark.parametrize("kind", [ClusterVoteClassifier, WeightedVoteClassifier])
 def test_a_map_that_draws_maps_training_and_test_rows_alike_every_time(kind: Any) -> None:
     fitted = kind(features=FunctionTransformer(noisy), classes=range(10)).fit(X[TRAIN], y[TRAIN])
-    asked = fitted._mapped_asked(X[TEST])
-    np.testing.assert_array_equal(fitted._mapped_asked(X[TEST]), asked)
+    asked = fitted._mapped_samples(X[TEST])
+    np.testing.assert_array_equal(fitted._mapped_samples(X[TEST]), asked)
     np.testing.assert_array_equal(fitted.predict(X[TEST]), fitted.predict(X[TEST]))
     drawn = asked - X[TEST]
     np.testing.assert_allclose(drawn, np.tile(drawn[0], (300, 1)), atol=1e-12)
@@ -95,7 +95,11 @@ class ThreadCount(TransformerMixin, BaseEstimator):
 def test_test_rows_are_mapped_on_one_thread_as_training_rows_are(kind: Any) -> None:
     fitted = kind(features=ThreadCount(), classes=range(10)).fit(X[TRAIN], y[TRAIN])
     with threadpool_limits(2):
-        asked = fitted._asked(X[TEST]) if kind is SSDPAClassifier else fitted._mapped_asked(X[TEST])
+        asked = (
+            fitted._member_samples(X[TEST])
+            if kind is SSDPAClassifier
+            else fitted._mapped_samples(X[TEST])
+        )
     assert (asked[:, -1] == 1).all()
 
 

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from poisonproof import DPAClassifier
 from poisonproof.estimators.certifying import member_scores
-from poisonproof.estimators.saving import member_law
+from poisonproof.estimators.saving import member_spec
 from poisonproof.exceptions import MemberWarning
 
 from .checks import Rows, assert_same_members, changed_members
@@ -282,7 +282,7 @@ def test_workers_that_a_member_asks_for_change_no_vote(kind: str) -> None:
     for model in models[1:]:
         assert_same_members(models[0], model, DIGITS.X_test)
         assert np.array_equal(first, model.votes(DIGITS.X_test))
-    laws = {member_law(model) for model in models}
+    laws = {member_spec(model) for model in models}
     assert len(laws) == 1
 
 

@@ -44,7 +44,7 @@ def refits_on_the_cheapest_flips(weights: Any = None) -> None:
 
 def cheapest_flips(clf: Any, asked: Any, label: int, rival: int) -> list[tuple[int, int]]:
     """Flips that lower the lead over the rival most, largest first, as (training row, label)."""
-    ((weights,),) = clf._asked(asked)
+    ((weights,),) = clf._weights(asked)
     own = (clf.labels_ == label).astype(int) - (clf.labels_ == rival)
     lower = weights * own + np.abs(weights)
     where = training_rows(clf)
@@ -69,7 +69,7 @@ def labels_order_and_company(weights: Any = None) -> None:
     order = rng.permutation(1500)
     plain = classifier(weights, features=PCA(30)).fit(X[TRAIN], Y[TRAIN])
     turned = classifier(weights, features=PCA(30)).fit(X[order], rng.integers(0, 10, 1500))
-    ((one,), (other,)) = (list(clf._asked(X[1500:1501])) for clf in (plain, turned))
+    ((one,), (other,)) = (list(clf._weights(X[1500:1501])) for clf in (plain, turned))
     assert np.array_equal(one, other)
     whole, alone = plain.certify(X[TEST]), plain.certify(X[1600:1601])
     assert whole.labels[100] == alone.labels[0]
@@ -81,7 +81,7 @@ def test_repeated_samples_with_other_labels_count_alike_in_any_order() -> None:
     labels = Y[many].copy()
     labels[400:] = np.random.default_rng(2).integers(0, 10, 600)
     clf = classifier().fit(X[many], labels)
-    ((weights,),) = clf._asked(X[1500:1501])
+    ((weights,),) = clf._weights(X[1500:1501])
     assert all(np.ptp(weights[clf.first_ == sample]) == 0 for sample in range(400))
     turned = np.random.default_rng(3).permutation(1000)
     again = classifier().fit(X[many][turned], labels[turned])
@@ -93,7 +93,7 @@ def test_repeated_samples_with_other_labels_count_alike_in_any_order() -> None:
 def test_so_many_repeats_that_weights_are_halved_stay_exact() -> None:
     many = np.r_[0:50, np.repeat(np.arange(5), 400)]
     clf = classifier().fit(X[many], Y[many])
-    for weights in clf._asked(X[TEST]):
+    for weights in clf._weights(X[TEST]):
         assert (np.abs(weights).sum(axis=1) < 2**30).all()
         assert (np.abs(weights).sum(axis=1) > 2**26).all()
     assert (clf.certify(X[:50]).labels == clf.predict(X[:50])).all()

@@ -28,7 +28,7 @@ def test_hundreds_of_flipped_labels_turn_no_certified_digit() -> None:
     assert radius > 50
     numbered = WeightedVoteClassifier(weights=weights, classes=range(6000))
     numbered.fit(X, np.arange(6000))
-    ((counted,),) = clf._asked(asked[row : row + 1])
+    ((counted,),) = clf._weights(asked[row : row + 1])
     rival = int(certificates.runner_up[row])
     own = (clf.labels_ == label).astype(int) - (clf.labels_ == rival)
     cheapest = numbered.labels_[np.argsort(-counted * (own + 1), kind="stable")]

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poisonproof import DPAClassifier
-from poisonproof.estimators.saving import member_law
+from poisonproof.estimators.saving import member_spec
 from poisonproof.members.scikit import provider_versions
 
 skorch = pytest.importorskip("skorch")
@@ -34,8 +34,8 @@ def test_another_version_is_another_law(monkeypatch: pytest.MonkeyPatch) -> None
     model = DPAClassifier(GaussianNB(), 3, classes=range(2))
     model.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2)
     model.estimator = network()
-    law, found = member_law(model), metadata.version
+    spec, found = member_spec(model), metadata.version
     monkeypatch.setattr(
         metadata, "version", lambda name: "0.1" if name == "skorch" else found(name)
     )
-    assert member_law(model) != law
+    assert member_spec(model) != spec

@@ -30,7 +30,7 @@ def reprinted(manifest: dict[str, Any]) -> bytes:
             "format": [FORMAT, VERSION],
             "model": manifest["model"],
             "environment": manifest["environment"],
-            "law": manifest["law"],
+            "spec": manifest["spec"],
             "data": data,
             "family": members.get("family"),
             "shared": members.get("shared"),

@@ -19,7 +19,7 @@ from poisonproof.store.manifest import canonical_json
 DRAFT = Manifest(
     model={"note": "hello"},
     environment={},
-    law="law",
+    spec="spec",
     partition_sizes=[3, 4, 5],
     partition_digests=["p0", "p1", "p2"],
     family="list",
@@ -36,7 +36,7 @@ def item(index: int, mark: str = "") -> Item:
 def write(path: Path, draft: Manifest = DRAFT, marks: dict[int, str] | None = None) -> Manifest:
     marks = marks or {}
     with FolderWriter(path) as writer:
-        return writer.commit(draft, lambda: b"templates", lambda i: item(i, marks.get(i, "")), None)
+        return writer.commit(draft, b"templates", lambda i: item(i, marks.get(i, "")), None)
 
 
 @pytest.fixture

@@ -213,19 +213,20 @@ class LinearLabelClassifier(CertifyingClassifier):
         ]
         return _joined(parts)
 
-    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
-        check_is_fitted(self, "classes_")
-        observed = self._assumed_labels(require_declared)
-        if (code := parse_threat(asked or "label_flip").code) != "label_flip":
+    def _usual_threat(self) -> str:
+        return "label_flip"
+
+    def _threat(self, asked: str | Threat, assumptions: tuple[str, ...]) -> Threat:
+        if (code := parse_threat(asked).code) != "label_flip":
             raise GuaranteeError(
                 f"LinearLabelClassifier certifies against 'label_flip' alone. Got {code!r}."
             )
-        return make_threat("label_flip", "row", 1, (TRUSTED_SAMPLES, *observed))
+        return make_threat("label_flip", "row", 1, (TRUSTED_SAMPLES, *assumptions))
 
     def _votes_and_prices(self, X: Any) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Yield votes (b, k) and prices (b, k, C), some rows at a time."""
         check_is_fitted(self, "classes_")
-        samples, n_classes = _numbers(self._rows._asked(X)), len(self.classes_)
+        samples, n_classes = _numbers(self._rows._member_samples(X)), len(self.classes_)
         with one_thread():
             exact = exact_rows(samples, self._rows.estimator.precision)
             height = max(1, _BLOCK // (len(self._members) * n_classes))

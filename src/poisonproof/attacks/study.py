@@ -22,8 +22,8 @@ from poisonproof.attacks.retraining import (
     votes_to_turn,
 )
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.aggregation import PartitionAggregation
-from poisonproof.estimators.updating import require_same_law, training_set
+from poisonproof.estimators.dpa import PartitionAggregation
+from poisonproof.estimators.updating import require_same_spec, training_set
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition.partitioners import make_partitioner
 from poisonproof.progress import Progress, Silent, reporting
@@ -283,7 +283,7 @@ def _fitted(classifier: Any, samples: Any, y: Any, owners: Any) -> CleanModel:
     """Return the classifier on the clean rows: as it was fitted on them, or fitted now."""
     if not hasattr(classifier, "ensemble_"):
         return CleanModel.of(clone(classifier).fit(samples, y, groups=owners), len(samples))
-    require_same_law(classifier)
+    require_same_spec(classifier)
     if classifier.rows_ is not None and classifier.rows_.weighted:
         raise InvalidInputError(WEIGHTED)
     known = copy(classifier)

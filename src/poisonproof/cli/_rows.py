@@ -260,7 +260,7 @@ class TrainedModel:
 
     def read_tested(self, asked: AskedRows) -> tuple[CheckedRows, NDArray[np.bool_] | None]:
         """Read rows, and find which the model was trained on; None if that cannot be checked."""
-        from poisonproof.estimators.training_rows import seen_rows
+        from poisonproof.estimators.training_set import seen_rows
         from poisonproof.partition.canonical import are_among
 
         rows, trained_on = self._read(asked)
@@ -363,11 +363,9 @@ def stored_fingerprint(path: Path) -> str:
 
 def open_model(path: Path, *, jobs: int | None, verbose: int) -> TrainedModel:
     """Load a model directory."""
-    from poisonproof.estimators.loading import set_schedule
-
     if not path.exists():
         raise InvalidInputError(f"There is no model {path}. Make one with: poisonproof train")
-    classifier = set_schedule(poisonproof.load(path), jobs, verbose)
+    classifier = poisonproof.load(path).set_schedule(jobs, verbose)
     known = getattr(classifier, "provenance_", None) or {}
     table = parse_schema(known["schema"]) if known.get("schema") else None
     names = getattr(classifier, "feature_names_in_", None)

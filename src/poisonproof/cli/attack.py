@@ -155,7 +155,7 @@ def with_model(
 
     from poisonproof.attacks.materials import NumberMaterial
     from poisonproof.attacks.study import WEIGHTED
-    from poisonproof.estimators.aggregation import PartitionAggregation
+    from poisonproof.estimators.dpa import PartitionAggregation
 
     model = open_model(path, jobs=None, verbose=0)
     classifier = model.classifier

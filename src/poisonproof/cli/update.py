@@ -66,7 +66,7 @@ def update(
     check_out(out, suffixes=(".json",), inputs=(add, remove, data))
     if model.is_file():
         raise InvalidInputError(f"{model} is an archive; only a model directory can be updated.")
-    from poisonproof.estimators.aggregation import PartitionAggregation
+    from poisonproof.estimators.dpa import PartitionAggregation
 
     trained = open_model(model, jobs=None, verbose=0)
     updatable = isinstance(trained.classifier, PartitionAggregation)

@@ -20,10 +20,11 @@ from sklearn.utils import get_tags
 
 from poisonproof.data.rows import RowProblem
 from poisonproof.data.sources import Chunk, RowSource, SampleFiles, sample_files
+from poisonproof.estimators.checked_table import check_table
 from poisonproof.estimators.dpa import DPAClassifier
 from poisonproof.estimators.maps import refuse_steps_in_front
 from poisonproof.estimators.storing import TrainingCluster, store_members
-from poisonproof.estimators.training_rows import TrainingSet, check_training_rows
+from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.files import LOCK, LOCK_FLAGS, OpenFolder, WriterLock
 from poisonproof.members.member import Finished
@@ -44,7 +45,7 @@ def key_type(*, weighted: bool) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedRows(TrainingSet):
+class ShardedRows:
     """k partitions in a folder.
 
     Attributes
@@ -434,7 +435,7 @@ def _place(
     """Check and write the rows of a chunk; return the label set, and how many were dropped."""
     partitioner = classifier.partitioner_
     try:
-        rows = check_training_rows(
+        rows = check_table(
             classifier, chunk.X, chunk.y, chunk.groups, chunk.sample_weight, classes=known
         )
         if len(rows.y):
@@ -537,7 +538,7 @@ def fit_stream(
         some = _one_partition(rows)
         classifier.container_ = kind_of(some.X)
         classifier.features_ = classifier._fit_features(some)
-        classifier._remember(rows, rows.partition_digests(budget))
+        classifier._remember(TrainingSet(rows), rows.partition_digests(budget))
 
         def _train(missing: Sequence[int], finished: Finished) -> None:
             _train_slabs(classifier, rows, missing, finished, budget)
@@ -545,7 +546,7 @@ def fit_stream(
         store_members(
             classifier,
             path,
-            rows,
+            TrainingSet(rows),
             _train,
             keep_data=keep_data,
             overwrite=overwrite,

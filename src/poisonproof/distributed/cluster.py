@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from poisonproof.estimators.saving import Recipe
-from poisonproof.estimators.training_rows import TrainingSet, shards_for_others
+from poisonproof.estimators.saving import TrainingSpec
+from poisonproof.estimators.training_set import TrainingSet, shards_for_others
 from poisonproof.exceptions import ClusterError, ClusterWarning, InvalidInputError
 from poisonproof.members.member import Ensemble
 from poisonproof.members.training import train_portions
@@ -150,12 +150,14 @@ def describe_worker() -> dict[str, Any]:
     return fingerprint()
 
 
-def train_block(recipe: Recipe, shards: Mapping[int, Shard], digests: Mapping[int, str]) -> Trained:
+def train_block(
+    spec: TrainingSpec, shards: Mapping[int, Shard], digests: Mapping[int, str]
+) -> Trained:
     """Train the members of some partitions.
 
     Parameters
     ----------
-    recipe : Recipe
+    spec : TrainingSpec
         What members are.
     shards : mapping of int to Shard
         The rows of each partition.
@@ -164,7 +166,7 @@ def train_block(recipe: Recipe, shards: Mapping[int, Shard], digests: Mapping[in
     """
     start = time.monotonic()
     with _one_at_a_time:
-        if not recipe.mapped:
+        if not spec.mapped:
             _check(shards, digests)
         indices: list[int] = []
         parts: list[Ensemble] = []
@@ -173,16 +175,16 @@ def train_block(recipe: Recipe, shards: Mapping[int, Shard], digests: Mapping[in
             indices.extend(which)
             parts.append(members)
 
-        with recipe.settings():
-            data = gathered(shards, recipe.n_partitions)
-            task = recipe.classifier._task(data, sorted(shards))
+        with spec.settings():
+            data = gathered(shards, spec.n_partitions)
+            task = spec.classifier._task(data, sorted(shards))
             train_portions(*task, n_jobs=1, progress=Silent(), finished=_collect)
         items: list[Item] = []
         for members in parts:
             which = indices[len(items) : len(items) + len(members)]
             items += encode_members(members, which, digests)
         seconds = time.monotonic() - start
-        return Trained(items, shared_of(parts[0]), seconds, surroundings_of(recipe.classifier))
+        return Trained(items, shared_of(parts[0]), seconds, surroundings_of(spec.classifier))
 
 
 def surroundings_of(classifier: Any) -> dict[str, Any]:
@@ -246,10 +248,10 @@ def train_on(cluster: Cluster, classifier: Any, rows: TrainingSet, run: Training
         from there.
     """
     read = shards_for_others(classifier, rows, run.missing)
-    recipe = Recipe.of(classifier, len(rows.sizes))
+    spec = TrainingSpec.of(classifier, len(rows.sizes))
     with reporting(make_progress(classifier.verbose), len(run.missing), "Training") as progress:
         digests = classifier.partition_digests_
-        _Driver(cluster, recipe, read, digests, run, progress).train(run.missing)
+        _Driver(cluster, spec, read, digests, run, progress).train(run.missing)
 
 
 @dataclass
@@ -270,7 +272,7 @@ class _Call:
 @dataclass
 class _Driver:
     cluster: Cluster
-    recipe: Recipe
+    spec: TrainingSpec
     read: Callable[[int], Shard]
     digests: Sequence[str]
     run: TrainingRun
@@ -288,7 +290,7 @@ class _Driver:
 
     def train(self, missing: Sequence[int]) -> None:
         self.waiting = deque((index,) for index in missing)
-        self.surroundings = surroundings_of(self.recipe.classifier)
+        self.surroundings = surroundings_of(self.spec.classifier)
         self.look()
         looked = time.monotonic()
         while self.waiting or any(c.block and not c.given_up for c in self.calls.values()):
@@ -421,8 +423,8 @@ class _Driver:
         try:
             rows = self.cluster.send(worker, shards)
             digests = {index: self.digests[index] for index in block}
-            recipe = self.admitted[worker]
-            ticket = self.cluster.submit(worker, train_block, recipe, rows, digests)
+            spec = self.admitted[worker]
+            ticket = self.cluster.submit(worker, train_block, spec, rows, digests)
         except WorkerLostError:
             self.lose(worker, block)
             return False
@@ -467,7 +469,7 @@ class _Driver:
             )
             return
         self.environments[worker] = environment if environment != fingerprint() else None
-        self.admitted[worker] = self.cluster.send(worker, self.recipe)
+        self.admitted[worker] = self.cluster.send(worker, self.spec)
 
     def refuse(self, call: _Call, surroundings: dict[str, Any]) -> None:
         """Throw away what a worker trained with other libraries, and ask it no more."""

@@ -7,14 +7,12 @@ from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
 from poisonproof.estimators.loading import load
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
-from poisonproof.estimators.training_rows import Rows
 from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 
 __all__ = [
     "ClusterVoteClassifier",
     "DPAClassifier",
     "NeighborVoteClassifier",
-    "Rows",
     "SSDPAClassifier",
     "WeightedVoteClassifier",
     "certify_runoff",

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from poisonproof.estimators.loading import rebuild, set_schedule
-from poisonproof.estimators.row_voting import ROWS
-from poisonproof.estimators.training_rows import Rows, check_training_rows
+from poisonproof.estimators.checked_table import check_update
+from poisonproof.estimators.loading import rebuild
+from poisonproof.estimators.saving import ROWS
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
-from poisonproof.partition.partitioned import PartitionedData, partition_data
+from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.store.fingerprint import ELSEWHERE, differences
 from poisonproof.store.fingerprint import fingerprint as environment_here
 from poisonproof.store.reading import OBJECTS, ModelReader
@@ -103,7 +103,7 @@ def audit_model(
     """
     try:
         reader = ModelReader.open(path)
-        classifier = set_schedule(rebuild(reader, trusted), n_jobs, verbose)
+        classifier = rebuild(reader, trusted).set_schedule(n_jobs, verbose)
     except StoreError as error:
         return AuditReport(None, (Finding("Manifest", False, str(error)),))
     audit = _Audit(reader, classifier)
@@ -223,16 +223,7 @@ class _Audit:
         if data is None:
             words = "They are the store's own: every partition has its digest."
             return classifier.rows_.whole(), Finding("Training rows", True, words)
-        rows = check_training_rows(
-            classifier, *Rows.parse(data, "data"), classes=classifier.classes_
-        )
-        found = partition_data(
-            rows.X,
-            rows.y,
-            classifier.partitioner_,
-            groups=rows.groups,
-            sample_weight=rows.sample_weight,
-        )
+        found = check_update(classifier, data, "data").partitioned(classifier.partitioner_)
         digests = zip(found.partition_digests(), manifest.partition_digests, strict=True)
         others = [index for index, (here, there) in enumerate(digests) if here != there]
         if not others:

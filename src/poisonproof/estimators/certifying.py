@@ -1,16 +1,16 @@
-"""What every classifier answers that certifies its votes: labels, shares, certificates."""
+"""What every classifier of this library does: predict by a vote, and certify the prediction."""
 
 from __future__ import annotations
 
-import math
+import os
 from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates.plurality import certify_votes
@@ -23,9 +23,9 @@ from poisonproof.certificates.threats import (
     resolve_threat,
     uncertified,
 )
+from poisonproof.estimators.checked_table import SampleSpec, input_tags
 from poisonproof.estimators.maps import map_alone, refuse_mixing
-from poisonproof.estimators.validation import check_samples, unusable, usable_rows
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features.base import FrozenTransformer, is_own_map
 from poisonproof.members.closed_form.stacked import StackedMembers
 from poisonproof.members.member import Ensemble, MemberList, guarded, mapped_by
@@ -34,16 +34,40 @@ from poisonproof.members.streams import in_own_streams
 from poisonproof.partition.partitioners import Partitioner
 from poisonproof.partition.values import take_canonical
 from poisonproof.progress import Silent, make_progress
+from poisonproof.store.reading import ModelReader
 
 
 class CertifyingClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier that predicts by a vote, and proves how large an attack the outcome survives."""
+    """A classifier that predicts by a vote, and proves how large an attack the outcome survives.
+
+    Whether members vote or training rows do, it is used alike: `fit`, `predict`, `certify`,
+    `save`, `poisonproof.load`, and `update` where that is less work than `fit`.
+    """
 
     threats: ClassVar[tuple[str, ...]]
     """The threats this method can certify, the first one by default."""
 
+    plain_parameters: ClassVar[tuple[str, ...]]
+    """Constructor parameters that are JSON values as they are and that decide something."""
+
     classes: Any
+    features: Any
+    invalid_rows: str
+
     classes_: NDArray[Any]
+    features_: Any
+    n_dropped_: int
+
+    @abstractmethod
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted model, as `poisonproof.load` reads it."""
+
+    def set_schedule(self, n_jobs: int | None, verbose: int) -> Self:
+        """Set how the work is scheduled, where it can be; no result depends on it."""
+        known = self.get_params(deep=False)
+        chosen = {"n_jobs": n_jobs, "verbose": verbose}
+        self.set_params(**{name: v for name, v in chosen.items() if name in known})
+        return self
 
     @abstractmethod
     def _counted(self, X: Any) -> Certificates:
@@ -54,8 +78,26 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         """Return certificates against a resolved threat, with class indices as labels."""
 
     @abstractmethod
-    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
-        """Return a threat that this fitted classifier certifies, or raise."""
+    def _usual_threat(self) -> str:
+        """Return the threat that is certified if none is named."""
+
+    @abstractmethod
+    def _threat(self, asked: str | Threat, assumptions: tuple[str, ...]) -> Threat:
+        """Return one of `threats` with the reach it has for this fitted classifier, or raise."""
+
+    @abstractmethod
+    def _mapped(self, X: Any) -> Any:
+        """Map samples to features; a map that draws random numbers draws the same every time."""
+
+    @abstractmethod
+    def _templates(self) -> dict[str, Any]:
+        """Return the objects that a stored model holds besides its arrays or members."""
+
+    @abstractmethod
+    def _restore(
+        self, reader: ModelReader, templates: Mapping[str, Any], trusted: Iterable[str]
+    ) -> None:
+        """Take back what was saved; parameters, classes and names are set already."""
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of every row that has most votes, ties to the smaller label."""
@@ -106,6 +148,36 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         certificates = self._certified(X, resolved, self._class_index(target))
         return certificates.with_classes(self.classes_)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        first = self._sees_samples_first()
+        if first is not None:
+            tags.input_tags = input_tags(first)
+        tags.input_tags.pairwise = False
+        return tags
+
+    def _sees_samples_first(self) -> Any:
+        """Return the features, or what stands in their place if there are none."""
+        return self.features
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "classes_")
+
+    def _checked(self, X: Any) -> Any:
+        """Check samples to predict and bring them to canonical values."""
+        check_is_fitted(self)
+        samples = SampleSpec.of(self)
+        X = samples.check(self, X, reset=False)
+        samples.refuse(self, ~samples.usable(X))
+        return take_canonical(X, None)
+
+    def _mapped_together(self, rows: Any) -> Any:
+        """Map samples to predict; those that are mapped together must not meet in the map."""
+        mapped = self._mapped(rows)
+        if self.features_ is not None:
+            refuse_mixing(self.features_, self._mapped, rows, mapped)
+        return mapped
+
     def _class_index(self, target: Any) -> int | None:
         if target is None:
             return None
@@ -116,32 +188,36 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
             )
         return int(position[0])
 
-    def _assumed_labels(self, require_declared: bool) -> tuple[str, ...]:
-        """Return what a certificate takes for granted about the label set; none if declared."""
-        if self.classes is not None:
-            return ()
-        if require_declared:
+    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
+        """Return a threat that this fitted classifier certifies, or raise."""
+        check_is_fitted(self)
+        if self.classes is None and require_declared:
             raise GuaranteeError(
                 "the label set was taken from the training labels, so the attacker has a say in "
                 "it. Declare it: classes=[...]."
             )
-        return (OBSERVED_LABELS,)
-
-
-# How fitted members answer: votes, plurality, certificates.
+        threat = self._usual_threat() if asked is None else asked
+        name = parse_threat(threat).name
+        if name not in self.threats:
+            advice = {name: "DPAClassifier or another method"}
+            raise uncertified(type(self).__name__, self.threats, name, advice)
+        return self._threat(threat, () if self.classes is not None else (OBSERVED_LABELS,))
 
 
 class VotingMembers(CertifyingClassifier):
     """A fitted ensemble with one member per partition that predicts by plurality vote."""
 
+    plain_parameters: ClassVar = ("n_partitions", "invalid_rows", "random_state")
+
+    estimator: Any
     n_partitions: int
+    partitioner: Any
     n_jobs: int | None
     random_state: int
     verbose: int
 
     partitioner_: Partitioner
     partition_digests_: list[str]
-    features_: Any
     ensemble_: Ensemble
 
     @abstractmethod
@@ -161,35 +237,23 @@ class VotingMembers(CertifyingClassifier):
         ndarray of shape (n, k)
             Indices into ``classes_``, -1 where a member abstains.
         """
-        samples = self._asked(X)
-        return self.ensemble_.votes(
-            samples, n_jobs=self.n_jobs, progress=make_progress(self.verbose)
-        )
+        samples, progress = self._member_samples(X), make_progress(self.verbose)
+        return self.ensemble_.votes(samples, n_jobs=self.n_jobs, progress=progress)
 
-    def _asked(self, X: Any) -> Any:
-        """Return samples as members are asked about them: checked, mapped, canonical."""
-        check_is_fitted(self, "ensemble_")
-        X = check_samples(self, X, reset=False)
-        self._refuse_rows(~usable_rows(self, X))
-        if self.features_ is not None:
-            X = self._mapped_asked(take_canonical(X, None))
-        return take_canonical(X, None)
+    def _member_samples(self, X: Any) -> Any:
+        """Return samples as members see them: checked, mapped, canonical."""
+        X = self._checked(X)
+        return X if self.features_ is None else take_canonical(self._mapped_samples(X), None)
 
-    def _mapped_asked(self, rows: Any) -> Any:
+    def _mapped_samples(self, rows: Any) -> Any:
         """Map samples to predict, each alone: nobody knows what a user's map does to several."""
         if isinstance(self.features_, FrozenTransformer) or is_own_map(self.features_):
             return self._mapped_together(rows)
         return map_alone(self._mapped, rows)
 
-    def _mapped_together(self, rows: Any) -> Any:
-        mapped = self._mapped(rows)
-        refuse_mixing(self.features_, self._mapped, rows, mapped)
-        return mapped
-
     def _mapped(self, X: Any) -> Any:
-        """Map samples to features; a map that draws random numbers draws the same every time."""
-        ask = partial(mapped_by, self.features_)
-        return in_own_streams(self.random_state, self.n_partitions, lambda: ask(guarded(X)))
+        transform = partial(mapped_by, self.features_)
+        return in_own_streams(self.random_state, self.n_partitions, lambda: transform(guarded(X)))
 
     def _counted(self, X: Any) -> Certificates:
         return certify_votes(self.votes(X), len(self.classes_))
@@ -197,41 +261,28 @@ class VotingMembers(CertifyingClassifier):
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         return certify_votes(self.votes(X), len(self.classes_), threat=threat, target=target)
 
-    def _refuse_rows(self, bad: NDArray[np.bool_], limit: float = math.inf) -> None:
-        if bad.any():
-            takes_missing = get_tags(self).input_tags.allow_nan
-            advice = (
-                "Remove them, or bound their values."
-                if takes_missing
-                else "Remove them, impute inside the member's pipeline, or use a learner that "
-                "takes missing values (infinity is none)."
-            )
-            raise InvalidRowsError(
-                f"Input X contains {unusable(self, limit)} in row {int(np.argmax(bad))} "
-                f"({int(bad.sum())} such rows), which {type(self._template()).__name__} members "
-                f"cannot take. {advice}"
-            )
-
-    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
-        check_is_fitted(self, "ensemble_")
-        observed = self._assumed_labels(require_declared)
+    def _usual_threat(self) -> str:
         usual, certifies = self.threats[0], self.partitioner_.certifies
         if usual in certifies:  # contributors are certified against whatever they do
             usual = next(name for name in certifies if name in self.threats)
-        threat = usual if asked is None else asked
-        name = parse_threat(threat).name
-        if name not in self.threats:
-            raise uncertified(
-                type(self).__name__, self.threats, name, dict.fromkeys([name], "DPAClassifier")
-            )
-        return resolve_threat(threat, self.partitioner_, (*self._assumptions(), *observed))
+        return usual
+
+    def _threat(self, asked: str | Threat, assumptions: tuple[str, ...]) -> Threat:
+        return resolve_threat(asked, self.partitioner_, (*self._assumptions(), *assumptions))
 
     def _assumptions(self) -> tuple[str, ...]:
         """Return what the method itself takes for granted."""
         return tuple(self.ensemble_.assumptions)
 
+    def _templates(self) -> dict[str, Any]:
+        names = ("estimator", "features", "features_")
+        return {name: getattr(self, name) for name in names}
 
-# Run-off certificates of fitted members: the scores behind their votes, and what they prove.
+    def _sees_samples_first(self) -> Any:
+        return self._template() if self.features is None else self.features
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "ensemble_")
 
 
 def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
@@ -256,20 +307,25 @@ def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
             "A run-off needs members that score classes, as those of DPAClassifier and "
             f"SSDPAClassifier do. Got {type(classifier).__name__}."
         )
-    samples = classifier._asked(X)
+    samples = classifier._member_samples(X)
     ensemble = getattr(classifier.ensemble_, "loaded", classifier.ensemble_)
     if isinstance(ensemble, MemberList):
         return member_probabilities(ensemble.members, samples, len(classifier.classes_))
     if isinstance(ensemble, StackedMembers):
-        return _finite(ensemble.scores(samples, n_jobs=classifier.n_jobs, progress=Silent()))
-    ask = getattr(ensemble, "scores", None)
-    if ask is None:
+        scores = ensemble.scores(samples, n_jobs=classifier.n_jobs, progress=Silent())
+        abstains = np.isneginf(scores).all(axis=2)
+        # Classes without rows come last.
+        largest = np.finfo(np.float64).max
+        scores = np.nan_to_num(scores, nan=-largest, posinf=largest, neginf=-largest)
+        scores[abstains] = np.nan
+        return scores
+    if not hasattr(ensemble, "scores"):
         raise InvalidInputError(
             f"A run-off needs scores, but members of {type(ensemble).__name__} give votes alone. "
             "Use closed-form members, TorchLearner or a classifier with predict_proba."
         )
-    scores: NDArray[Any] = ask(samples)
-    return scores
+    found: NDArray[Any] = ensemble.scores(samples)
+    return found
 
 
 def certify_runoff(
@@ -315,14 +371,5 @@ def certify_runoff(
             f"SSDPAClassifier; {type(classifier).__name__} certifies by a rule of its own."
         )
     resolved = classifier._resolve_threat(threat, require_declared)
-    certificates = certify_scores(scores, threat=resolved, target=classifier._class_index(target))
-    return certificates.with_classes(classifier.classes_)
-
-
-def _finite(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank classes without rows last; a member that has none of any class abstains."""
-    abstains = np.isneginf(scores).all(axis=2)
-    largest = np.finfo(np.float64).max
-    scores = np.nan_to_num(scores, nan=-largest, posinf=largest, neginf=-largest)
-    scores[abstains] = np.nan
-    return scores
+    target = classifier._class_index(target)
+    return certify_scores(scores, threat=resolved, target=target).with_classes(classifier.classes_)

@@ -11,8 +11,13 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat
-from poisonproof.estimators.row_voting import RowVoting, first_copies, require_shape, whole_numbers
+from poisonproof.certificates.threats import Threat
+from poisonproof.estimators.row_voting import (
+    RowVoting,
+    first_copies,
+    require_integers,
+    require_shape,
+)
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows
 from poisonproof.members.clusters import (
@@ -82,7 +87,7 @@ class ClusterVoteClassifier(RowVoting):
     ('label_flip', True)
     """
 
-    threats: ClassVar = ("label_flip",)
+    touches: ClassVar = {"label_flip": 2}
     plain_parameters: ClassVar = (
         "n_clusters",
         "assignment",
@@ -168,7 +173,7 @@ class ClusterVoteClassifier(RowVoting):
         return max(int(self.clusters_.max()) + 1, 0 if known is None else int(known))
 
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
-        rows = self._mapped_asked(X)
+        rows = self._mapped_samples(X)
         clusters = in_own_streams(self.random_state, 1, lambda: self._clusters_of(rows))
         return certify_clusters(self.table_, clusters, self.assignment, threat, target)
 
@@ -209,11 +214,12 @@ class ClusterVoteClassifier(RowVoting):
             "graph_labels": labels,
         }
 
-    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.clusterer = templates["clusterer"]
-        self.features_, self.clusterer_ = templates["features_"], templates["clusterer_"]
+    def _restore_arrays(
+        self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        self.clusterer_ = templates["clusterer_"]
         table = require_shape(arrays["table"], (None, len(self.classes_)), "i")
-        self.sorted_clusters_ = whole_numbers(arrays["clusters"], self.n_rows_, len(table))
+        self.sorted_clusters_ = require_integers(arrays["clusters"], self.n_rows_, len(table))
         self.clusters_ = self.sorted_clusters_
         if table.min(initial=0) < 0 or table.sum() != self.n_rows_:
             raise ValueError("the table of labels does not count the rows")
@@ -223,7 +229,7 @@ class ClusterVoteClassifier(RowVoting):
                 require_shape(arrays["values"], (n, None), "f"),
                 require_shape(arrays["exponents"], (n,), "i"),
             )
-            self.clusterer_.labels_ = whole_numbers(arrays["graph_labels"], n, len(table))
+            self.clusterer_.labels_ = require_integers(arrays["graph_labels"], n, len(table))
         self.table_ = table
         self.cluster_classes_ = self.classes_[best_assignment(table, self.assignment)]
 
@@ -231,6 +237,3 @@ class ClusterVoteClassifier(RowVoting):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True  # clusters need not be classes
         return tags
-
-    def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
-        return make_threat(name, "row", 2, (TRUSTED_SAMPLES, *assumptions))

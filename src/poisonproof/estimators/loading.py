@@ -1,69 +1,37 @@
-"""From a store back to a classifier whose voters are rows."""
+"""Loading a classifier from a model directory or archive."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import get_tags
 
+from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
-from poisonproof.estimators.row_voting import ROWS, RowVoting, stored_arrays
-from poisonproof.estimators.saving import plain_parameters, templates_of
-from poisonproof.estimators.training_rows import KeptRows
 from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
 from poisonproof.members.digest import state_digest
-from poisonproof.members.scikit import check_random_state
 from poisonproof.partition.partitioners import partitioner_from_spec
 from poisonproof.store.fingerprint import fingerprint
 from poisonproof.store.objects import decode_object
 from poisonproof.store.reading import ModelReader
-from poisonproof.store.stored_ensemble import StoredEnsemble
 
-_CLASSIFIERS: dict[str, type[RowVoting]] = {
+_CLASSIFIERS: dict[str, type[CertifyingClassifier]] = {
     kind.__name__: kind
     for kind in (
         ClusterVoteClassifier,
+        DPAClassifier,
         NeighborVoteClassifier,
+        SSDPAClassifier,
         WeightedVoteClassifier,
     )
-}
-
-
-def restored_rows(
-    reader: ModelReader, templates: Mapping[str, Any], classes: NDArray[Any]
-) -> RowVoting:
-    """Return the classifier that a store describes; its arrays are read and checked now."""
-    manifest, model = reader.manifest, reader.manifest.model
-    kind = _CLASSIFIERS[model["classifier"]]
-    parameters = {name: model["parameters"][name] for name in kind.plain_parameters}
-    if model["partitioner"] is not None:
-        parameters["partitioner"] = partitioner_from_spec(model["partitioner"])
-    declared = classes if model["classes_declared"] else None
-    classifier = kind(features=templates["features"], classes=declared, **parameters)
-    classifier.classes_ = classes
-    classifier.n_dropped_ = manifest.notes["n_dropped"]
-    (classifier.n_rows_,) = manifest.partition_sizes
-    (classifier.data_digest_,) = manifest.partition_digests
-    if model["n_features_in"] is not None:
-        classifier.n_features_in_ = model["n_features_in"]
-    if model["feature_names_in"] is not None:
-        classifier.feature_names_in_ = np.asarray(model["feature_names_in"], dtype=object)
-    classifier._restore(templates, stored_arrays(reader, kind.array_names))
-    return classifier
-
-
-# Loading a classifier from a model directory or archive.
-
-_LOADING_CLASSIFIERS: dict[str, Any] = {
-    kind.__name__: kind for kind in (DPAClassifier, SSDPAClassifier)
 }
 
 
@@ -71,7 +39,7 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
     """Load a saved classifier. No code in the store is run.
 
     The manifest is read and checked now; members are read, and checked against their digests,
-    when they are first asked.
+    when they first vote.
 
     Parameters
     ----------
@@ -108,13 +76,6 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
     return rebuild(reader, trusted)
 
 
-def set_schedule(classifier: Any, n_jobs: int | None, verbose: int) -> Any:
-    """Say how a classifier works, if it can work in different ways; return it."""
-    known = classifier.get_params(deep=False)
-    asked = {"n_jobs": n_jobs, "verbose": verbose}
-    return classifier.set_params(**{name: v for name, v in asked.items() if name in known})
-
-
 def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
     """Return the classifier that a store describes."""
     trusted = tuple(trusted)
@@ -130,6 +91,7 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
             if isinstance(value, (list, dict)):
                 raise StoreError(f"{name[:80]!r} must be a number or a word, got {value!s:.80}.")
         classifier = _classifier(reader, templates, trusted)
+        _check_agreement(reader, classifier)
         get_tags(classifier)  # reads the templates, as the first prediction would
         return classifier
     except Exception as error:  # values that are none make code raise nearly anything
@@ -141,82 +103,48 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
 
 
 def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -> Any:
-    manifest, model = reader.manifest, reader.manifest.model
+    model = reader.manifest.model
+    kind: Any = _CLASSIFIERS[model["classifier"]]
+    parameters = {name: model["parameters"][name] for name in kind.plain_parameters}
+    parameters |= {name: part for name, part in templates.items() if not name.endswith("_")}
+    if model["partitioner"] is not None:
+        parameters["partitioner"] = partitioner_from_spec(model["partitioner"])
     classes = decode_classes(model["classes"])
-    if manifest.family == ROWS:
-        restored = restored_rows(reader, templates, classes)
-        _check_columns(model["n_features_in"], model["feature_names_in"])
-        _check_templates(reader, restored._templates())
-        return restored
-    kind = _LOADING_CLASSIFIERS[model["classifier"]]
-    partitioner = partitioner_from_spec(model["partitioner"])
-    classifier = kind(
-        estimator=templates["estimator"],
-        features=templates["features"],
-        partitioner=partitioner,
-        classes=classes if model["classes_declared"] else None,
-        **{name: model["parameters"][name] for name in plain_parameters(kind)},
-    )
+    declared = classes if model["classes_declared"] else None
+    classifier = kind(classes=declared, **parameters)
     classifier.classes_ = classes
-    classifier.partitioner_ = partitioner
-    classifier.features_ = templates["features_"]
-    classifier.context_ = model["context"]
-    classifier.n_dropped_ = manifest.notes["n_dropped"]
-    classifier.n_self_checked_ = int(manifest.notes.get("n_self_checked", 0))
-    if "container" in manifest.notes:
-        classifier.container_ = str(manifest.notes["container"])
-    classifier.partition_sizes_ = np.asarray(manifest.partition_sizes, dtype=np.intp)
-    classifier.partition_digests_ = list(manifest.partition_digests)
+    classifier.n_dropped_ = reader.manifest.notes["n_dropped"]
     if model["n_features_in"] is not None:
         classifier.n_features_in_ = model["n_features_in"]
     if model["feature_names_in"] is not None:
         classifier.feature_names_in_ = np.asarray(model["feature_names_in"], dtype=object)
-    if model["provenance"] is not None or manifest.notes["counts"]:
-        classifier.provenance_ = (model["provenance"] or {}) | manifest.notes["counts"]
-    seed = check_random_state(classifier.random_state)
-    classifier.ensemble_ = StoredEnsemble(reader, classes, seed, trusted)
-    classifier.rows_ = KeptRows(reader) if manifest.keeps_data else None
-    classifier.failures_ = classifier.ensemble_.failures()
-    _check_agreement(reader, classifier)
+    classifier._restore(reader, templates, trusted)
     return classifier
 
 
 def _check_agreement(reader: ModelReader, classifier: Any) -> None:
     """Raise `StoreError` if the parts of a model are not parts of one model."""
     manifest, model = reader.manifest, reader.manifest.model
-    sizes = {
-        "n_partitions": classifier.n_partitions,
-        "the partitioner": classifier.partitioner_.n_partitions,
-        "members": manifest.k,
-    }
-    if len(set(sizes.values())) != 1:
-        raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
+    if model["partitioner"] is not None:
+        sizes = {
+            "n_partitions": classifier.n_partitions,
+            "the partitioner": classifier.partitioner_.n_partitions,
+            "members": manifest.k,
+        }
+        if len(set(sizes.values())) != 1:
+            raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
     _check_columns(model["n_features_in"], model["feature_names_in"])
-    _check_code(reader, classifier)
-    _check_templates(reader, templates_of(classifier))
-
-
-def _check_code(reader: ModelReader, classifier: Any) -> None:
-    """Raise `StoreError` if members would be asked through another network than was trained."""
-    manifest = reader.manifest
-    code = manifest.model["learner"].get("code")
-    if code is None or manifest.environment["packages"] != fingerprint()["packages"]:
-        return
-    if classifier._learner().specification().get("code") != code:
-        raise StoreError(
-            f"the network {manifest.model['learner'].get('network')} is written otherwise today "
-            "than when these members were trained, so their votes would be others. Restore its "
-            "code, or train anew."
-        )
-
-
-def _check_templates(reader: ModelReader, templates: Mapping[str, Any]) -> None:
-    """Raise `StoreError` if the parts of a model are not those that were saved."""
-    manifest = reader.manifest
     if manifest.environment["packages"] != fingerprint()["packages"]:
         return  # digests cover the state as the library that made it wrote it
-    for name, value in templates.items():
-        if state_digest(value) != manifest.model["templates"][name]:
+    code = (model["learner"] or {}).get("code")
+    if code is not None and classifier._learner().specification().get("code") != code:
+        raise StoreError(
+            f"the network {model['learner'].get('network')} is written otherwise today than when "
+            "these members were trained, so their votes would be others. Restore its code, or "
+            "train anew."
+        )
+    for name, value in classifier._templates().items():
+        if state_digest(value) != model["templates"][name]:
             raise StoreError(
                 f"{reader.place.called(manifest.templates.name)}: {name} is not what was saved."
             )

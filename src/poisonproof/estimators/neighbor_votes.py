@@ -12,16 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.row_votes import ROW_TOUCHES, certify_row_votes
-from poisonproof.certificates.threats import Threat, make_threat
+from poisonproof.certificates.threats import Threat
+from poisonproof.estimators.checked_table import CheckedTable, check_update
 from poisonproof.estimators.maps import fresh_map, map_alone, refuse_steps_in_front
 from poisonproof.estimators.row_voting import (
     RowVoting,
     flat_numbers,
+    require_integers,
     require_shape,
     rows_digest,
-    whole_numbers,
 )
-from poisonproof.estimators.training_rows import Rows, check_training_rows, find_rows, missing_rows
+from poisonproof.estimators.updating import find_rows
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features.base import is_own_map, learns_nothing
 from poisonproof.features.exact import ExactRows, Precision
@@ -78,7 +79,7 @@ class NeighborVoteClassifier(RowVoting):
     True
     """
 
-    threats: ClassVar = ("insert_delete", "label_flip", "replace")
+    touches: ClassVar = ROW_TOUCHES
     plain_parameters: ClassVar = ("threshold", "metric", "precision", "device", "invalid_rows")
     array_names: ClassVar = ("values", "exponents", "labels", "digests")
 
@@ -138,39 +139,36 @@ class NeighborVoteClassifier(RowVoting):
         InvalidRowsError
             If a row to remove is not in the training set; the model stays as it was.
         """
-        check_is_fitted(self, "rows_")
+        check_is_fitted(self)
         if add is None and remove is None:
             raise InvalidInputError("update needs rows to add, rows to remove, or both.")
         rows, labels, digests = self.rows_, self.labels_, self.digests_
         if remove is not None:
-            _, y, theirs = self._asked(remove, "remove")
-            wanted = row_keys(theirs, y, None)
-            found, absent = find_rows(row_keys(digests, labels, None), wanted)
-            if absent.any():
-                raise missing_rows(np.flatnonzero(absent).tolist(), len(wanted))
+            gone = self._requested(remove, "remove")
+            wanted = row_keys(sample_digests(gone.X), gone.y, None)
+            found = find_rows(row_keys(digests, labels, None), wanted)
             kept = np.delete(np.arange(len(labels)), found)
             rows, labels, digests = rows[kept], labels[kept], digests[kept]
         if add is not None:
-            X, y, theirs = self._asked(add, "add")
-            new = self._neighborhood().prepare(self._mapped(take_canonical(X, None)))
+            new = self._requested(add, "add")
+            mapped = self._neighborhood().prepare(self._mapped(take_canonical(new.X, None)))
             rows = ExactRows(
-                np.concatenate([rows.values, new.values]),
-                np.concatenate([rows.exponents, new.exponents]),
+                np.concatenate([rows.values, mapped.values]),
+                np.concatenate([rows.exponents, mapped.exponents]),
             )
-            labels, digests = np.concatenate([labels, y]), np.concatenate([digests, theirs])
+            labels = np.concatenate([labels, new.y])
+            digests = np.concatenate([digests, sample_digests(new.X)])
         if not len(labels):
             raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
         self._keep(rows, labels, digests)
         self.n_rows_, self.data_digest_ = len(labels), rows_digest(digests, labels)
         return self
 
-    def _asked(self, asked: Any, name: str) -> tuple[Any, NDArray[np.int64], NDArray[np.uint8]]:
-        """Return checked rows of an update: samples, labels and digests of the samples."""
-        X, y, groups, weight = Rows.parse(asked, name)
-        if groups is not None or weight is not None:
+    def _requested(self, rows: Any, name: str) -> CheckedTable:
+        table = check_update(self, rows, name)
+        if table.groups is not None or table.sample_weight is not None:
             raise InvalidInputError(f"`{name}` is (X, y): rows here have no groups and no weights.")
-        rows = check_training_rows(self, X, y, None, None, classes=self.classes_)
-        return rows.X, rows.y, sample_digests(rows.X)
+        return table
 
     def _keep(self, rows: ExactRows, y: NDArray[np.int64], digests: NDArray[np.uint8]) -> None:
         """Keep rows in an order that their content decides."""
@@ -188,26 +186,24 @@ class NeighborVoteClassifier(RowVoting):
             "digests": self.digests_,
         }
 
-    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.features_ = templates["features_"]
+    def _restore_arrays(
+        self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
         n = self.n_rows_
         self.rows_ = ExactRows(
             require_shape(arrays["values"], (n, None), "f"),
             require_shape(arrays["exponents"], (n,), "i"),
         )
-        self.labels_ = whole_numbers(arrays["labels"], n, len(self.classes_))
+        self.labels_ = require_integers(arrays["labels"], n, len(self.classes_))
         self.digests_ = require_shape(arrays["digests"], (n, 32), "u")
         if rows_digest(self.digests_, self.labels_) != self.data_digest_:
             raise ValueError("the rows are others than the manifest says")
 
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         near = self._neighborhood()
-        asked = near.prepare(self._mapped(self._checked(X)))
-        counts = near.count_by_class(asked, self.rows_, self.labels_, len(self.classes_))
+        rows = near.prepare(self._mapped(self._checked(X)))
+        counts = near.count_by_class(rows, self.rows_, self.labels_, len(self.classes_))
         return certify_row_votes(counts, self.n_rows_, threat, target)
-
-    def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
-        return make_threat(name, "row", ROW_TOUCHES[name], assumptions)
 
     def _neighborhood(self) -> Neighborhood:
         return Neighborhood(self.threshold, self.metric, self.precision, self.device)

@@ -1,4 +1,4 @@
-"""A fitted classifier as the manifest describes it, and the law its members obey."""
+"""A fitted classifier as its manifest describes it, and saving it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sklearn
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
-from poisonproof.members.member import Ensemble, MemberList
+from poisonproof.members.member import MemberList
 from poisonproof.store.blocks import BlockEntry, Item, content_name, encode_block
 from poisonproof.store.fingerprint import fingerprint
 from poisonproof.store.items import SHARED_ITEM, encode_members, shared_of, without_addresses
@@ -27,8 +28,8 @@ from poisonproof.store.objects import encode_object
 from poisonproof.store.stored_ensemble import StoredEnsemble
 from poisonproof.store.writing import ModelWriter, open_writer
 
-PLAIN_PARAMETERS = ("n_partitions", "invalid_rows", "random_state")
-"""Constructor parameters that are JSON values as they are and that decide something."""
+ROWS = "row_votes"
+"""What the manifest calls a model in which rows vote."""
 
 COUNTS = ("n_rows", "n_groups", "n_left_out")
 """What a model knows about its data that changes with every update."""
@@ -37,7 +38,7 @@ _HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failu
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingSpec:
     """Everything besides its rows that a member is a function of, to be sent elsewhere.
 
     Attributes
@@ -60,8 +61,8 @@ class Recipe:
     filters: list[Any]
 
     @classmethod
-    def of(cls, classifier: Any, n_partitions: int) -> Recipe:
-        """Return the recipe of a classifier that is ready to train."""
+    def of(cls, classifier: Any, n_partitions: int) -> TrainingSpec:
+        """Return the spec of a classifier that is ready to train."""
         light, mapped = copy.copy(classifier), classifier._features_see_all_rows()
         for name in _HEAVY:
             vars(light).pop(name, None)
@@ -72,37 +73,27 @@ class Recipe:
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """Give the block the settings of the process that made the recipe."""
+        """Give the block the settings of the process that made the spec."""
         with sklearn.config_context(**self.config), warnings.catch_warnings():
             warnings.filters = self.filters
             yield
 
 
-def plain_parameters(classifier: Any) -> tuple[str, ...]:
-    """Return the names of those parameters of a classifier, or of its class."""
-    return (*PLAIN_PARAMETERS, *getattr(classifier, "more_parameters", ()))
-
-
-def templates_of(classifier: Any) -> dict[str, Any]:
-    """Return the objects that a model holds besides its members."""
-    return {
-        "estimator": classifier.estimator,
-        "features": classifier.features,
-        "features_": classifier.features_,
-    }
-
-
 def describe(classifier: Any) -> dict[str, Any]:
     """Return what decides a vote or a certificate, as JSON values."""
+    values = {name: getattr(classifier, name) for name in classifier.plain_parameters}
+    partitioner, learner = (
+        getattr(classifier, name, None) for name in ("partitioner_", "_learner")
+    )
     return {
         "classifier": type(classifier).__name__,
-        "parameters": {name: getattr(classifier, name) for name in plain_parameters(classifier)},
+        "parameters": {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()},
         "classes_declared": classifier.classes is not None,
         "classes": encode_classes(classifier.classes_),
-        "partitioner": plain(classifier.partitioner_.spec()),
-        "learner": plain(classifier._learner().specification()),
-        "templates": {name: state_digest(v) for name, v in templates_of(classifier).items()},
-        "context": classifier.context_,
+        "partitioner": None if partitioner is None else plain(partitioner.spec()),
+        "learner": None if learner is None else plain(learner().specification()),
+        "templates": {name: state_digest(v) for name, v in classifier._templates().items()},
+        "context": getattr(classifier, "context_", None),
         **names_of(classifier),
     }
 
@@ -118,53 +109,59 @@ def names_of(classifier: Any) -> dict[str, Any]:
     }
 
 
-def member_law(classifier: Any) -> str:
+def member_spec(classifier: Any) -> str:
     """Return a digest of everything besides its partition that a member is a function of.
 
-    That is the learner, the label set, the seed, the feature map, the software and the processor;
-    where features are learned from all samples, the samples; and the kind of container that the
-    learner is handed, if it is no plain array, with the names by which it may choose columns.
+    That is the learner, the label set, the seed, the feature map, the software and the CPU; where
+    features are learned from all samples, the samples; and the kind of container that the learner
+    is handed, if it is no plain array, with the names by which it may choose columns.
     """
-    return json_digest(
-        _container_of(classifier)
-        | {
-            "learner": plain(classifier._learner().specification()),
-            "classes": encode_classes(classifier.classes_),
-            "seed": classifier.random_state,
-            "features": state_digest(classifier.features_),
-            "context": classifier.context_,
-            "environment": fingerprint(),
-        }
-    )
-
-
-def _container_of(classifier: Any) -> dict[str, Any]:
-    """Return what a learner sees of its rows besides their values; nothing for plain arrays."""
+    spec = {
+        "learner": plain(classifier._learner().specification()),
+        "classes": encode_classes(classifier.classes_),
+        "seed": classifier.random_state,
+        "features": state_digest(classifier.features_),
+        "context": classifier.context_,
+        "environment": fingerprint(),
+    }
     kind = getattr(classifier, "container_", None)
-    if kind != "frame":
-        return {} if kind in (None, "array") else {"container": kind}
-    return {"container": kind, "columns": names_of(classifier)["feature_names_in"]}
+    if kind not in (None, "array"):
+        spec["container"] = kind
+    if kind == "frame":
+        spec["columns"] = names_of(classifier)["feature_names_in"]
+    return json_digest(spec)
 
 
 def draft_manifest(
     classifier: Any,
-    *,
     family: str,
-    shared: Mapping[str, Any],
     member_digests: Sequence[str],
-    failures: Mapping[int, str],
+    *,
+    shared: Mapping[str, Any] | None = None,
+    failures: Mapping[int, str] | None = None,
+    partitions: tuple[Sequence[int], Sequence[str]] | None = None,
 ) -> Manifest:
-    """Return the manifest of a classifier, without the blocks its parts will lie in."""
+    """Return the manifest of a classifier, without the blocks its parts will lie in.
+
+    `partitions` are their sizes and digests, by default those the classifier knows.
+    """
+    if partitions is None:
+        partitions = classifier.partition_sizes_, classifier.partition_digests_
+    model, environment = describe(classifier), fingerprint()
+    if family == ROWS:
+        spec = json_digest({"model": model, "environment": environment})
+    else:
+        spec = member_spec(classifier)
     return Manifest(
-        model=describe(classifier),
-        environment=fingerprint(),
-        law=member_law(classifier),
-        partition_sizes=[int(size) for size in classifier.partition_sizes_],
-        partition_digests=list(classifier.partition_digests_),
+        model=model,
+        environment=environment,
+        spec=spec,
+        partition_sizes=[int(size) for size in partitions[0]],
+        partition_digests=list(partitions[1]),
         family=family,
-        shared=dict(shared),
+        shared=dict(shared or {}),
         member_digests=list(member_digests),
-        failures={int(i): without_addresses(text) for i, text in failures.items()},
+        failures={int(i): without_addresses(text) for i, text in (failures or {}).items()},
         notes=notes_of(classifier),
     )
 
@@ -172,10 +169,9 @@ def draft_manifest(
 def notes_of(classifier: Any) -> dict[str, Any]:
     """Return what decides nothing but is worth knowing, as JSON values."""
     provenance = getattr(classifier, "provenance_", None) or {}
-    counts = {key: value for key, value in provenance.items() if key in COUNTS}
     notes = {
         "n_dropped": int(classifier.n_dropped_),
-        "counts": counts,
+        "counts": {key: value for key, value in provenance.items() if key in COUNTS},
         "n_self_checked": int(getattr(classifier, "n_self_checked_", 0)),
     }
     kind = getattr(classifier, "container_", None)
@@ -200,9 +196,6 @@ def plain(value: Any) -> Any:
     return json.loads(without_addresses(text))
 
 
-# Saving a fitted classifier to a model directory or archive.
-
-
 def save(
     classifier: Any,
     path: str | os.PathLike[str],
@@ -210,9 +203,18 @@ def save(
     keep_data: bool | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a fitted classifier; only what is not there yet is written."""
+    """Write a fitted ensemble; only what is not there yet is written."""
+    ensemble = classifier.ensemble_
     with open_writer(path) as writer:
-        _refuse_later_state(classifier.ensemble_, writer)
+        if isinstance(ensemble, StoredEnsemble) and writer.stored is not None:
+            read, there = ensemble.reader, writer.stored
+            same = Path(read.place.path).resolve() == Path(there.place.path).resolve()
+            if same and replace(read.manifest, pending=None) != replace(
+                there.manifest, pending=None
+            ):
+                raise StoreError(
+                    f"{writer.path} was changed by someone else after it was loaded. Load it again."
+                )
         commit(classifier, writer, keep_data=keep_data, overwrite=overwrite)
 
 
@@ -220,11 +222,11 @@ def commit(
     classifier: Any,
     writer: ModelWriter,
     *,
-    keep_data: bool | None,
+    keep_data: bool | None = None,
     pending: dict[str, Any] | None = None,
     overwrite: bool = False,
-) -> Manifest:
-    """Write a classifier through an open writer and return its manifest."""
+) -> None:
+    """Write an ensemble through an open writer."""
     ensemble, rows = classifier.ensemble_, classifier.rows_
     keep = rows is not None and rows.in_store if keep_data is None else keep_data
     if keep and rows is None:
@@ -233,9 +235,9 @@ def commit(
             "again, or save with keep_data=False."
         )
     manifest, shared_item = draft(classifier)
-    return writer.commit(
+    writer.commit(
         replace(manifest, pending=pending),
-        lambda: encode_object(templates_of(classifier)),
+        encode_object(classifier._templates()),
         _member_items(ensemble, classifier.partition_digests_),
         rows.item if keep else None,
         shared_item,
@@ -254,27 +256,22 @@ def draft(classifier: Any) -> tuple[Manifest, Item | None]:
             # Whoever trained the members described them; this machine may be another.
             model = stored.model | names_of(classifier)
             return replace(stored, model=model, notes=notes_of(classifier)), item
-        family, shared, arrays_entry = stored.family, stored.shared, stored.shared_arrays
+        family, shared, entry = stored.family, stored.shared, stored.shared_arrays
     else:
-        arrays_entry = None
         family, shared, arrays = shared_of(ensemble)
-        item = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None
-    manifest = draft_manifest(
-        classifier,
-        family=family,
-        shared=shared,
-        member_digests=ensemble.digests(),
-        failures=ensemble.failures(),
-    )
-    return replace(manifest, shared_arrays=arrays_entry), item
+        item, entry = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None, None
+    failures = ensemble.failures()
+    digests = ensemble.digests()
+    manifest = draft_manifest(classifier, family, digests, shared=shared, failures=failures)
+    return replace(manifest, shared_arrays=entry), item
 
 
 def model_fingerprint(classifier: Any) -> str:
     """Return the fingerprint of a fitted classifier: the one in its manifest, once it is saved.
 
-    It is the SHA-256 of everything that decides a vote or a certificate: specification, label set,
-    partitions, members, software and processor. Training output, reports, receipts and audits show
-    it, and ``poisonproof audit --fingerprint`` takes it.
+    It is the SHA-256 of everything that decides a vote or a certificate: spec, label set,
+    partitions, members, software and CPU. Training output, reports, receipts and audits show it,
+    and ``poisonproof audit --fingerprint`` takes it.
 
     Examples
     --------
@@ -297,28 +294,12 @@ def model_fingerprint(classifier: Any) -> str:
     return manifest.fingerprint
 
 
-def _member_items(ensemble: Ensemble, digests: list[str]) -> Callable[[int], Item]:
+def _member_items(ensemble: Any, digests: list[str]) -> Callable[[int], Item]:
     """Return a function that encodes one member, and not more than it must."""
     if isinstance(ensemble, StoredEnsemble):
         return lambda index: replace(ensemble.item(index), partition=digests[index])
     if isinstance(ensemble, MemberList):
         members = ensemble.members
         return lambda index: encode_members(MemberList([members[index]]), [index], digests)[0]
-
-    @cache
-    def everyone() -> list[Item]:
-        return encode_members(ensemble, range(len(ensemble)), digests)
-
+    everyone = cache(lambda: encode_members(ensemble, range(len(ensemble)), digests))
     return lambda index: everyone()[index]
-
-
-def _refuse_later_state(ensemble: Ensemble, writer: ModelWriter) -> None:
-    """Raise if the store was changed since this model was read from it."""
-    if not isinstance(ensemble, StoredEnsemble) or writer.stored is None:
-        return
-    read, there = ensemble.reader, writer.stored
-    same = Path(read.place.path).resolve() == Path(there.place.path).resolve()
-    if same and replace(read.manifest, pending=None) != replace(there.manifest, pending=None):
-        raise StoreError(
-            f"{writer.path} was changed by someone else after it was loaded. Load it again."
-        )

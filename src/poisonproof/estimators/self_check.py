@@ -27,8 +27,8 @@ from joblib.externals.loky.backend.reduction import dump as dump_by_value
 from numpy.typing import NDArray
 
 from poisonproof.certificates.plurality import ABSTAIN
-from poisonproof.estimators.saving import Recipe
-from poisonproof.estimators.training_rows import TrainingSet, shards_for_others
+from poisonproof.estimators.saving import TrainingSpec
+from poisonproof.estimators.training_set import TrainingSet, shards_for_others
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError, SelfCheckError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import Ensemble, MemberList
@@ -98,9 +98,9 @@ def check_members(
         return 0
     read = shards_for_others(classifier, rows, which)
     shards = {index: read(index) for index in which}
-    recipe = Recipe.of(classifier, k)
-    again = _in_fresh_process(recipe, shards)
-    data = recipe.classifier._member_data(gathered(shards, k), which)
+    spec = TrainingSpec.of(classifier, k)
+    again = _in_fresh_process(spec, shards)
+    data = spec.classifier._member_data(gathered(shards, k), which)
     for index, there in zip(which, again, strict=True):
         here = _Seen.of(alone(index), digests[index], data[index].X)
         if found := _difference(here, there):
@@ -154,14 +154,14 @@ class _Seen:
         return cls(digest, votes, dict(_parts(alone)), alone.failures().get(0))
 
 
-def _in_fresh_process(recipe: Recipe, shards: Mapping[int, Shard]) -> list[_Seen]:
+def _in_fresh_process(spec: TrainingSpec, shards: Mapping[int, Shard]) -> list[_Seen]:
     """Train members in a new Python, with other string hashes and another number of threads."""
     with tempfile.TemporaryDirectory(prefix="poisonproof-") as folder:
         asked, answered = Path(folder, "asked"), Path(folder, "answered")
         try:
             with asked.open("wb") as file:
                 pickle.dump(sys.path, file)
-                dump_by_value((recipe, shards), file)  # classes of a script travel, too
+                dump_by_value((spec, shards), file)  # classes of a script travel, too
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise _could_not_run(f"members cannot be sent to another process: {error}") from error
         optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
@@ -183,14 +183,14 @@ def _in_fresh_process(recipe: Recipe, shards: Mapping[int, Shard]) -> list[_Seen
 
 def retrain(file: IO[bytes], answered: str) -> None:
     """Do in the fresh process what it was started for, and write down what is to be compared."""
-    recipe, shards = pickle.load(file)
+    spec, shards = pickle.load(file)
     which = list(shards)
     answer: list[_Seen] | str
     try:
-        with recipe.settings():
-            task = recipe.classifier._task(gathered(shards, recipe.n_partitions), which)
+        with spec.settings():
+            task = spec.classifier._task(gathered(shards, spec.n_partitions), which)
             members = train(*task, n_jobs=1, progress=Silent())
-            alone, digests = _each_alone(members, recipe.classifier), members.digests()
+            alone, digests = _each_alone(members, spec.classifier), members.digests()
             answer = [
                 _Seen.of(alone(place), digests[place], task[1][index].X)
                 for place, index in enumerate(which)

@@ -7,28 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from poisonproof.estimators.aggregation import PartitionAggregation
+from poisonproof.estimators.dpa import PartitionAggregation
 from poisonproof.estimators.loading import rebuild
-from poisonproof.estimators.saving import (
-    commit,
-    describe,
-    draft,
-    draft_manifest,
-    member_law,
-    templates_of,
-)
+from poisonproof.estimators.saving import commit, describe, draft, draft_manifest, member_spec
 from poisonproof.estimators.self_check import check_members
-from poisonproof.estimators.training_rows import HeldRows, KeptRows, TrainingSet
+from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.estimators.updating import (
     Receipt,
     apply_change,
-    asked_digest,
     plan_update,
     request_digest,
+    requested_digest,
 )
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.member import Ensemble, Finished
-from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.store.blocks import Item
 from poisonproof.store.fingerprint import ELSEWHERE, with_elsewhere
 from poisonproof.store.items import decode_members, failure_of
@@ -49,41 +41,6 @@ class TrainingCluster(Protocol):
 
     def train(self, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
         """Train the members that are missing in `run`, and put each into it."""
-
-
-def train_into(
-    classifier: Any,
-    path: str | os.PathLike[str],
-    data: PartitionedData,
-    *,
-    keep_data: bool,
-    overwrite: bool = False,
-    cluster: TrainingCluster | None = None,
-    self_check: bool = True,
-) -> None:
-    """Train on rows in memory what the store does not hold yet, then make the store a model.
-
-    Parameters
-    ----------
-    classifier, path, keep_data, overwrite, cluster, self_check
-        As in `store_members`.
-    data : PartitionedData
-        The training set.
-    """
-
-    def _train(missing: Sequence[int], finished: Finished) -> None:
-        classifier._train_portions(data, missing, finished)
-
-    store_members(
-        classifier,
-        path,
-        HeldRows(data),
-        _train,
-        keep_data=keep_data,
-        overwrite=overwrite,
-        cluster=cluster,
-        self_check=self_check,
-    )
 
 
 def store_members(
@@ -125,32 +82,39 @@ def store_members(
             "members cannot be written into an archive as they finish. Train into a directory, or "
             "fit and then save to the archive."
         )
+    trusted = types_of(classifier.estimator)  # their code runs here
     with FolderWriter(path) as writer:
         refuse_another(path, describe(classifier), overwrite=overwrite)
         accepts = cluster is not None and cluster.accepts_others
-        law, digests = member_law(classifier), classifier.partition_digests_
-        run = TrainingRun(writer, law, digests, accept_elsewhere=accepts)
+        spec, digests = member_spec(classifier), classifier.partition_digests_
+        run = TrainingRun(writer, spec, digests, accept_elsewhere=accepts)
         try:
             if cluster is not None and run.missing:
                 cluster.train(classifier, rows, run)
             elif run.missing or run.family is None:
                 train(run.missing, run.add)
             items = [run.item(index) for index in range(len(rows.sizes))]
-            classifier.n_self_checked_ = _checked(classifier, rows, run, items) if self_check else 0
+            reasons = {item.index: failure_of(item) for item in items}
+            failures = {index: reason for index, reason in reasons.items() if reason is not None}
+            classifier.n_self_checked_ = 0
+            if self_check:
+                excluded = {*failures, *run.elsewhere}
+                checked = _checked(classifier, rows, run, items, excluded, trusted)
+                classifier.n_self_checked_ = checked
             manifest = draft_manifest(
                 classifier,
-                family=str(run.family),
+                str(run.family),
+                [item.digest for item in items],
                 shared=run.shared,
-                member_digests=[item.digest for item in items],
-                failures=_failures(items),
+                failures=failures,
             )
-            if run.elsewhere:  # another law: nobody may take them for members of this machine
+            if run.elsewhere:  # another spec: nobody may take them for members of this machine
                 environment = with_elsewhere(manifest.environment, run.elsewhere)
-                law = json_digest([law, environment[ELSEWHERE]])
-                manifest = replace(manifest, environment=environment, law=law)
+                spec = json_digest([spec, environment[ELSEWHERE]])
+                manifest = replace(manifest, environment=environment, spec=spec)
             writer.commit(
                 manifest,
-                lambda: encode_object(templates_of(classifier)),
+                encode_object(classifier._templates()),
                 items.__getitem__,
                 rows.item if keep_data else None,
                 run.shared_arrays,
@@ -159,11 +123,31 @@ def store_members(
         finally:
             run.close()
     reader = ModelReader.open(path)
-    trusted = types_of(classifier.estimator)  # their code has run here already
-    classifier.ensemble_ = StoredEnsemble(
-        reader, classifier.classes_, classifier.random_state, trusted
-    )
-    classifier.rows_ = KeptRows(reader) if keep_data else rows
+    seed = classifier.random_state
+    classifier.ensemble_ = StoredEnsemble(reader, classifier.classes_, seed, trusted)
+    classifier.rows_ = TrainingSet(reader) if keep_data else rows
+
+
+def _checked(
+    classifier: Any,
+    rows: TrainingSet,
+    run: TrainingRun,
+    items: Sequence[Item],
+    excluded: set[int],
+    trusted: Sequence[str],
+) -> int:
+    """Compare some members, old and new, with members trained again; return how many."""
+    arrays = {} if run.shared_arrays is None else run.shared_arrays.tensors
+
+    def alone(index: int) -> Ensemble:
+        about = str(run.family), run.shared, arrays, [items[index]]
+        return decode_members(*about, classifier.classes_, classifier.random_state, trusted)
+
+    try:
+        return check_members(classifier, rows, [item.digest for item in items], alone, excluded)
+    except GuaranteeError:
+        run.forget()
+        raise
 
 
 def update_model(
@@ -208,11 +192,10 @@ def update_model(
         if not isinstance(classifier, PartitionAggregation):
             raise StoreError(
                 f"{path} is a {type(classifier).__name__}, which cannot be updated in its place. "
-                "Load it, update it (NeighborVoteClassifier) or fit "
-                "it again, and save it."
+                "Load it, update it (NeighborVoteClassifier) or fit it again, and save it."
             )
         classifier.set_params(n_jobs=n_jobs, verbose=verbose)
-        if "request" in pending and pending["request"] == asked_digest(classifier, add, remove):
+        if "request" in pending and pending["request"] == requested_digest(classifier, add, remove):
             return Receipt.from_json(pending["receipt"])
         found = writer.stored.manifest.fingerprint
         if expect is not None and expect != found:
@@ -227,28 +210,5 @@ def update_model(
             fingerprint_after=draft(classifier)[0].fingerprint,
         )
         request = request_digest(change.added, change.removed)
-        record = {"request": request, "receipt": receipt.to_json()}
-        commit(classifier, writer, keep_data=None, pending=record)
+        commit(classifier, writer, pending={"request": request, "receipt": receipt.to_json()})
     return receipt
-
-
-def _checked(classifier: Any, rows: TrainingSet, run: TrainingRun, items: Sequence[Item]) -> int:
-    """Compare some members, old and new, with members trained again; return how many."""
-    arrays = {} if run.shared_arrays is None else run.shared_arrays.tensors
-    trusted = types_of(classifier.estimator)  # their code has run here already
-
-    def alone(index: int) -> Ensemble:
-        about = str(run.family), run.shared, arrays, [items[index]]
-        return decode_members(*about, classifier.classes_, classifier.random_state, trusted)
-
-    excluded = {*_failures(items), *run.elsewhere}
-    try:
-        return check_members(classifier, rows, [item.digest for item in items], alone, excluded)
-    except GuaranteeError:
-        run.forget()
-        raise
-
-
-def _failures(items: Sequence[Item]) -> dict[int, str]:
-    found = {item.index: failure_of(item) for item in items}
-    return {index: reason for index, reason in found.items() if reason is not None}

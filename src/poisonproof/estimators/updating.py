@@ -1,25 +1,18 @@
-"""What an update did, for whoever asked for it."""
+"""Adding and removing training rows: what changes, what is trained again, and the receipt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
-from poisonproof.estimators.saving import member_law
-from poisonproof.estimators.training_rows import (
-    HeldRows,
-    Rows,
-    TrainingRows,
-    TrainingSet,
-    check_training_rows,
-    find_rows,
-    missing_rows,
-)
+from poisonproof.estimators.checked_table import check_update
+from poisonproof.estimators.saving import member_spec
+from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.members.member import Ensemble
 from poisonproof.partition.canonical import sample_digests
@@ -28,9 +21,9 @@ from poisonproof.partition.partitioned import (
     PartitionedData,
     Shard,
     gathered,
-    partition_data,
     row_keys,
 )
+from poisonproof.partition.partitioners import ContentHash
 from poisonproof.store.fingerprint import differences
 from poisonproof.store.manifest import json_digest
 from poisonproof.store.stored_ensemble import StoredEnsemble
@@ -81,23 +74,15 @@ class Receipt:
 
     def to_json(self) -> dict[str, Any]:
         """Return the receipt as JSON values."""
-        return asdict(self) | {
-            "added": list(self.added),
-            "removed": list(self.removed),
-            "retrained": [asdict(entry) for entry in self.retrained],
-        }
+        found = asdict(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Receipt:
         """Read what `to_json` returned."""
-        return cls(
-            tuple(value["added"]),
-            tuple(value["removed"]),
-            tuple(Retrained(**entry) for entry in value["retrained"]),
-            value["n_members"],
-            value["fingerprint_before"],
-            value["fingerprint_after"],
-        )
+        retrained = tuple(Retrained(**entry) for entry in value["retrained"])
+        rows = {name: tuple(value[name]) for name in ("added", "removed")}
+        return cls(**{**value, **rows, "retrained": retrained})
 
     def sentences(self) -> list[str]:
         """Return the receipt in words."""
@@ -115,17 +100,12 @@ def _rows(rows: Sequence[str]) -> str:
     return f"{len(rows):,} row" + ("" if len(rows) == 1 else "s")
 
 
-# Adding and removing training rows: which partitions change, and what they hold then.
-
-
 @dataclass(frozen=True)
 class Change:
     """What an update will do, before anything is done.
 
     Attributes
     ----------
-    added, removed : tuple of str
-        Digests of the samples that come and go.
     retrain : list of int
         Partitions whose members are trained again.
     data : PartitionedData
@@ -136,47 +116,17 @@ class Change:
         Digests of all partitions as they will be.
     features : bool
         Whether the feature map is to be fitted again, on `data`.
+    added, removed : tuple of str
+        What a receipt calls the rows that come and go.
     """
 
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
     retrain: list[int]
     data: PartitionedData
     rows: TrainingSet
     partition_digests: list[str]
     features: bool = False
-
-
-@dataclass(frozen=True)
-class AskedRows:
-    """Checked rows of an update, with their partitions if those depend on the row alone."""
-
-    rows: TrainingRows
-    digests: NDArray[np.uint8]
-    places: NDArray[np.int64] | None
-
-    @property
-    def placed(self) -> NDArray[np.int64]:
-        """The partitions of the rows."""
-        assert self.places is not None
-        return self.places
-
-    def shard(self, index: int) -> Shard:
-        """Return the rows that fall into one partition."""
-        mine = np.flatnonzero(self.placed == index)
-        weight = self.rows.sample_weight
-        return Shard.build(
-            _safe_indexing(self.rows.X, mine),
-            self.rows.y[mine],
-            None if weight is None else weight[mine],
-            self.digests[mine],
-        )
-
-    def names(self) -> tuple[str, ...]:
-        """Return what a receipt calls the rows: digest of the sample, and label."""
-        labels = self.rows.classes[self.rows.y].tolist()
-        pairs = zip(self.digests, labels, strict=True)
-        return tuple(f"{digest.tobytes().hex()}:{label}" for digest, label in pairs)
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 def training_set(classifier: Any, data: Any) -> TrainingSet:
@@ -190,27 +140,15 @@ def training_set(classifier: Any, data: Any) -> TrainingSet:
             )
         held: TrainingSet = classifier.rows_
         return held
-    rows = check_training_rows(classifier, *Rows.parse(data, "data"), classes=classifier.classes_)
-    partitioned = partition_data(
-        rows.X,
-        rows.y,
-        classifier.partitioner_,
-        groups=rows.groups,
-        sample_weight=rows.sample_weight,
-    )
-    others = [
-        index
-        for index, (found, known) in enumerate(
-            zip(partitioned.partition_digests(), classifier.partition_digests_, strict=True)
-        )
-        if found != known
-    ]
+    rows = check_update(classifier, data, "data").partitioned(classifier.partitioner_)
+    digests = zip(rows.partition_digests(), classifier.partition_digests_, strict=True)
+    others = [index for index, (found, known) in enumerate(digests) if found != known]
     if others:
         raise InvalidInputError(
-            f"data is not what the model was trained on: {len(others)} of {len(partitioned)} "
+            f"data is not what the model was trained on: {len(others)} of {len(rows)} "
             f"partitions hold other rows, partition {others[0]} for one. Nothing changed."
         )
-    return HeldRows(partitioned)
+    return TrainingSet(rows)
 
 
 def plan_update(classifier: Any, add: Any, remove: Any, data: Any = None) -> Change:
@@ -224,163 +162,141 @@ def plan_update(classifier: Any, add: Any, remove: Any, data: Any = None) -> Cha
     if add is None and remove is None:
         raise InvalidInputError("update needs rows to add, rows to remove, or both.")
     rows = training_set(classifier, data)
-    new, gone = asked_rows(classifier, add, "add"), asked_rows(classifier, remove, "remove")
-    for asked, name in ((new, "add"), (gone, "remove")):
-        if asked is not None and (asked.rows.sample_weight is not None) != rows.weighted:
+    new, gone = _requested(classifier, add, "add"), _requested(classifier, remove, "remove")
+    for some, name in ((new, "add"), (gone, "remove")):
+        if some is not None and (some.sample_weight is not None) != rows.weighted:
             had = "with" if rows.weighted else "without"
             raise InvalidInputError(
                 f"the model was fitted {had} sample_weight, so `{name}` must come {had} it too."
             )
-    if classifier.partitioner_.rowwise and not classifier._features_see_all_rows():
-        return _local_change(classifier, rows, new, gone)
-    return _global_change(classifier, rows, new, gone)
+    local = classifier.partitioner_.rowwise and not classifier._features_see_all_rows()
+    change = (_local_change if local else _global_change)(classifier, rows, new, gone)
+    return replace(change, added=_names(classifier, new), removed=_names(classifier, gone))
 
 
-def asked_rows(classifier: Any, asked: Any, name: str) -> AskedRows | None:
-    """Check the rows of `add` or `remove`."""
-    if asked is None:
+def _requested(classifier: Any, rows: Any, name: str) -> PartitionedData | None:
+    """Check the rows of `add` or `remove`; places that other rows decide are left open."""
+    if rows is None:
         return None
-    rows = check_training_rows(classifier, *Rows.parse(asked, name), classes=classifier.classes_)
-    partitioner = classifier.partitioner_
-    places = partitioner.assign(rows.X, groups=rows.groups) if partitioner.rowwise else None
-    return AskedRows(rows, sample_digests(rows.X), places)
+    known = classifier.partitioner_
+    partitioner = known if known.rowwise else ContentHash(n_partitions=1)
+    return check_update(classifier, rows, name).partitioned(partitioner)
+
+
+def _names(classifier: Any, rows: PartitionedData | None) -> tuple[str, ...]:
+    """Return what a receipt calls rows: digest of the sample, and label."""
+    if rows is None:
+        return ()
+    pairs = zip(rows.digests, classifier.classes_[rows.y].tolist(), strict=True)
+    return tuple(f"{digest.tobytes().hex()}:{label}" for digest, label in pairs)
 
 
 def _local_change(
-    classifier: Any, rows: TrainingSet, new: AskedRows | None, gone: AskedRows | None
+    classifier: Any, rows: TrainingSet, new: PartitionedData | None, gone: PartitionedData | None
 ) -> Change:
     """Change the partitions the rows fall into, and read no other."""
-    asked = [some for some in (new, gone) if some is not None]
-    touched = np.unique(np.concatenate([some.placed for some in asked])).tolist()
-    before = {index: rows.shard(index) for index in touched}
-    kept = before if gone is None else _without(before, gone)
-    after = kept if new is None else _with(kept, new)
+    touched = sorted({i for some in (new, gone) if some is not None for i in some.assignment})
+    before = {index: rows.shard(index) for index in map(int, touched)}
+    after = _without(before, gone) if gone is not None and gone.n_rows else dict(before)
+    for index in () if new is None else np.flatnonzero(new.sizes).tolist():
+        after[index] = after[index].joined(new.shard(index))
     digests = list(classifier.partition_digests_)
-    known = list(digests)
     for index, shard in after.items():
         digests[index] = shard.digest()
-    retrain = [index for index in touched if digests[index] != known[index]]
+    retrain = [i for i in after if digests[i] != classifier.partition_digests_[i]]
     changed = {index: after[index] for index in retrain}
     later = rows.changed(changed)
-    return Change(
-        () if new is None else new.names(),
-        () if gone is None else gone.names(),
-        retrain,
-        gathered(_with_company(changed, later), len(digests)),
-        later,
-        digests,
-    )
+    if not any(len(shard) for shard in changed.values()):
+        # One partition with rows comes along: it tells what a sample looks like.
+        filled = np.flatnonzero(later.sizes)
+        if not len(filled):
+            raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
+        changed = changed | {int(filled[0]): later.shard(int(filled[0]))}
+    return Change(retrain, gathered(changed, len(digests)), later, digests)
 
 
-def _with(shards: Mapping[int, Shard], new: AskedRows) -> dict[int, Shard]:
-    """Put the rows of `new` into their partitions."""
-    arrivals = set(new.placed.tolist())
-    return {
-        index: shard.joined(new.shard(index)) if index in arrivals else shard
-        for index, shard in shards.items()
-    }
-
-
-def _without(shards: Mapping[int, Shard], gone: AskedRows) -> dict[int, Shard]:
+def _without(shards: Mapping[int, Shard], gone: PartitionedData) -> dict[int, Shard]:
     """Take the rows of `gone` out of their partitions, one copy each."""
-    weight = gone.rows.sample_weight
-    wanted = row_keys(gone.digests, gone.rows.y, weight)
-    kept = dict(shards)
-    missing: list[int] = []
-    for index, shard in shards.items():
-        mine = np.flatnonzero(gone.placed == index)
-        found, absent = find_rows(shard.keys(), wanted[mine])
-        missing += mine[absent].tolist()
-        kept[index] = shard.take(np.delete(np.arange(len(shard)), found))
-    if missing:
-        raise missing_rows(missing, len(wanted))
-    return kept
+    sizes = [len(shard) for shard in shards.values()]
+    held = np.concatenate([shard.keys() for shard in shards.values()])
+    keys = _placed(held, np.repeat(list(shards), sizes))
+    wanted = row_keys(gone.digests, gone.y, gone.sample_weight)
+    kept = np.ones(len(keys), dtype=np.bool_)
+    kept[find_rows(keys, _placed(wanted, gone.assignment))] = False
+    masks = np.split(kept, np.cumsum(sizes)[:-1])
+    pairs = zip(shards.items(), masks, strict=True)
+    return {index: shard.take(np.flatnonzero(mask)) for (index, shard), mask in pairs}
 
 
-def _with_company(shards: dict[int, Shard], rows: TrainingSet) -> dict[int, Shard]:
-    """Add a partition that has rows, if none of `shards` has: it tells what a sample looks like."""
-    if any(len(shard) for shard in shards.values()):
-        return shards
-    others = np.flatnonzero(rows.sizes)
-    if not len(others):
-        raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
-    company = int(others[0])
-    return shards | {company: rows.shard(company)}
-
-
-def _global_change(
-    classifier: Any, rows: TrainingSet, new: AskedRows | None, gone: AskedRows | None
-) -> Change:
-    """Change a training set of which every partition may depend on every sample."""
-    before = rows.whole()
-    X, y, weight, digests = before.X, before.y, before.sample_weight, before.digests
-    places = before.assignment
-    if gone is not None:
-        keys = row_keys(digests, y, weight)
-        wanted = row_keys(gone.digests, gone.rows.y, gone.rows.sample_weight)
-        if gone.places is not None:
-            # Under GroupHash the same sample and label of another contributor is another row.
-            keys, wanted = _placed(keys, places), _placed(wanted, gone.places)
-        found, absent = find_rows(keys, wanted)
-        if absent.any():
-            raise missing_rows(np.flatnonzero(absent).tolist(), len(wanted))
-        keep = np.delete(np.arange(len(y)), found)
-        X, y, digests, places = _safe_indexing(X, keep), y[keep], digests[keep], places[keep]
-        weight = None if weight is None else weight[keep]
-    if new is not None:
-        X = stacked([X, new.rows.X])
-        y = np.concatenate([y, new.rows.y])
-        digests = np.concatenate([digests, new.digests])
-        if new.places is not None:
-            places = np.concatenate([places, new.places])
-        if weight is not None and new.rows.sample_weight is not None:
-            weight = np.concatenate([weight, new.rows.sample_weight])
-    if not classifier.partitioner_.rowwise:
-        places = classifier.partitioner_.assign(X)
-    after = PartitionedData.build(X, y, places, digests, len(before), sample_weight=weight)
-    return _compared(classifier, before, after, new, gone)
-
-
-def _compared(
-    classifier: Any,
-    before: PartitionedData,
-    after: PartitionedData,
-    new: AskedRows | None,
-    gone: AskedRows | None,
-) -> Change:
-    if after.n_rows == 0:
-        raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
-    if not np.array_equal(sample_digests(after.X), after.digests):
-        raise InvalidRowsError(
-            "the training rows were changed in place after they were fitted, or cannot be held in "
-            "one container with the added rows. Fit again."
-        )
-    features = classifier._features_depend_on(before, after)
-    digests = after.partition_digests()
-    changed = [i for i, d in enumerate(classifier.partition_digests_) if d != digests[i]]
-    return Change(
-        () if new is None else new.names(),
-        () if gone is None else gone.names(),
-        list(range(len(after))) if features else changed,
-        after,
-        HeldRows(after),
-        digests,
-        features,
-    )
-
-
-def _placed(keys: NDArray[np.void], partitions: NDArray[np.int64]) -> NDArray[np.void]:
-    """Add the partition to what identifies a row."""
+def _placed(keys: NDArray[np.void], partitions: NDArray[Any]) -> NDArray[np.void]:
+    """Add the partition to what identifies a row: of another contributor it is another row."""
     table = np.column_stack(
         [
-            np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1),
-            partitions.astype(">i8").view(np.uint8).reshape(len(keys), -1),
+            np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), keys.itemsize),
+            partitions.astype(">i8").view(np.uint8).reshape(len(keys), 8),
         ]
     )
     return np.ascontiguousarray(table).view(f"V{table.shape[1]}").ravel()
 
 
-# Carrying out an update: train what changes, and account for it.
+def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.intp]:
+    """Return one position in `keys` for every wanted key, no position twice, or raise.
+
+    Repeated rows count as often as they occur: asking for a row twice takes two copies.
+    """
+    order = np.argsort(keys, kind="stable")
+    sorted_keys = keys[order]
+    wanted_order = np.argsort(wanted, kind="stable")
+    sorted_wanted = wanted[wanted_order]
+    repeats = np.arange(len(wanted)) - np.searchsorted(sorted_wanted, sorted_wanted)
+    position = np.searchsorted(sorted_keys, sorted_wanted) + repeats
+    inside = position < len(keys)
+    inside[inside] = sorted_keys[position[inside]] == sorted_wanted[inside]
+    missing = wanted_order[~inside]
+    if len(missing):
+        raise InvalidRowsError(
+            f"row {min(missing)} of `remove` is not in the training set (or not as often as it is "
+            f"to be removed); {len(missing)} of {len(wanted)} rows were not found. Nothing changed."
+        )
+    return order[position]
+
+
+def _global_change(
+    classifier: Any, rows: TrainingSet, new: PartitionedData | None, gone: PartitionedData | None
+) -> Change:
+    """Change a training set of which every partition may depend on every sample."""
+    before, rowwise = rows.whole(), classifier.partitioner_.rowwise
+    X, y, weight, digests = before.X, before.y, before.sample_weight, before.digests
+    places = before.assignment
+    if gone is not None:
+        keys = row_keys(digests, y, weight)
+        wanted = row_keys(gone.digests, gone.y, gone.sample_weight)
+        if rowwise:
+            keys, wanted = _placed(keys, places), _placed(wanted, gone.assignment)
+        keep = np.delete(np.arange(len(y)), find_rows(keys, wanted))
+        X, y, digests, places = _safe_indexing(X, keep), y[keep], digests[keep], places[keep]
+        weight = None if weight is None else weight[keep]
+    if new is not None:
+        X, y = stacked([X, new.X]), np.concatenate([y, new.y])
+        digests = np.concatenate([digests, new.digests])
+        places = np.concatenate([places, new.assignment])
+        if weight is not None and new.sample_weight is not None:
+            weight = np.concatenate([weight, new.sample_weight])
+    if not len(y):
+        raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
+    if not rowwise:
+        places = classifier.partitioner_.assign(X)
+    after = PartitionedData.build(X, y, places, digests, len(before), sample_weight=weight)
+    if not np.array_equal(sample_digests(X), digests):
+        raise InvalidRowsError(
+            "the training rows were changed in place after they were fitted, or cannot be held in "
+            "one container with the added rows. Fit again."
+        )
+    features = classifier._features_depend_on(before, after)
+    found = after.partition_digests()
+    changed = [i for i, known in enumerate(classifier.partition_digests_) if known != found[i]]
+    retrain = list(range(len(after))) if features else changed
+    return Change(retrain, after, TrainingSet(after), found, features)
 
 
 def request_digest(added: Sequence[str], removed: Sequence[str]) -> str:
@@ -388,11 +304,10 @@ def request_digest(added: Sequence[str], removed: Sequence[str]) -> str:
     return json_digest([sorted(added), sorted(removed)])
 
 
-def asked_digest(classifier: Any, add: Any, remove: Any) -> str:
+def requested_digest(classifier: Any, add: Any, remove: Any) -> str:
     """Return what identifies an update that is asked for."""
-    asked = asked_rows(classifier, add, "add"), asked_rows(classifier, remove, "remove")
-    added, removed = (() if rows is None else rows.names() for rows in asked)
-    return request_digest(added, removed)
+    rows = _requested(classifier, add, "add"), _requested(classifier, remove, "remove")
+    return request_digest(*(_names(classifier, some) for some in rows))
 
 
 def apply_change(classifier: Any, change: Change, writer: FolderWriter | None = None) -> Receipt:
@@ -408,7 +323,7 @@ def apply_change(classifier: Any, change: Change, writer: FolderWriter | None = 
             classifier.features_ = classifier._fit_features(change.data)
         classifier._remember(change.rows, change.partition_digests)
         if not change.features:
-            require_same_law(classifier)
+            require_same_spec(classifier)
         classifier.ensemble_ = _trained(classifier, change, writer)
         classifier._report_failures()
     except BaseException:
@@ -432,7 +347,7 @@ def _trained(classifier: Any, change: Change, writer: FolderWriter | None) -> En
     if writer is None:
         return ensemble.replaced(change.retrain, classifier._train(change.data, change.retrain))
     assert isinstance(ensemble, StoredEnsemble)
-    run = TrainingRun(writer, member_law(classifier), change.partition_digests, change.retrain)
+    run = TrainingRun(writer, member_spec(classifier), change.partition_digests, change.retrain)
     try:
         if run.missing:
             classifier._train_portions(change.data, run.missing, run.add)
@@ -452,13 +367,13 @@ def _require_same_container(classifier: Any, change: Change) -> None:
         )
 
 
-def require_same_law(classifier: Any) -> None:
-    """Refuse to put members of one law beside stored members of another."""
+def require_same_spec(classifier: Any) -> None:
+    """Refuse to put members of one spec beside stored members of another."""
     ensemble = classifier.ensemble_
     if not isinstance(ensemble, StoredEnsemble):
         return
     manifest = ensemble.reader.manifest
-    if manifest.law != member_law(classifier):
+    if manifest.spec != member_spec(classifier):
         others = ", ".join(differences(manifest.environment)) or "parameters of the model"
         raise GuaranteeError(
             f"members trained here would not be those of training from scratch: {others} changed "

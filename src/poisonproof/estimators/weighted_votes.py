@@ -16,8 +16,8 @@ from poisonproof.certificates.label_flips import (
     flips_to_overtake,
 )
 from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat
-from poisonproof.estimators.row_voting import RowVoting, whole_numbers
+from poisonproof.certificates.threats import Threat
+from poisonproof.estimators.row_voting import RowVoting, require_integers
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.scikit import check_random_state
 from poisonproof.members.streams import in_own_streams
@@ -72,7 +72,7 @@ class WeightedVoteClassifier(RowVoting):
     (True, True)
     """
 
-    threats: ClassVar = ("label_flip",)
+    touches: ClassVar = {"label_flip": 1}
     plain_parameters: ClassVar = ("invalid_rows", "random_state")
     array_names: ClassVar = ("labels", "first")
 
@@ -132,27 +132,27 @@ class WeightedVoteClassifier(RowVoting):
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         n_classes = len(self.classes_)
         if target is None and n_classes > 1:
-            found = [fewest_flips(part, self.labels_, n_classes) for part in self._asked(X)]
+            found = [fewest_flips(part, self.labels_, n_classes) for part in self._weights(X)]
             votes, rivals, prices = (np.concatenate(part) for part in zip(*found, strict=True))
             return certify_one_member(votes, rivals, prices, n_classes, self.n_rows_, threat)
-        pairs = [flips_to_overtake(part, self.labels_, n_classes) for part in self._asked(X)]
+        pairs = [flips_to_overtake(part, self.labels_, n_classes) for part in self._weights(X)]
         votes, prices = (np.concatenate(part) for part in zip(*pairs, strict=True))
         return certify_label_flips(votes[:, None], prices[:, None], self.n_rows_, threat, target)
 
-    def _asked(self, X: Any) -> Any:
-        """Yield the integer weights of all rows for some asked rows after the other."""
-        asked = self._mapped_asked(X)
+    def _weights(self, X: Any) -> Any:
+        """Yield the integer weights of all rows for some rows of `X` after the other."""
+        rows = self._mapped_samples(X)
         with one_thread():
-            # A weighting that says nothing about rows asked together is asked for one.
+            # A weighting that does not promise to treat rows alone sees one at a time.
             together = getattr(self.weights_, "rowwise", False)
             height = max(1, _BLOCK // self.n_rows_) if together else 1
-            for start in range(0, len(asked), height):
-                block = asked[start : start + height]
+            for start in range(0, len(rows), height):
+                block = rows[start : start + height]
                 yield self._of_rows(self.weights_.integers(block), len(block))
 
-    def _of_rows(self, integers: NDArray[Any], n_asked: int) -> NDArray[np.int64]:
+    def _of_rows(self, integers: NDArray[Any], n_rows: int) -> NDArray[np.int64]:
         """Give every row its sample's weight, halved as often as repeats make it necessary."""
-        self._check_integers(integers, (n_asked, int(self.first_[-1]) + 1))
+        self._check_integers(integers, (n_rows, int(self.first_[-1]) + 1))
         weights = integers[:, self.first_].astype(np.int64)
         # In floating point: a sum of integers could wrap around and look small.
         total = np.abs(weights).sum(axis=1, keepdims=True, dtype=np.float64)
@@ -182,11 +182,9 @@ class WeightedVoteClassifier(RowVoting):
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {"labels": self.labels_, "first": self.first_}
 
-    def _restore(self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.weights = templates["weights"]
-        self.features_, self.weights_ = templates["features_"], templates["weights_"]
-        self.labels_ = whole_numbers(arrays["labels"], self.n_rows_, len(self.classes_))
-        self.first_ = whole_numbers(arrays["first"], self.n_rows_, self.n_rows_)
-
-    def _threat(self, name: str, assumptions: tuple[str, ...]) -> Threat:
-        return make_threat(name, "row", 1, (TRUSTED_SAMPLES, *assumptions))
+    def _restore_arrays(
+        self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        self.weights_ = templates["weights_"]
+        self.labels_ = require_integers(arrays["labels"], self.n_rows_, len(self.classes_))
+        self.first_ = require_integers(arrays["first"], self.n_rows_, self.n_rows_)

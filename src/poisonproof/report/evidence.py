@@ -16,7 +16,7 @@ from sklearn.utils import _safe_indexing
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat, class_indices
 from poisonproof.estimators.saving import model_fingerprint
-from poisonproof.estimators.training_rows import seen_rows
+from poisonproof.estimators.training_set import seen_rows
 from poisonproof.evaluation.accuracy import Summary, radius_if_correct, seen_sentence, summarize
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.report.samples import Sample, Samples, SomeSamples, make_samples, visible

@@ -36,7 +36,7 @@ class Manifest:
         Classifier, parameters, classes, partitioner, learner, digests of the templates.
     environment : dict
         Software and processor that trained the members.
-    law : str
+    spec : str
         Digest of everything besides its partition that a member is a function of.
     partition_sizes, partition_digests : list
         Rows of each partition, counted and digested.
@@ -64,7 +64,7 @@ class Manifest:
 
     model: dict[str, Any]
     environment: dict[str, Any]
-    law: str
+    spec: str
     partition_sizes: list[int]
     partition_digests: list[str]
     family: str
@@ -97,7 +97,7 @@ class Manifest:
                 "format": [FORMAT, VERSION],
                 "model": self.model,
                 "environment": self.environment,
-                "law": self.law,
+                "spec": self.spec,
                 "data": self.data_fingerprint,
                 "family": self.family,
                 "shared": self.shared,
@@ -126,7 +126,7 @@ class Manifest:
                 "data_fingerprint": self.data_fingerprint,
                 "model": self.model,
                 "environment": self.environment,
-                "law": self.law,
+                "spec": self.spec,
                 "partitions": {"sizes": self.partition_sizes, "digests": self.partition_digests},
                 "members": {
                     "family": self.family,
@@ -172,7 +172,7 @@ def _parsed(raw: dict[str, Any]) -> Manifest:
     manifest = Manifest(
         model=_typed(raw["model"], dict, "model"),
         environment=_typed(raw["environment"], dict, "environment"),
-        law=_typed(raw["law"], str, "law"),
+        spec=_typed(raw["spec"], str, "spec"),
         partition_sizes=_typed(partitions["sizes"], list, "partitions.sizes"),
         partition_digests=_typed(partitions["digests"], list, "partitions.digests"),
         family=_typed(members["family"], str, "members.family"),

@@ -10,8 +10,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from poisonproof.exceptions import StoreError
 from poisonproof.files import OpenFolder
+from poisonproof.partition.partitioned import Shard
 from poisonproof.store.blocks import (
     BLOCK_BYTES,
     BlockEntry,
@@ -20,6 +24,7 @@ from poisonproof.store.blocks import (
     decode_block,
     is_content_name,
 )
+from poisonproof.store.items import decode_rows
 from poisonproof.store.manifest import MANIFEST, Manifest
 from poisonproof.strict import Buffer, check_zip
 
@@ -184,8 +189,22 @@ class ModelReader:
         """Return the arrays of one member; they are those of its block, not yet of its digest."""
         return self._item(self._member_blocks[index], index, self.manifest.member_digests[index])
 
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Rows per partition."""
+        return np.asarray(self.manifest.partition_sizes, dtype=np.intp)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the training rows have weights."""
+        return "weight" in self.rows(0).tensors
+
+    def shard(self, index: int) -> Shard:
+        """Return the training rows of one partition, checked against their digest."""
+        return decode_rows(self.rows(index), f"partition {index} of {self.place.path}")
+
     def rows(self, index: int) -> Item:
-        """Return the training rows of one partition."""
+        """Return the training rows of one partition as they are kept."""
         if not self.manifest.keeps_data:
             raise StoreError(f"{self.place.path} does not keep its training rows.")
         return self._item(self._row_blocks[index], index, self.manifest.partition_digests[index])

@@ -33,13 +33,13 @@ _ELSEWHERE = "elsewhere"
 
 
 class TrainingRun:
-    """Members of one law that are finished, on disk, and those that are missing.
+    """Members of one spec that are finished, on disk, and those that are missing.
 
     Parameters
     ----------
     writer : FolderWriter
         An open writer.
-    law : str
+    spec : str
         Digest of everything besides its partition that a member is a function of.
     partition_digests : sequence of str
         What each member is to be trained on.
@@ -55,21 +55,21 @@ class TrainingRun:
 
     Guarantee
     ---------
-    A member counts as finished only if its law and the digest of its partition are those of this
+    A member counts as finished only if its spec and the digest of its partition are those of this
     run, whichever run trained it.
     """
 
     def __init__(
         self,
         writer: FolderWriter,
-        law: str,
+        spec: str,
         partition_digests: Sequence[str],
         which: Sequence[int] | None = None,
         *,
         accept_elsewhere: bool = False,
     ) -> None:
         self._writer = writer
-        self._law = law
+        self._spec = spec
         self._partitions = list(partition_digests)
         self._which = range(len(self._partitions)) if which is None else which
         self._journal = Journal(writer.folder)
@@ -177,7 +177,7 @@ class TrainingRun:
         if self._journal.is_empty:
             arrays = self.shared_arrays
             head = {
-                "law": self._law,
+                "spec": self._spec,
                 "family": self.family,
                 "shared": self.shared,
                 "arrays": None if arrays is None else self._put(arrays).to_json(),
@@ -204,7 +204,7 @@ class TrainingRun:
         """Find members of the model that is there already."""
         self._stored: set[int] = set()
         stored = self._writer.stored
-        if stored is None or stored.manifest.law != self._law:
+        if stored is None or stored.manifest.spec != self._spec:
             return
         manifest, asked = stored.manifest, set(self._which)
         self.family, self.shared = manifest.family, manifest.shared
@@ -224,10 +224,10 @@ class TrainingRun:
             self._stored |= wanted
 
     def _read_journal(self) -> None:
-        """Find members that an earlier run finished, or drop a journal of another law."""
+        """Find members that an earlier run finished, or drop a journal of another spec."""
         records = list(self._journal.records())
         head = _json(self._journal.read(*records[0])) if records else None
-        if head is None or head.get("law") != self._law:
+        if head is None or head.get("spec") != self._spec:
             self._journal.remove()
             return
         self.family, self.shared = head["family"], head["shared"]

@@ -188,9 +188,9 @@ class ModelWriter(ABC):
     def commit(
         self,
         draft: Manifest,
-        templates: Callable[[], bytes],
+        templates: bytes,
         member: GetItem,
-        rows: GetItem | None,
+        rows: GetItem | None = None,
         shared_arrays: Item | None = None,
         *,
         check_kept: bool = True,
@@ -202,8 +202,8 @@ class ModelWriter(ABC):
         ----------
         draft : Manifest
             Without blocks; they are filled in.
-        templates : function
-            Returns the unfitted estimator and the feature map as bytes.
+        templates : bytes
+            The unfitted estimator and the feature map.
         member, rows : function of a partition's index
             Return what is to be stored; called only for what is not stored already. Without
             `rows` the training set is not kept.
@@ -226,7 +226,7 @@ class ModelWriter(ABC):
             )
             manifest = replace(
                 draft,
-                templates=self._put_templates(templates()),
+                templates=BlockEntry(self.put(templates), len(templates), ()),
                 members=members,
                 rows=row_blocks,
                 shared_arrays=self._put_block([shared_arrays]) if shared_arrays else None,
@@ -234,9 +234,6 @@ class ModelWriter(ABC):
             )
             self._finish(manifest)
         return replace(manifest, pending=None)
-
-    def _put_templates(self, data: bytes) -> BlockEntry:
-        return BlockEntry(self.put(data), len(data), ())
 
     def _same(self, draft: Manifest, digests: str) -> Callable[[int], bool]:
         """Return a test whether the stored item of a partition is the one to be stored."""

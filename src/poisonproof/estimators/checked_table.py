@@ -1,0 +1,675 @@
+"""From what the user passes to a checked table: samples in their container, labels as indices."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn import get_config
+from sklearn.compose import ColumnTransformer
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.utils import _safe_indexing, assert_all_finite, get_tags
+from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    check_consistent_length,
+    column_or_1d,
+    has_fit_parameter,
+    validate_data,
+)
+
+from poisonproof.exceptions import (
+    GuaranteeError,
+    InvalidInputError,
+    InvalidRowsError,
+    UnknownLabelError,
+)
+from poisonproof.features.base import FrozenPipeline, FrozenTransformer
+from poisonproof.members.member import BatchedLearner
+from poisonproof.members.scikit import largest_value
+from poisonproof.partition.blocks import CanonicalColumn, canonical_column
+from poisonproof.partition.canonical import readable_rows
+from poisonproof.partition.cells import (
+    NoCanonicalFormError,
+    canonical_cell,
+    nearest_float,
+    shown,
+)
+from poisonproof.partition.containers import (
+    as_container,
+    as_objects,
+    exact_sums,
+    frame_columns,
+    is_sparse,
+)
+from poisonproof.partition.partitioned import PartitionedData, partition_data
+from poisonproof.partition.partitioners import Partitioner, make_partitioner
+
+MAX_CLASSES = 2**15 - 1
+"""Votes are int16, and -1 abstains."""
+
+
+@dataclass(frozen=True)
+class CheckedTable:
+    """Training rows that every check has passed, with labels as indices into `classes`."""
+
+    X: Any
+    y: NDArray[np.int64]
+    groups: Any
+    sample_weight: NDArray[np.float64] | None
+    classes: NDArray[Any]
+    n_dropped: int
+
+    def partitioned(self, partitioner: Partitioner) -> PartitionedData:
+        """Cut the rows into partitions."""
+        return partition_data(self.X, self.y, partitioner, self.groups, self.sample_weight)
+
+
+def check_update(classifier: Any, rows: Any, name: str) -> CheckedTable:
+    """Check the argument `name` of a fitted classifier: ``(X, y)``, a longer tuple or a mapping."""
+    known = ("X", "y", "groups", "sample_weight")
+    if isinstance(rows, tuple) and 2 <= len(rows) <= 4:
+        rows = dict(zip(known, rows, strict=False))
+    if not isinstance(rows, Mapping) or not {"X", "y"} <= set(rows) <= set(known):
+        raise InvalidInputError(
+            f"{name} must be a tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), or a "
+            f"mapping with these keys; got {type(rows).__name__}."
+        )
+    return check_table(classifier, **rows, classes=classifier.classes_)
+
+
+def check_table(
+    classifier: Any,
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    sample_weight: Any = None,
+    *,
+    classes: NDArray[Any] | None = None,
+) -> CheckedTable:
+    """Check the rows of `fit`, or, with the fitted `classes`, of `update`.
+
+    A row whose label is outside the declared classes, whose values the members cannot take, or
+    that no partition takes (a missing contributor, a broken pixel) is an error; with
+    ``invalid_rows="drop"`` it is left out, alone.
+    """
+    if classifier.invalid_rows not in ("raise", "drop"):
+        raise InvalidInputError(
+            f"invalid_rows must be 'raise' or 'drop', got {classifier.invalid_rows!r}."
+        )
+    partitioner = None  # votes of single rows have no partitions
+    if hasattr(classifier, "partitioner"):
+        partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
+    if groups is not None and partitioner is not None and partitioner.unit != "group":
+        raise InvalidInputError(
+            f"groups were given, but partitioner={partitioner.name!r} does not read them, so "
+            "certificates would count rows and not contributors. Set partitioner='group', or leave "
+            "groups out."
+        )
+    drop = classifier.invalid_rows == "drop"
+    samples = SampleSpec.of(classifier, training=True)
+    X = samples.check(classifier, X, reset=classes is None, any_cells=drop)
+    labels = _check_labels(y, declared=classes is not None or classifier.classes is not None)
+    check_consistent_length(X, labels, groups, sample_weight)
+    known = _label_set(classifier.classes, labels) if classes is None else classes
+    if len(known) > MAX_CLASSES:
+        raise InvalidInputError(
+            f"there are {len(known)} classes, but a vote can name {MAX_CLASSES} of them at most."
+        )
+    codes = encode_labels(labels, known)
+    weight, weighty = _check_weight(classifier, sample_weight, len(codes), samples.limit)
+    fitting = readable_rows(X) if drop else np.ones(len(codes), dtype=np.bool_)
+    fitting[fitting] = samples.usable(_taken(fitting, X)[0])
+    good = (codes >= 0) & fitting & weighty
+    if partitioner is not None and drop:
+        # Otherwise the partitioner itself says what is wrong.
+        good[fitting] &= partitioner.placeable(*_taken(fitting, X, groups))
+    if good.all():
+        return CheckedTable(X, codes, groups, weight, known, 0)
+    # Where a row's place depends on other rows, leaving one out would move the others.
+    droppable = "insert_delete" in classifier.threats and (
+        partitioner is None or partitioner.rowwise
+    )
+    if not drop:
+        samples.refuse(classifier, ~fitting)
+        if weight is not None and not weighty.all():
+            row = int(np.argmin(weighty))
+            raise InvalidRowsError(
+                f"sample_weight is {weight[row]} in row {row}; every weight must be finite and not "
+                f"beyond {samples.limit:g}."
+            )
+    if (codes < 0).any() and not (drop and droppable):
+        raise _unknown_label(labels, codes, known, droppable=not drop)
+    if not droppable and not weighty.all():
+        raise GuaranteeError(
+            f"sample_weight is not finite in row {int(np.argmin(weighty))}, which cannot be "
+            "dropped: the places or features of other rows depend on it. Correct the weight."
+        )
+    keep = np.flatnonzero(good)
+    if classes is None and len(keep) == 0:
+        raise InvalidRowsError(f"none of the {len(good)} training rows can be used.")
+    X, groups, weight = _taken(good, X, groups, weight)
+    return CheckedTable(X, codes[keep], groups, weight, known, len(good) - len(keep))
+
+
+def _taken(good: NDArray[np.bool_], *containers: Any) -> list[Any]:
+    """Return the good rows of containers, None for None."""
+    if good.all():
+        return list(containers)
+    keep = np.flatnonzero(good)
+    return [None if some is None else _safe_indexing(some, keep) for some in containers]
+
+
+def _check_weight(
+    classifier: Any, sample_weight: Any, n_rows: int, limit: float
+) -> tuple[NDArray[np.float64] | None, NDArray[np.bool_]]:
+    """Return the weights, and which rows have one that a learner can take."""
+    if sample_weight is None:
+        return None, np.ones(n_rows, dtype=np.bool_)
+    template = classifier._template()
+    if get_config()["enable_metadata_routing"]:
+        routed = process_routing(classifier, "fit", sample_weight=sample_weight)
+        takes = "sample_weight" in routed.estimator.fit
+    else:
+        takes = has_fit_parameter(template, "sample_weight")
+    if not takes and not isinstance(template, BatchedLearner):
+        raise InvalidInputError(
+            f"{type(template).__name__} takes no sample_weight. For a pipeline, turn on metadata "
+            "routing (sklearn.set_config(enable_metadata_routing=True)) and request it: "
+            "step.set_fit_request(sample_weight=True)."
+        )
+    try:
+        weight = np.asarray(sample_weight, dtype=np.float64)
+    except Exception as error:  # whatever an object of the caller's raises
+        if classifier.invalid_rows == "raise":
+            what = f"sample_weight must hold one number per row: {error}."
+            raise InvalidInputError(what) from error
+        weight = np.array([_number(one) for one in sample_weight])
+    if weight.ndim != 1:
+        raise InvalidInputError(
+            f"Sample weights must be 1D array: one number per row. Got shape {weight.shape}."
+        )
+    fits = np.isfinite(weight) & (np.abs(weight) <= limit)
+    return weight + 0.0, fits  # one zero: -0.0 would be another row
+
+
+def _number(weight: Any) -> float:
+    """Return a weight, NaN for what is none."""
+    try:
+        return float(weight)
+    except Exception:  # an object of the caller's may raise anything
+        return float("nan")
+
+
+def input_tags(estimator: Any) -> Any:
+    """Return the input tags of whatever sees the samples first.
+
+    A search takes what its estimator takes. A pipeline says nothing about text and missing values,
+    so its first step is asked; missing values must be taken by every step up to the one that fills
+    or encodes them. Of steps that stand side by side one that takes missing values is enough.
+
+    >>> from sklearn.impute import SimpleImputer
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> input_tags(make_pipeline(SimpleImputer(), GaussianNB())).allow_nan
+    True
+    >>> input_tags(make_pipeline(StandardScaler(), GaussianNB())).allow_nan
+    False
+    """
+    if isinstance(estimator, BaseSearchCV):
+        return input_tags(estimator.estimator)
+    if isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps if not _passes(step)]
+        tags = input_tags(steps[0])
+        tags.allow_nan = _takes_missing(steps)
+        return tags
+    tags = get_tags(estimator).input_tags
+    if isinstance(estimator, ColumnTransformer):
+        parts = [step for _, step, _ in estimator.transformers if not _passes(step)]
+    elif isinstance(estimator, FeatureUnion):
+        parts = [step for _, step in estimator.transformer_list if not _passes(step)]
+    else:
+        return tags
+    tags.allow_nan = any(input_tags(part).allow_nan for part in parts)
+    return tags
+
+
+def _takes_missing(steps: list[Any]) -> bool:
+    for step in steps:
+        if not input_tags(step).allow_nan:
+            return False
+        if isinstance(step, (ColumnTransformer, FeatureUnion)) or _replaces_missing(step):
+            return True
+    return True
+
+
+def _replaces_missing(step: Any) -> bool:
+    return any(word in type(step).__name__ for word in ("Imputer", "Encoder"))
+
+
+def _passes(step: Any) -> bool:
+    return step is None or (isinstance(step, str) and step in {"passthrough", "drop"})
+
+
+@dataclass(frozen=True)
+class SampleSpec:
+    """What samples a classifier can take, as far as scikit-learn's tags tell.
+
+    Attributes
+    ----------
+    tags : InputTags
+        Of whatever sees the samples first.
+    own_map : bool
+        Whether that is a map of this library, which takes numbers or texts and nothing else.
+    numbers_only : bool
+        Whether a cell must be a number; otherwise what it means is the member's own business.
+    limit : float
+        How large a number may be: in training, as large as the members come to an end with.
+    """
+
+    tags: Any
+    own_map: bool
+    numbers_only: bool
+    limit: float = math.inf
+
+    @classmethod
+    def of(cls, classifier: Any, *, training: bool = False) -> SampleSpec:
+        """Look at the features and the estimator of a classifier."""
+        first = getattr(classifier, "features", None)
+        if isinstance(first, str):
+            raise InvalidInputError(
+                "features is a transformer of poisonproof.features, or None for none. Got "
+                f"{first!r}."
+            )
+        while isinstance(first, FrozenPipeline):
+            first = first.steps[0][1]
+        own_map = isinstance(first, FrozenTransformer)
+        compared = getattr(classifier, "numbers_only", False) and first is None
+        template = getattr(classifier, "_template", None) if training else None
+        limit = math.inf if template is None else largest_value(template())
+        return cls(get_tags(classifier).input_tags, own_map, own_map or compared, limit)
+
+    def check(self, classifier: Any, X: Any, *, reset: bool, any_cells: bool = False) -> Any:
+        """Check samples and leave them in their container.
+
+        Frames and text keep their cells; everything else must be numeric, except objects if
+        `any_cells` is true, because then each row is looked at by itself. Feature names and counts
+        are recorded when `reset` is true and compared otherwise, as scikit-learn does.
+        """
+        if is_table(X):
+            _refuse_repeated_columns(X)
+            validate_data(classifier, X, reset=reset, skip_check_array=True)
+            if X.shape[0] == 0 or X.shape[1] == 0:
+                raise InvalidRowsError(
+                    f"Found a table of {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
+                    "each is required."
+                )
+            return as_container(X)
+        if self.tags.string and not sparse.issparse(X):
+            return _check_text(X)
+        if isinstance(X, np.ma.MaskedArray):
+            as_container(X)  # says what to do; scikit-learn would read through the mask
+        if isinstance(X, (list, tuple)):
+            X = _array_of_rows(classifier, X, reset=reset, drop=any_cells)
+        elif isinstance(X, np.ndarray) and X.dtype.kind == "O" and X.ndim == 1 and len(X):
+            X = _array_of_rows(classifier, X.tolist(), reset=reset, drop=any_cells)
+        elif is_sparse(X) and X.format != "csr":
+            X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
+        objects = isinstance(X, np.ndarray) and X.dtype.kind == "O"
+        numeric = not self.tags.categorical and not (objects and any_cells)
+        if objects and numeric:
+            _refuse_cells(X)
+        checked = validate_data(
+            classifier,
+            X,
+            reset=reset,
+            accept_sparse="csr" if self.tags.sparse else False,
+            dtype="numeric" if numeric else None,
+            ensure_all_finite=False,
+            allow_nd=self.tags.three_d_array,
+        )
+        # Objects are checked but not converted: that would round integers beyond 2^53.
+        return X if objects else checked
+
+    def usable(self, X: Any) -> NDArray[np.bool_]:
+        """Return which rows can be used: no infinity, and no NaN unless the members allow it.
+
+        Cells are looked at one by one, so that no row decides for another.
+        """
+        if self.own_map and self.tags.string:
+            return _texts(X)
+        if is_table(X):
+            return self._usable_cells(frame_columns(X), len(X))
+        if sparse.issparse(X):
+            return self._usable_sparse(X)
+        values = np.asarray(X)
+        if values.dtype.kind == "O" and values.ndim >= 2:
+            cells = values.reshape(len(values), math.prod(values.shape[1:])).T
+            return self._usable_cells(cells, len(values))
+        if self.limit == math.inf and _surely_finite(values):
+            return np.ones(len(values), dtype=np.bool_)
+        rows: NDArray[np.bool_] = ~np.any(self._bad(values).reshape(len(values), -1), axis=1)
+        return rows
+
+    def refuse(self, classifier: Any, bad: NDArray[np.bool_]) -> None:
+        """Raise `InvalidRowsError` that names the first bad row, if there is one."""
+        if not bad.any():
+            return
+        if self.own_map and self.tags.string:
+            what = "something that is no text"
+        else:
+            what = "infinity" if self.tags.allow_nan else "NaN or infinity"
+            if self.limit < math.inf:
+                what = f"{what}, or a number beyond {self.limit:g} that could keep training from "
+                what += "ending,"
+            if self.numbers_only:
+                what = f"{what}, or something that is no number,"
+        template = getattr(classifier, "_template", None)
+        who = f"{type(template()).__name__} members" if template else type(classifier).__name__
+        advice = (
+            "Remove them, or bound their values."
+            if self.tags.allow_nan
+            else "Remove them, impute inside the member's pipeline, or use a learner that takes "
+            "missing values (infinity is none)."
+        )
+        raise InvalidRowsError(
+            f"Input X contains {what} in row {int(np.argmax(bad))} ({int(bad.sum())} such rows), "
+            f"which {who} cannot take. {advice}"
+        )
+
+    def _bad(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        bad = np.asarray(np.isinf(values) if self.tags.allow_nan else ~np.isfinite(values))
+        if self.limit < math.inf:
+            bad |= (values > self.limit) | (values < -self.limit)
+        return bad
+
+    def _usable_cells(self, columns: Iterable[NDArray[Any]], n_rows: int) -> NDArray[np.bool_]:
+        """Look at every cell by its value: the dtype of a column is the work of all its rows."""
+        good = np.ones(n_rows, dtype=np.bool_)
+        rows = np.arange(n_rows)
+        for position, column in enumerate(columns):
+            canonical = canonical_column(column, rows, position)
+            good &= ~np.where(canonical.odd, self._bad_odd(canonical), self._bad(canonical.floats))
+        return good
+
+    def _bad_odd(self, column: CanonicalColumn) -> NDArray[np.bool_]:
+        """Return which cells that float64 does not hold exactly make a row unusable.
+
+        Numbers that round to infinity do, and whatever a learner could read as a number beyond the
+        limit, texts too. Smaller integers are numbers as in an array of integers, whatever another
+        row makes of its dtype.
+        """
+        found = np.zeros(len(column.odd), dtype=np.bool_)
+        for row in np.flatnonzero(column.odd):
+            cell: Any = column.cell(row)
+            if isinstance(cell, (int, Fraction)):
+                number = abs(nearest_float(cell))
+            else:
+                number = _as_number(cell) if self.limit < math.inf else 0.0
+            beyond = math.isinf(number) or number > self.limit
+            found[row] = beyond or (self.numbers_only and not isinstance(cell, int))
+        return found
+
+    def _usable_sparse(self, X: Any) -> NDArray[np.bool_]:
+        good = np.ones(X.shape[0], dtype=np.bool_)
+        if self.limit < math.inf or not _surely_finite(X.data):
+            matrix = X.tocsr()
+            bad = self._bad(matrix.data)
+            good[np.repeat(np.arange(X.shape[0]), np.diff(matrix.indptr))[bad]] = False
+        return good
+
+
+def _array_of_rows(classifier: Any, X: Any, *, reset: bool, drop: bool) -> Any:
+    """Return a sequence of rows as an array in which every cell still has its value.
+
+    NumPy gives all rows one type: a text among numbers would turn all of them into text, and a
+    fraction among large integers would round them.
+    """
+    try:
+        values = np.asarray(X)
+    except Exception:  # rows of different lengths, a cell that is a list, an object that raises
+        return _array_of_cells(classifier, X, reset=reset, drop=drop)
+    exact = values.dtype.kind in "biu" or (
+        values.dtype.kind == "f" and not (np.abs(values) >= 2.0**53).any()
+    )
+    return values if exact else np.array(X, dtype=object)
+
+
+def _array_of_cells(classifier: Any, X: Any, *, reset: bool, drop: bool) -> NDArray[np.object_]:
+    """Read every row by itself; one of another shape is an error, or has no cell to read."""
+    rows = [_cells_of(row) for row in X]
+    shapes = [None if row is None else row.shape for row in rows]
+    usual = _usual_shape(classifier, shapes, reset=reset, drop=drop)
+    odd = [number for number, shape in enumerate(shapes) if shape != usual]
+    if odd and not drop:
+        raise InvalidRowsError(
+            f"Row {odd[0]} of X has {_size(shapes[odd[0]])} cells, but most rows have "
+            f"{_size(usual)}. Give every row the same number of cells."
+        )
+    found = np.empty((len(rows), *usual), dtype=object)
+    for number, row in enumerate(rows):
+        found[number] = _NO_ROW if row is None or row.shape != usual else row
+    return found
+
+
+_NO_ROW = object()
+"""Stands in the cells of a row that has another shape; it has no canonical form."""
+
+
+def _cells_of(row: Any) -> NDArray[np.object_] | None:
+    """Return the cells of one row, None for what has none; a list is no cell of an image."""
+    listed = issubclass(type(row), (list, tuple))
+    try:
+        if not listed or any(map(_holds_cells, row)):
+            array = np.asarray(row)
+            return as_objects(array) if array.ndim else None
+    except Exception:
+        if not listed:
+            return None
+    try:
+        return np.fromiter(row, dtype=object, count=len(row))
+    except Exception:
+        return None
+
+
+def _holds_cells(cell: Any) -> bool:
+    return isinstance(cell, (list, tuple, np.ndarray))
+
+
+def _usual_shape(
+    classifier: Any, shapes: Sequence[tuple[int, ...] | None], *, reset: bool, drop: bool
+) -> tuple[int, ...]:
+    """Return the shape that rows have: the fitted one, or that of most of them.
+
+    Where rows are left out, it must not be for an attacker to say which: most rows must have it by
+    more than a certificate can allow for, which is less than half the members.
+    """
+    known = None if reset else getattr(classifier, "n_features_in_", None)
+    counts = Counter(shape for shape in shapes if shape and known in (None, shape[0]))
+    if not counts:
+        wanted = "" if known is None else f" of the {known} cells that the model was fitted on"
+        raise InvalidRowsError(f"X has no rows{wanted}. Give a list or an array of cells per row.")
+    (usual, most), (_, second) = [*counts.most_common(2), ((), 0)][:2]
+    margin = getattr(classifier, "n_partitions", most // 2) * getattr(classifier, "degree", 1)
+    if drop and known is None and most - second <= margin:
+        raise InvalidRowsError(
+            f"Rows of X have different numbers of cells: {most} rows have {_size(usual)}, {second} "
+            "have another number. So few rows cannot decide which ones to leave out. Correct them."
+        )
+    return usual
+
+
+def _size(shape: tuple[int, ...] | None) -> str:
+    return "no" if shape is None else " x ".join(map(str, shape))
+
+
+class _NoNumberError(InvalidRowsError, TypeError):
+    """A cell that is nothing known; scikit-learn's contract wants a `TypeError` in its words."""
+
+
+def _refuse_cells(X: NDArray[Any]) -> None:
+    """Name the first row with a cell that is no number, for members that take numbers alone."""
+    for row, cells in enumerate(X.reshape(len(X), -1) if X.size else ()):
+        for cell in cells:
+            if type(cell) is float or cell is None:
+                continue
+            try:
+                number = canonical_cell(cell)
+            except NoCanonicalFormError as error:
+                raise _NoNumberError(
+                    f"Row {row} of X: {error}. Every cell of this argument must be no string or "
+                    "other object, but a number."
+                ) from None
+            if not isinstance(number, (int, float, Fraction)):
+                kind = "the text " if isinstance(number, str) else ""
+                raise InvalidRowsError(
+                    f"Row {row} of X holds {kind}{shown(cell)[:42]} where numbers are taken. "
+                    "Correct the row, or encode texts and categories row by row, as a schema does."
+                )
+            if not isinstance(number, float) and np.isinf(nearest_float(number)):
+                raise InvalidRowsError(
+                    f"Row {row} of X holds a number beyond those of float64 (about 1.8e308). "
+                    "Correct the row, or bound its values."
+                )
+
+
+def _refuse_repeated_columns(X: Any) -> None:
+    counts = Counter(str(name) for name in X.columns)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise InvalidInputError(
+            f"X has more than one column named {', '.join(map(repr, twice[:5]))}. Rename or drop "
+            "them: features are told apart by their names."
+        )
+
+
+def _label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
+    """Return the sorted label set: the declared one, or what `y` holds if none is declared."""
+    if classes is None:
+        return np.unique(y)
+    if len({isinstance(label, (str, bytes)) for label in classes}) == 2:
+        raise InvalidInputError(
+            f"classes mixes text and other labels: {classes!r}. Give all labels one type."
+        )
+    declared = np.unique(np.asarray(classes))
+    if declared.ndim != 1 or declared.size == 0:
+        raise InvalidInputError(f"classes must list at least one label, got {classes!r}.")
+    return declared
+
+
+def _check_labels(y: Any, *, declared: bool) -> NDArray[Any]:
+    """Return `y` as an array of one label per row, each of the type it came with.
+
+    With a declared label set a strange label is a matter of its row. Without one the labels must
+    look like classes, as scikit-learn demands.
+    """
+    if y is None:
+        raise InvalidInputError("requires y to be passed, but the target y is None.")
+    if declared and not (isinstance(y, np.ndarray) or isinstance(_dtype(y), np.dtype)):
+        # NumPy would give all labels of a list, or of a series of another library's type, one type:
+        # bytes, text, a fraction or a missing one would change every row's.
+        y = np.fromiter(y, dtype=object, count=len(y))
+    elif isinstance(y, (list, tuple)) and len({isinstance(label, str) for label in y}) == 2:
+        y = np.fromiter(y, dtype=object, count=len(y))
+    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if not declared:
+        if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
+            labels = labels.astype(str)
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+    return labels
+
+
+def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return class indices, -1 for a label outside `classes`.
+
+    >>> encode_labels(np.array([3, "ant", None, 5.0], dtype=object), np.array([3, 4, 5]))
+    array([ 0, -1, -1,  2])
+    """
+    if classes.dtype.kind in "iu" and (abs(classes.astype(object)) >= 2**53).any():
+        y = y.astype(object)  # a comparison of two types of numbers would round
+    if y.dtype.kind == "O":
+        index = {label: code for code, label in enumerate(classes.tolist())}
+        return np.fromiter((_code(index, label) for label in y), dtype=np.int64, count=len(y))
+    if (y.dtype.kind in "US") != (classes.dtype.kind in "US"):
+        return np.full(len(y), -1, dtype=np.int64)
+    position = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    return np.where(classes[position] == y, position, -1).astype(np.int64)
+
+
+def _code(index: Mapping[Any, int], label: Any) -> int:
+    try:
+        return index.get(label, -1)
+    except Exception:  # a list, a signalling NaN, an object that raises: no label of a class
+        return -1
+
+
+def _dtype(y: Any) -> Any:
+    return getattr(y, "dtype", None)
+
+
+def _unknown_label(
+    y: NDArray[Any], codes: NDArray[np.int64], classes: Any, *, droppable: bool
+) -> Exception:
+    """Build the error that names the first row whose label is outside the declared set."""
+    row = int(np.argmin(codes >= 0))
+    what = (
+        f"row {row} has the label {shown(y[row : row + 1].tolist()[0])}, which is not one of the "
+        f"declared classes {classes.tolist()}."
+    )
+    if droppable:
+        return UnknownLabelError(
+            f"{what} Correct the row, declare the label, or pass invalid_rows='drop' to leave "
+            "such rows out."
+        )
+    return GuaranteeError(
+        f"{what} It cannot be dropped: its sample has its part in the features and the partitions, "
+        "and a flipped label must not decide that. Correct the row or declare the label."
+    )
+
+
+def is_table(X: Any) -> bool:
+    """Say whether `X` is a table of pandas, Polars or a like library."""
+    return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
+
+
+def _check_text(X: Any) -> Any:
+    times = isinstance(X, np.ndarray) and X.dtype.kind in "mM"
+    if isinstance(X, (list, tuple)):  # NumPy would look into what is no text
+        text: Any = np.fromiter(X, dtype=object, count=len(X))
+    else:
+        text = X if times else np.asarray(X, dtype=object)  # or make integers of nanoseconds
+    if text.ndim == 0 or len(text) == 0:
+        raise InvalidRowsError("Found no samples; at least one text is required.")
+    return text
+
+
+def _texts(X: Any) -> NDArray[np.bool_]:
+    cells = (X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)).reshape(len(X), -1)
+    return np.fromiter(
+        (all(isinstance(cell, str) for cell in row) for row in cells), np.bool_, len(cells)
+    )
+
+
+def _as_number(cell: Any) -> float:
+    """Return what a learner could read a text as, 0 if that is no number."""
+    try:
+        return abs(float(cell))
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _surely_finite(values: NDArray[Any]) -> bool:
+    """Look once, without a mask: a sum is finite unless a value is not, or the sum overflows."""
+    if values.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum(dtype=np.float64)))

@@ -1,0 +1,122 @@
+"""The rows a model was trained on, wherever they are, one partition at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poisonproof.exceptions import InvalidRowsError
+from poisonproof.partition.canonical import digests_among, sample_digests
+from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
+from poisonproof.partition.partitioners import ContentHash
+from poisonproof.store.blocks import Item
+from poisonproof.store.items import encode_rows
+from poisonproof.store.reading import ModelReader
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """k partitions of training rows.
+
+    Attributes
+    ----------
+    source : PartitionedData, ModelReader or partitions on disk
+        Rows in memory, rows that a store keeps, or anything with `sizes`, `weighted` and `shard`.
+    others : mapping of int to Shard
+        Partitions that an update has replaced.
+    """
+
+    source: Any
+    others: Mapping[int, Shard] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Rows per partition, shape (k,)."""
+        sizes = np.array(self.source.sizes)
+        for index, shard in self.others.items():
+            sizes[index] = len(shard)
+        return sizes
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the rows have weights."""
+        if isinstance(self.source, PartitionedData):
+            return self.source.sample_weight is not None
+        return bool(self.source.weighted)
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the rows come from a store that keeps them."""
+        return isinstance(self.source, ModelReader)
+
+    def shard(self, index: int) -> Shard:
+        """Return the rows of one partition, checked against their digests."""
+        if index in self.others:
+            return self.others[index]
+        shard: Shard = self.source.shard(index)
+        if isinstance(self.source, PartitionedData) and not shard.is_intact():
+            # The array it lies in is the caller's.
+            raise InvalidRowsError(
+                "the training rows were changed in place after they were fitted. Fit again."
+            )
+        return shard
+
+    def item(self, index: int) -> Item:
+        """Return the rows of one partition as a store keeps them."""
+        if isinstance(self.source, ModelReader) and index not in self.others:
+            return self.source.rows(index)
+        return encode_rows(index, self.shard(index))
+
+    def whole(self) -> PartitionedData:
+        """Return all rows together."""
+        if isinstance(self.source, PartitionedData) and not self.others:
+            return self.source
+        k = len(self.sizes)
+        return gathered({index: self.shard(index) for index in range(k)}, k)
+
+    def changed(self, shards: Mapping[int, Shard]) -> TrainingSet:
+        """Return a training set in which some partitions are others."""
+        return replace(self, others={**self.others, **shards})
+
+
+def shards_for_others(
+    classifier: Any, rows: TrainingSet, which: Sequence[int]
+) -> Callable[[int], Shard]:
+    """Return a function that reads a partition as it is sent to another process.
+
+    Features that are learned from all samples may need all of them, so they are mapped here.
+    """
+    if not classifier._features_see_all_rows():
+        return rows.shard
+    data: PartitionedData = classifier._member_data(rows.whole(), which)
+    return data.shard
+
+
+def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
+    """Return which samples `classifier` was trained on, whatever their labels; None if unknown.
+
+    It is known where the training rows are held or kept. A list of their digests would do, too, but
+    would tell everybody who has the model who is in it, so none is stored.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from poisonproof import DPAClassifier
+    >>> fitted = DPAClassifier(GaussianNB(), n_partitions=2).fit([[0.0], [1.0], [2.0]], [0, 1, 1])
+    >>> seen_rows(fitted, [[1], [5]])
+    array([ True, False])
+    """
+    rows, digests = getattr(classifier, "rows_", None), sample_digests(X)
+    if hasattr(classifier, "digests_"):  # votes of neighbours
+        return digests_among(digests, [classifier.digests_])
+    if not isinstance(rows, TrainingSet):
+        return None
+    places: Sequence[int] = range(len(rows.sizes))
+    if isinstance(classifier.partitioner_, ContentHash):
+        places = np.unique(classifier.partitioner_.assign_digests(digests)).tolist()
+    shards = (rows.shard(index) for index in places if rows.sizes[index])
+    return digests_among(digests, (shard.digests for shard in shards))
