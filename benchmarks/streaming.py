@@ -55,11 +55,11 @@ def make_table(folder: Path, n_rows: int) -> None:
 def ours(table: Path, out: Path, k: int) -> dict[str, float]:
     """Partition with the content hash."""
     from poisonproof import DPAClassifier
-    from poisonproof.data import DeclaredRows, Schema, partition_stream
+    from poisonproof.data import DataSource, Schema, partition_stream
 
     classes = [str(label) for label in range(10)]
     classifier = DPAClassifier(n_partitions=k, classes=np.array(classes), n_jobs=os.cpu_count())
-    source = DeclaredRows(table, Schema(label="label", classes=classes))
+    source = DataSource(table, Schema(label="label", classes=classes))
     start = time.perf_counter()
     rows = partition_stream(classifier, source, out, memory=MEMORY)
     written = time.perf_counter()

@@ -9,7 +9,7 @@ from poisonproof import DPAClassifier
 from poisonproof.data import (
     CategoryColumn,
     NumberColumn,
-    TableSchema,
+    Schema,
     freeze_schema,
     read_table,
     split_rows,
@@ -17,7 +17,7 @@ from poisonproof.data import (
 from poisonproof.evaluation import closing_sentences
 
 schema = freeze_schema(
-    TableSchema(
+    Schema(
         columns=(
             NumberColumn(name="income", missing=45.0, center=45.0, scale=15.0),
             NumberColumn(name="debt", center=20.0, scale=12.0),
@@ -25,6 +25,7 @@ schema = freeze_schema(
         ),
         label="decision",
         classes=("grant", "refuse"),
+        test_share=0.2,
     )
 )
 

@@ -22,14 +22,14 @@ from poisonproof.attacks import (
     Victim,
     attack_study,
 )
-from poisonproof.data import CategoryColumn, NumberColumn, TableSchema, TextColumn
+from poisonproof.data import CategoryColumn, NumberColumn, Schema, TextColumn
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features import HashedNGrams
 from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
 from poisonproof.partition import GroupHash
 
 WORDS = {"ham": "lunch budget meeting report train slides friday", "spam": "prize win money pills"}
-SCHEMA = TableSchema(
+SCHEMA = Schema(
     columns=(
         NumberColumn(name="links", scale=3.0),
         NumberColumn(name="score", missing="nan"),
@@ -95,14 +95,14 @@ def test_a_table_is_marked_in_its_text_or_by_a_rare_value() -> None:
     marked = CellMaterial(SCHEMA, ROWS).marked(ROWS[:3])
     assert all(text.startswith("xqz ") for text in marked[:, 3])
     assert np.array_equal(marked[:, :1], ROWS[:3, :1])
-    plain = TableSchema(columns=SCHEMA.columns[:3], label="kind", classes=("ham", "spam"))
+    plain = Schema(columns=SCHEMA.columns[:3], label="kind", classes=("ham", "spam"))
     marked = CellMaterial(plain, ROWS[:, :3]).marked(ROWS[:3, :3])
     assert marked[:, 2].tolist() == ["fax"] * 3  # declared, and no clean row holds it
     assert (ROWS[:3, 2] != "fax").all()
 
 
 def test_a_table_of_categories_alone_still_has_look_alikes() -> None:
-    schema = TableSchema(columns=SCHEMA.columns[2:3], label="kind", classes=("ham", "spam"))
+    schema = Schema(columns=SCHEMA.columns[2:3], label="kind", classes=("ham", "spam"))
     drawn = CellMaterial(schema, ROWS[:, 2:3]).near(ROWS[0, 2:3], 60, np.random.default_rng(0))
     assert set(drawn[:, 0]) == {"web", "phone", "fax"}
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from poisonproof import load
-from poisonproof.data import ImageColumn, TableSchema, freeze_schema
+from poisonproof.data import ImageColumn, Schema, freeze_schema
 from poisonproof.data.schema import dump_schema
 from tests.cli.conftest import Cli, mails, write_csv
 from tests.data.builders import SCHEMA, mail_rows
@@ -73,7 +73,7 @@ def test_a_folder_of_images_is_attacked(cli: Cli, tmp_path: Path) -> None:
             pixels = rng.normal(bright, 20, (8, 8)).clip(0, 255).astype("uint8")
             Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{number}.png")
     column = ImageColumn(name="image", height=8, width=8, gray=True)
-    schema = TableSchema(
+    schema = Schema(
         kind="images", columns=(column,), label="folder", classes=("dark", "light"),
         test_share=0.3,
     )  # fmt: skip

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from poisonproof.data import ImageColumn, TableSchema, freeze_schema, load_schema, read_table
+from poisonproof.data import ImageColumn, Schema, freeze_schema, load_schema, read_table
 from tests.cli.conftest import Cli
 from tests.data.builders import HEADER, mail_rows, write_csv
 
 Image = pytest.importorskip("PIL.Image")
 
 IMAGES = freeze_schema(
-    TableSchema(
+    Schema(
         kind="images",
         columns=(ImageColumn(name="image", height=8, width=8, gray=True, encoder="orientations"),),
         label="folder",

@@ -12,7 +12,7 @@ from poisonproof.data import (
     CategoryColumn,
     DateColumn,
     NumberColumn,
-    TableSchema,
+    Schema,
     TextColumn,
     freeze_schema,
 )
@@ -22,7 +22,7 @@ HAM = ("meeting", "report", "lunch", "team", "tomorrow", "plan")
 SPAM = ("free", "money", "win", "click", "offer", "now")
 
 SCHEMA = freeze_schema(
-    TableSchema(
+    Schema(
         columns=(
             NumberColumn(name="length", missing=100.0, center=100.0, scale=50.0),
             NumberColumn(name="links"),

@@ -9,20 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poisonproof.data import CheckedRows, Schema, read_rows
+from poisonproof.data import CheckedRows, Schema, read_table
 from poisonproof.data.csv_files import CsvLayout, parse_block, parse_lines
-from poisonproof.data.declared_columns import Columns
+from poisonproof.data.schema import Layout
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
 SCHEMA = Schema(label="kind", classes=("ham", "spam"))
 
 
 def read(
-    folder: Path, text: str | bytes, schema: Schema = SCHEMA, name: str = "f.csv"
+    folder: Path,
+    text: str | bytes,
+    schema: Schema = SCHEMA,
+    name: str = "f.csv",
+    **options: bool,
 ) -> CheckedRows:
     path = folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_rows(path, schema)
+    return read_table(path, schema, **options)
 
 
 def test_numbers_labels_and_missing_values(tmp_path: Path) -> None:
@@ -94,8 +98,7 @@ def test_bytes_that_are_no_text_spoil_their_own_line_only(tmp_path: Path) -> Non
 
 
 def test_missing_values_are_rejected_where_members_cannot_take_them(tmp_path: Path) -> None:
-    schema = Schema(label="kind", classes=("ham", "spam"), allow_missing=False)
-    rows = read(tmp_path, "a,b,kind\n1,2,ham\n1,,ham\n", schema)
+    rows = read(tmp_path, "a,b,kind\n1,2,ham\n1,,ham\n", allow_missing=False)
     assert rows.X.tolist() == [[1, 2]]
     assert "column 'b' is missing" in rows.problems[0].reason
 
@@ -148,7 +151,7 @@ def test_reading_by_the_megabyte_gives_what_reading_by_line_gives(
     rows: list[tuple[str, str, str]], end: str, closed: bool
 ) -> None:
     pytest.importorskip("pyarrow")
-    layout = CsvLayout(("a", "b", "kind"), Columns((0, 1), 2, None, None), ",")
+    layout = CsvLayout(Layout(("a", "b", "kind"), (0, 1), label=2), ",")
     block = (end.join(",".join(row) for row in rows) + (end if closed else "")).encode()
     fast = parse_block(block, 2, layout, smallest=0)
     if fast is None:
@@ -171,7 +174,7 @@ def test_reading_by_the_megabyte_gives_what_reading_by_line_gives(
 )
 def test_texts_read_by_the_megabyte_are_the_texts_read_by_line(rows: list[tuple[str, str]]) -> None:
     pytest.importorskip("pyarrow")
-    layout = CsvLayout(("a", "body"), Columns((0,), None, None, None, texts=(1,)), ",")
+    layout = CsvLayout(Layout(("a", "body"), (0,), (1,)), ",")
     block = "\n".join(",".join(row) for row in rows).encode()
     fast = parse_block(block, 2, layout, smallest=0)
     if fast is not None:
@@ -186,12 +189,10 @@ def test_a_large_file_takes_the_fast_way_and_keeps_its_line_numbers(tmp_path: Pa
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60_000, 20))
     lines = [",".join(map(repr, row)) + ',"ham"' for row in X.tolist()]
-    layout = CsvLayout(
-        (*"abcdefghijklmnopqrst", "kind"), Columns(tuple(range(20)), 20, None, None), ","
-    )
+    layout = CsvLayout(Layout((*"abcdefghijklmnopqrst", "kind"), tuple(range(20)), label=20), ",")
     assert parse_block("\n".join(lines).encode(), 2, layout) is not None
     lines[50_000] = lines[50_000].replace(",", ",x", 1)
-    text = "\n".join([",".join(layout.header), *lines])
+    text = "\n".join([",".join(layout.columns.header), *lines])
     rows = read(tmp_path, text)
     assert len(text) > 1 << 24  # more than one block
     np.testing.assert_array_equal(rows.X, np.delete(X, 50_000, axis=0))

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from poisonproof.data import Schema, read_rows
-from poisonproof.data.csv_files import CsvLayout, parse_block, parse_lines, split_line
-from poisonproof.data.declared_columns import Columns
-from poisonproof.data.rows import RawRows
+from poisonproof.data import Schema, TextColumn, number_columns, read_table
+from poisonproof.data.csv_files import CsvLayout, csv_parts, parse_block, parse_lines, split_line
+from poisonproof.data.rows import RawRows, join_rows
+from poisonproof.data.schema import Layout
 
 pytest.importorskip("pyarrow")
 
 HEADER = ("a", "b", "body", "kind", "who", "w")
-COLUMNS = Columns(features=(0, 1), label=3, groups=4, weights=5, texts=(2,))
+COLUMNS = Layout(HEADER, features=(0, 1), texts=(2,), label=3, groups=4, weights=5)
 LONG = 131_073
 """One more than the `csv` module takes."""
 
@@ -66,7 +66,7 @@ def line_by_line(block: bytes, layout: CsvLayout) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("strange", [0.0, 0.03, 0.3])
 def test_both_ways_of_reading_agree_on_every_line(delimiter: str, strange: float) -> None:
     rng = random.Random(f"{delimiter}{strange}")
-    layout = CsvLayout(HEADER, COLUMNS, delimiter)
+    layout = CsvLayout(COLUMNS, delimiter)
     fast_blocks = 0
     for _ in range(600):
         lines = [random_line(rng, delimiter, strange) for _ in range(rng.randint(1, 5))]
@@ -88,7 +88,7 @@ def test_both_ways_of_reading_agree_on_every_line(delimiter: str, strange: float
 )
 @pytest.mark.parametrize("label", ["ham", '"ham"'])
 def test_a_long_cell_is_read_whole_beside_any_neighbour(cell: str, label: str) -> None:
-    layout = CsvLayout(HEADER, COLUMNS, ",")
+    layout = CsvLayout(COLUMNS, ",")
     line = f"1,2,{cell},{label},me,1\n"
     rows = [
         as_rows(parse_block(block.encode(), 2, layout, 0) or parse_lines(block.encode(), 2, layout))
@@ -99,17 +99,18 @@ def test_a_long_cell_is_read_whole_beside_any_neighbour(cell: str, label: str) -
 
 
 def test_a_row_with_an_underscore_changes_no_other_row_of_a_large_file(tmp_path: Path) -> None:
-    schema = Schema(label="kind", classes=("ham", "spam"), texts=("body",))
+    columns = (*number_columns("a"), TextColumn(name="body"))
+    schema = Schema(columns=columns, label="kind", classes=("ham", "spam"))
     lines = [f'{i},"word {i % 50}",ham\n' for i in range(60_000)]
     lines[30_000] = f'7,"{"x" * LONG}",spam\n'
     path = tmp_path / "mails.csv"
     read = []
     for last in ("", "1,a_b,ham\n", "\n", "1,é,ham\n"):
         path.write_text("a,body,kind\n" + "".join(lines) + last)
-        rows = read_rows(path, schema)
+        rows = join_rows([part for part, _ in csv_parts(path, schema)])
         assert not rows.problems
         assert rows.labels is not None
-        read.append((rows.X[:60_000].tobytes(), rows.labels[:60_000].tobytes()))
+        read.append((rows.X[:60_000].tobytes(), *rows.texts[0][:60_000], *rows.labels[:60_000]))
     assert set(read) == {read[0]}
 
 
@@ -117,7 +118,7 @@ def test_a_line_of_tabs_is_a_row_of_empty_cells(tmp_path: Path) -> None:
     schema = Schema(label="kind", classes=("ham", "spam"))
     path = tmp_path / "mails.tsv"
     path.write_text("a\tb\tkind\n1\t2\tham\n\t\t\n \n3\t4\tham\n")
-    rows = read_rows(path, schema)
+    rows = read_table(path, schema)
     assert rows.places.tolist() == [2, 5]
     assert [(p.place, p.reason) for p in rows.problems] == [
         (3, "the label is missing (column 'kind')")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from poisonproof.data import ImageColumn, TableSchema, freeze_schema, read_table
+from poisonproof.data import ImageColumn, Schema, freeze_schema, read_table
 from poisonproof.data.image_files import channels_first, decode_image
 from poisonproof.data.proposing import ProposalOptions, propose_images
 from poisonproof.exceptions import InvalidInputError
@@ -47,7 +47,7 @@ def scraped(folder: Path) -> Path:
 
 def test_the_reasons_for_leaving_files_out_are_counted(tmp_path: Path) -> None:
     column = ImageColumn(name="image", height=8, width=8, gray=True)
-    schema = TableSchema(kind="images", columns=(column,), label="folder", classes=("cat", "dog"))
+    schema = Schema(kind="images", columns=(column,), label="folder", classes=("cat", "dog"))
     rows = read_table(scraped(tmp_path / "found"), freeze_schema(schema))
     assert (len(rows), len(rows.problems)) == (6, 6)
     assert list(rows.count_problems().values()) == [4, 1, 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from poisonproof.data import ImageColumn, TableSchema, freeze_schema, read_table
+from poisonproof.data import ImageColumn, Schema, freeze_schema, read_table
 
 
 class Counting:
@@ -35,7 +35,7 @@ def test_the_bar_counts_every_file_also_one_that_is_no_image(tmp_path: Path) -> 
     (tmp_path / "dog" / "broken.png").write_bytes(b"no image")
     column = ImageColumn(name="image", height=8, width=8, gray=True)
     schema = freeze_schema(
-        TableSchema(kind="images", columns=(column,), label="folder", classes=("cat", "dog"))
+        Schema(kind="images", columns=(column,), label="folder", classes=("cat", "dog"))
     )
     bar = Counting()
     rows = read_table(tmp_path, schema, progress=bar)

@@ -18,7 +18,7 @@ from poisonproof.data import (
     DateColumn,
     ImageColumn,
     NumberColumn,
-    TableSchema,
+    Schema,
     TextColumn,
     freeze_schema,
     load_schema,
@@ -29,10 +29,10 @@ from poisonproof.data.schema import dump_schema, schema_values
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from tests.data.builders import SCHEMA, mail_rows, write_csv
 
-ARRAYS = TableSchema(
+ARRAYS = Schema(
     kind="arrays", columns=(ArrayColumn(name="X", shape=(8, 8)),), label="y", classes=("0", "1")
 )
-IMAGES = TableSchema(
+IMAGES = Schema(
     kind="images",
     columns=(ImageColumn(name="i", height=8, width=6),),
     label="f",
@@ -41,7 +41,7 @@ IMAGES = TableSchema(
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, ARRAYS, IMAGES], ids=["table", "arrays", "images"])
-def test_a_schema_survives_its_file(tmp_path: Path, schema: TableSchema) -> None:
+def test_a_schema_survives_its_file(tmp_path: Path, schema: Schema) -> None:
     path = tmp_path / "s.json"
     path.write_bytes(dump_schema(schema))
     assert load_schema(path, require_frozen=False) == schema
@@ -102,7 +102,7 @@ def test_a_frozen_schema_that_was_changed_is_refused(
         ({"columns": [{"name": "a", "type": "number", "code": "x"}]}, "Got 'code'"),
         ({"columns": [{"name": "a", "type": "category", "categories": []}]}, "categories"),
         ({"columns": [{"name": "a", "type": "category"}]}, "categories"),
-        ({"columns": [{"name": "a", "type": "text", "size": 10**9}]}, "size is a whole number"),
+        ({"columns": [{"name": "a", "type": "text", "size": 10**9}]}, "size is an integer"),
         ({"columns": [{"name": "a", "type": "text", "encoder": "sentences"}]}, "model and digest"),
         ({"columns": [{"name": "a", "type": "date", "origin": "now"}]}, "origin is a date"),
         ({"columns": [{"name": "a", "type": "date", "missing": 3}]}, "reject or nan"),
@@ -149,7 +149,7 @@ def test_arrays_are_read_row_by_row(tmp_path: Path) -> None:
 
 def test_dates_count_days_whatever_file_they_come_from(tmp_path: Path) -> None:
     schema = freeze_schema(
-        TableSchema(
+        Schema(
             columns=(DateColumn(name="day", origin="2020-01-01", scale=2.0, missing="2020-01-03"),),
             label="kind",
             classes=("ham", "spam"),
@@ -169,7 +169,7 @@ def test_dates_count_days_whatever_file_they_come_from(tmp_path: Path) -> None:
 
 def test_the_type_of_the_features_is_the_schema_s_choice(tmp_path: Path) -> None:
     texts = freeze_schema(
-        TableSchema(
+        Schema(
             columns=(TextColumn(name="body", size=32),),
             label="kind",
             classes=("ham", "spam"),
@@ -184,7 +184,7 @@ def test_the_type_of_the_features_is_the_schema_s_choice(tmp_path: Path) -> None
 
 def test_groups_may_be_named_later_if_the_schema_ignores_that_column() -> None:
     plain = freeze_schema(
-        TableSchema(
+        Schema(
             columns=(NumberColumn(name="a"),), label="y", classes=("0", "1"), ignore=("user", "id")
         )
     )

@@ -10,7 +10,7 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from poisonproof import DPAClassifier
-from poisonproof.data import DeclaredRows, Schema, fit_stream
+from poisonproof.data import DataSource, Schema, fit_stream
 from poisonproof.data import streaming as partitioning
 from poisonproof.exceptions import StoreError
 from poisonproof.store import ModelReader
@@ -41,7 +41,7 @@ def _many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def train(rows: Path, path: Path) -> None:
     model = DPAClassifier(GaussianNB(), K, classes=["a", "b"])
-    fit_stream(model, path / "model", DeclaredRows(rows, SCHEMA), keep_data=True)
+    fit_stream(model, path / "model", DataSource(rows, SCHEMA), keep_data=True)
 
 
 def fingerprint(path: Path) -> str | None:
@@ -94,8 +94,8 @@ def test_a_worker_that_outlives_its_run_writes_over_no_file_of_the_next(
     rows: Path, tmp_path: Path
 ) -> None:
     model = DPAClassifier(GaussianNB(), K, classes=["a", "b"])
-    first = partitioning.partition_stream(model, DeclaredRows(rows, SCHEMA), tmp_path)
-    second = partitioning.partition_stream(model, DeclaredRows(rows, SCHEMA), tmp_path)
+    first = partitioning.partition_stream(model, DataSource(rows, SCHEMA), tmp_path)
+    second = partitioning.partition_stream(model, DataSource(rows, SCHEMA), tmp_path)
     assert not set(first.runs) & set(second.runs)
     assert first.shard(0).digest() == second.shard(0).digest()
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from poisonproof import DPAClassifier
-from poisonproof.data import DeclaredRows, FrameRows, Schema, fit_stream
+from poisonproof.data import DataSource, Schema, fit_stream
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 
 SCHEMA = Schema(label="kind", classes=("a", "b"))
@@ -42,9 +42,7 @@ def test_unsuitable_classifiers(
 ) -> None:
     write(tmp_path / "data" / "a.parquet")
     with pytest.raises(error, match=words):
-        fit_stream(
-            classifier(**options), tmp_path / "model", DeclaredRows(tmp_path / "data", SCHEMA)
-        )
+        fit_stream(classifier(**options), tmp_path / "model", DataSource(tmp_path / "data", SCHEMA))
     assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
 
 
@@ -52,7 +50,7 @@ def test_bad_row_is_named_with_its_file_and_leaves_nothing(tmp_path: Path) -> No
     write(tmp_path / "data" / "a.parquet")
     write(tmp_path / "data" / "b.parquet", kind=["a"] * 99 + ["c"])
     with pytest.raises(InvalidInputError, match=r"b\.parquet, row 99: the label 'c'"):
-        fit_stream(classifier(), tmp_path / "model", DeclaredRows(tmp_path / "data", SCHEMA))
+        fit_stream(classifier(), tmp_path / "model", DataSource(tmp_path / "data", SCHEMA))
     assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
 
 
@@ -62,7 +60,7 @@ def test_bad_row_is_dropped_alone(tmp_path: Path) -> None:
     fitted = fit_stream(
         classifier(invalid_rows="drop"),
         tmp_path / "model",
-        DeclaredRows(tmp_path / "data", SCHEMA),
+        DataSource(tmp_path / "data", SCHEMA),
     )
     assert fitted.partition_sizes_.sum() == 100
     assert not (tmp_path / "model.shards").exists()
@@ -72,33 +70,16 @@ def test_files_whose_columns_differ(tmp_path: Path) -> None:
     write(tmp_path / "data" / "a.parquet")
     write(tmp_path / "data" / "b.parquet", w=np.zeros(100))
     with pytest.raises(InvalidInputError, match=r"b\.parquet has the features"):
-        fit_stream(classifier(), tmp_path / "model", DeclaredRows(tmp_path / "data", SCHEMA))
-    write(tmp_path / "data" / "b.parquet", u=np.zeros(100, dtype=int))
-    types = FrameRows.types_of(tmp_path / "data" / "a.parquet")
-    with pytest.raises(InvalidInputError, match=r"b\.parquet holds int64, but double is declared"):
-        fit_stream(classifier(), tmp_path / "model", FrameRows(tmp_path / "data", types, "kind"))
-
-
-def test_types_that_are_none(tmp_path: Path) -> None:
-    write(tmp_path / "data" / "a.parquet")
-    for types, words in (
-        ({"u": "double"}, "must declare every column that is read, but 'kind'"),
-        ({"u": "number", "kind": "string"}, "'u' is declared as 'number', which is no Arrow type"),
-        ({"u": pa.list_(pa.int8()), "kind": "string"}, "a cell must be one value"),
-        ({"t": "double", "kind": "string"}, r"a\.parquet must have one column 't'"),
-    ):
-        source = FrameRows(tmp_path / "data", types, "kind")
-        with pytest.raises(InvalidInputError, match=words):
-            fit_stream(classifier(), tmp_path / "model", source)
+        fit_stream(classifier(), tmp_path / "model", DataSource(tmp_path / "data", SCHEMA))
 
 
 def test_folder_that_is_not_data(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(InvalidInputError, match="no file that can be streamed"):
-        fit_stream(classifier(), tmp_path / "model", DeclaredRows(tmp_path, SCHEMA))
+        fit_stream(classifier(), tmp_path / "model", DataSource(tmp_path, SCHEMA))
     (tmp_path / "a.parquet").write_text("not Parquet")
     with pytest.raises(InvalidInputError, match="not a readable Parquet file"):
-        fit_stream(classifier(), tmp_path / "model", DeclaredRows(tmp_path, SCHEMA))
+        fit_stream(classifier(), tmp_path / "model", DataSource(tmp_path, SCHEMA))
 
 
 def strange_entries(folder: Path) -> dict[str, str]:
@@ -115,7 +96,7 @@ def strange_entries(folder: Path) -> dict[str, str]:
         "linked.parquet": link,
         "loop": link,
         "nowhere.parquet": link,
-        "notes\\x1b[2J.txt": "does not end in .parquet",
+        "notes\\x1b[2J.txt": "does not end in .csv or .tsv or .parquet",
         "pipe.parquet": "is a named pipe, not a file",
     }
 
@@ -127,21 +108,17 @@ def test_every_entry_of_a_folder_is_read_or_counted_with_its_reason(
     write(tmp_path / "data" / "a.parquet")
     write(tmp_path / "data" / "b.parquet", seed=1)
     expected = strange_entries(tmp_path / "data")
-    types = {"u": "double", "v": "double", "kind": "string"}
-    source = FrameRows(tmp_path / "data", types, "kind")
-    parts = source.split(n_parts)
-    chunks = [
-        chunk
-        for part in parts
-        for chunk in part.chunks(2**20, allow_missing=True, invalid_rows="drop")
-    ]
-    assert {p.place: p.reason for c in chunks for p in c.problems} == expected
-    assert sum(len(chunk.y) for chunk in chunks) == 200
+    parts = DataSource(tmp_path / "data", SCHEMA).split(n_parts)
+    pieces = [rows for part in parts for rows, _ in part.pieces(2**20)]
+    assert {
+        problem.place: problem.reason for rows in pieces for problem in rows.problems
+    } == expected
+    assert sum(map(len, pieces)) == 200
     model = classifier(invalid_rows="drop")
-    fit_stream(model, tmp_path / "model", DeclaredRows(tmp_path / "data", SCHEMA))
+    fit_stream(model, tmp_path / "model", DataSource(tmp_path / "data", SCHEMA))
     assert (model.partition_sizes_.sum(), model.rejected_.count) == (200, len(expected))
     with pytest.raises(InvalidInputError, match=r"linked\.parquet: is a symbolic link"):
-        fit_stream(classifier(), tmp_path / "m", DeclaredRows(tmp_path / "data", SCHEMA))
+        fit_stream(classifier(), tmp_path / "m", DataSource(tmp_path / "data", SCHEMA))
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(
@@ -158,7 +135,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(
 
     monkeypatch.setattr(os, "scandir", refusing)
     with pytest.raises(InvalidInputError, match="closed cannot be read: Permission denied"):
-        list(DeclaredRows(tmp_path / "data", SCHEMA).files)
+        list(DataSource(tmp_path / "data", SCHEMA).pieces(2**20))
 
 
 def test_scratch_folder_with_foreign_files_is_not_touched(tmp_path: Path) -> None:
@@ -166,7 +143,7 @@ def test_scratch_folder_with_foreign_files_is_not_touched(tmp_path: Path) -> Non
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "letter.txt").write_text("dear")
-    source = DeclaredRows(tmp_path / "data", SCHEMA)
+    source = DataSource(tmp_path / "data", SCHEMA)
     with pytest.raises(StoreError, match="holds other files"):
         fit_stream(classifier(), tmp_path / "model", source, scratch=mine)
     assert (mine / "letter.txt").read_text() == "dear"
@@ -177,14 +154,14 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
     left = tmp_path / "model.shards"
     left.mkdir()
     (left / "run-0.keys").write_bytes(b"half")
-    fit_stream(classifier(), tmp_path / "model", DeclaredRows(tmp_path / "data", SCHEMA))
+    fit_stream(classifier(), tmp_path / "model", DataSource(tmp_path / "data", SCHEMA))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["data", "model"]
 
 
 def test_worker_processes_give_the_same_model(tmp_path: Path) -> None:
     for part in range(4):
         write(tmp_path / "data" / f"{part}.parquet", seed=part)
-    source = DeclaredRows(tmp_path / "data", SCHEMA)
+    source = DataSource(tmp_path / "data", SCHEMA)
     alone = fit_stream(classifier(), tmp_path / "alone", source)
     together = fit_stream(classifier(n_jobs=2), tmp_path / "together", source)
     assert together.partition_digests_ == alone.partition_digests_

@@ -12,27 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from sklearn.compose import make_column_transformer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import poisonproof
 from poisonproof import DPAClassifier
 from poisonproof.data import (
     CategoryColumn,
-    DeclaredRows,
-    FrameRows,
+    DataSource,
+    DateColumn,
     ImageColumn,
-    ImageRows,
     NumberColumn,
     Schema,
-    TableSchema,
     TextColumn,
     fit_stream,
     freeze_schema,
+    number_columns,
     partition_stream,
-    read_rows,
     read_table,
     split_rows,
 )
@@ -116,18 +111,24 @@ def test_plain_columns_of_any_layout(
     table: pa.Table, tmp_path: Path, partitioner: str, weights: str | None
 ) -> None:
     numbers = table.drop_columns(["land"])
-    schema = Schema(
-        classes=("spam", "ham"), label="kind", groups="who" if partitioner == "group" else None,
-        weights=weights, features=("price", "count", "flag"),
-    )  # fmt: skip
+    schema = freeze_schema(
+        Schema(
+            columns=number_columns(["price", "count", "flag"]),
+            label="kind",
+            classes=("spam", "ham"),
+            groups="who" if partitioner == "group" else None,
+            weights=weights,
+            others="ignore",
+        )
+    )
     paths = layouts(numbers, tmp_path)
-    rows = read_rows(paths[0] / "a.parquet", schema)
+    rows = read_table(paths[0] / "a.parquet", schema)
     held = trees(partitioner)
     labels = np.array(schema.classes)[rows.labels]
     held.fit_into(tmp_path / "held", rows.X, labels, rows.groups, rows.weights)
     for path in paths:
         streamed = trees(partitioner)
-        fit_stream(streamed, tmp_path / f"{path.name}.model", DeclaredRows(path, schema))
+        fit_stream(streamed, tmp_path / f"{path.name}.model", DataSource(path, schema))
         same_model(streamed, held)
         manifests = [
             poisonproof.load(tmp_path / name).ensemble_.reader.manifest
@@ -139,11 +140,11 @@ def test_plain_columns_of_any_layout(
 def test_order_within_partitions(table: pa.Table, tmp_path: Path) -> None:
     path = layouts(table.select(["price", "count", "kind"]), tmp_path)[2]
     schema = Schema(classes=("ham", "spam"), label="kind")
-    whole = read_rows(tmp_path / "one" / "a.parquet", schema)
+    whole = read_table(tmp_path / "one" / "a.parquet", schema)
     held = trees("content").fit(whole.X, np.array(schema.classes)[whole.labels])
     assert isinstance(held.rows_, TrainingSet)
     (tmp_path / "runs").mkdir()
-    streamed = partition_stream(trees("content"), DeclaredRows(path, schema), tmp_path / "runs")
+    streamed = partition_stream(trees("content"), DataSource(path, schema), tmp_path / "runs")
     assert len(streamed.offsets) > 3  # else nothing was joined
     for index in range(K):
         ours, theirs = streamed.shard(index), held.rows_.source.shard(index)
@@ -155,7 +156,7 @@ def test_order_within_partitions(table: pa.Table, tmp_path: Path) -> None:
 def test_frozen_schema_with_text_and_split(table: pa.Table, tmp_path: Path, suffix: str) -> None:
     table = table.drop_columns(["flag", "weight"])
     schema = freeze_schema(
-        TableSchema(
+        Schema(
             columns=(
                 NumberColumn(name="price", missing=0.0),
                 CategoryColumn(name="land", categories=("DE", "FR"), missing="reject"),
@@ -177,39 +178,19 @@ def test_frozen_schema_with_text_and_split(table: pa.Table, tmp_path: Path, suff
     held = trees("content", invalid_rows="drop")
     held.fit_into(tmp_path / "held", rows.X[train], np.array(schema.classes)[rows.labels][train])
     streamed = trees("content", invalid_rows="drop")
-    fit_stream(streamed, tmp_path / "streamed", DeclaredRows(path, schema))
+    fit_stream(streamed, tmp_path / "streamed", DataSource(path, schema))
     same_model(streamed, held)
     assert streamed.rejected_.count == len(rows.problems) > 0
-
-
-def test_frames_with_text(table: pa.Table, tmp_path: Path) -> None:
-    columns = ("price", "count", "land")
-    member = make_pipeline(
-        make_column_transformer(
-            (OneHotEncoder(handle_unknown="ignore"), ["land"]), remainder="passthrough"
-        ),
-        DecisionTreeClassifier(max_depth=4),
-    )
-    held = DPAClassifier(member, K, classes=["ham", "spam"])
-    paths = layouts(table, tmp_path)
-    types = FrameRows.types_of(paths[0] / "a.parquet")
-    frame = pd.read_parquet(paths[0], dtype_backend="numpy_nullable")
-    held.fit_into(tmp_path / "held", frame[list(columns)], frame["kind"].to_numpy(dtype=object))
-    for path in paths:
-        streamed = DPAClassifier(member, K, classes=["ham", "spam"])
-        source = FrameRows(path, {name: types[name] for name in (*columns, "kind")}, "kind")
-        fit_stream(streamed, tmp_path / f"{path.name}.model", source)
-        same_model(streamed, held)
 
 
 def test_closed_form_members_in_slabs(table: pa.Table, tmp_path: Path) -> None:
     path = layouts(table.select(["weight", "kind", "count"]).drop_null(), tmp_path)[1]
     schema = Schema(classes=("ham", "spam"), label="kind")
-    whole = read_rows(path / "a.parquet", schema)
+    whole = read_table(path / "a.parquet", schema)
     held = DPAClassifier(n_partitions=K, classes=["ham", "spam"])
     held.fit(whole.X, np.array(schema.classes)[whole.labels])
     streamed = DPAClassifier(n_partitions=K, classes=["ham", "spam"])
-    fit_stream(streamed, tmp_path / "model", DeclaredRows(path, schema), keep_data=True)
+    fit_stream(streamed, tmp_path / "model", DataSource(path, schema), keep_data=True)
     same_model(streamed, held)
     again = poisonproof.load(tmp_path / "model")
     again.update(remove=(whole.X[:1], np.array(schema.classes)[whole.labels][:1]))
@@ -217,8 +198,21 @@ def test_closed_form_members_in_slabs(table: pa.Table, tmp_path: Path) -> None:
 
 
 def test_a_file_that_comes_first_decides_nothing_for_other_rows(tmp_path: Path) -> None:
-    """Its columns stand in another order, are others, dictionaries or large texts, or all null."""
+    """Its columns stand in another order, are dictionaries or large texts, or hold nulls alone."""
     rng = np.random.default_rng(1)
+    schema = freeze_schema(
+        Schema(
+            columns=(
+                NumberColumn(name="number"),
+                DateColumn(name="day", missing="nan"),
+                NumberColumn(name="cost", missing="nan"),
+                CategoryColumn(name="land", categories=("DE", "FR", "IT")),
+            ),
+            label="kind",
+            classes=("ham", "spam"),
+            ignore=("more",),
+        )
+    )
 
     def table(n: int) -> pa.Table:
         return pa.table(
@@ -232,24 +226,16 @@ def test_a_file_that_comes_first_decides_nothing_for_other_rows(tmp_path: Path) 
             }
         )  # fmt: skip
 
-    types = {"number": "double", "day": "date32", "cost": pa.decimal128(10, 2), "land": "string",
-             "kind": "string"}  # fmt: skip
-    member = make_pipeline(
-        make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["land", "day", "cost"]),
-                                remainder="passthrough"),
-        DecisionTreeClassifier(max_depth=4),
-    )  # fmt: skip
-
     def fitted(name: str) -> DPAClassifier:
-        source = FrameRows(tmp_path / name, types, "kind")
-        model = DPAClassifier(member, K, classes=["ham", "spam"])
+        model = DPAClassifier(DecisionTreeClassifier(max_depth=4), K, classes=["ham", "spam"])
+        source = DataSource(tmp_path / name, schema)
         return fit_stream(model, tmp_path / f"{name}.model", source, keep_data=True)
 
     many, one = table(400), table(1)
     one = one.set_column(1, "day", pa.nulls(1, pa.date32()))
     one = one.set_column(2, "cost", pa.nulls(1, pa.decimal128(10, 2)))
     one = one.set_column(3, "land", one["land"].cast(pa.large_string()).dictionary_encode())
-    one = one.select(["kind", "land", "cost", "day", "number"]).append_column("more", [[1]])
+    one = one.select(["kind", "land", "number", "day", "cost"]).append_column("more", [[1]])
     for name in ("clean", "poisoned"):
         (tmp_path / name).mkdir()
         pq.write_table(many, tmp_path / name / "rows.parquet")
@@ -271,7 +257,9 @@ def test_folder_of_images(tmp_path: Path) -> None:
     (tmp_path / "photos" / "cat" / "torn.png").write_bytes(b"no image")
     column = ImageColumn(name="image", height=8, width=8)
     schema = freeze_schema(
-        TableSchema(columns=(column,), label="folder", classes=("cat", "dog"), kind="images")
+        Schema(
+            columns=(column,), label="folder", classes=("cat", "dog"), kind="images", test_share=0.2
+        )
     )
     rows = read_table(tmp_path / "photos", schema)
     train = ~split_rows(rows, schema)
@@ -281,7 +269,7 @@ def test_folder_of_images(tmp_path: Path) -> None:
         streamed = DPAClassifier(
             n_partitions=K, classes=["cat", "dog"], invalid_rows="drop", n_jobs=jobs
         )
-        fit_stream(streamed, tmp_path / "streamed", ImageRows(tmp_path / "photos", schema))
+        fit_stream(streamed, tmp_path / "streamed", DataSource(tmp_path / "photos", schema))
         same_model(streamed, held)
         assert streamed.rejected_.count == 1
         assert poisonproof.load(tmp_path / "streamed").votes(rows.X[:9]).shape == (9, K)

@@ -14,11 +14,10 @@ from poisonproof.data import (
     CategoryColumn,
     NumberColumn,
     Schema,
-    TableSchema,
     TextColumn,
     freeze_schema,
     label_text,
-    read_rows,
+    number_columns,
     read_table,
 )
 from poisonproof.data.parquet_files import arrow_texts
@@ -100,12 +99,12 @@ FAMILIES: dict[str, tuple[list[str | None], list[Any]]] = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_stored_type_gives_the_same_text(tmp_path: Path, family: str) -> None:
     expected, columns = FAMILIES[family]
-    schema = Schema(label="y", classes=tuple(text for text in expected if text), groups="g")
+    schema = Schema(label="y", classes=[*filter(None, expected), "x"], groups="g")
     for column in columns:
         assert arrow_texts(pa.chunked_array([column])) == (expected, {})
         path = tmp_path / "f.parquet"
         pq.write_table(pa.table({"a": range(len(expected)), "y": column, "g": column}), path)
-        rows = read_rows(path, schema)
+        rows = read_table(path, schema)
         assert rows.groups is not None
         assert rows.groups.tolist() == expected[:-1]
         assert [problem.place for problem in rows.problems] == [len(expected) - 1]
@@ -157,14 +156,14 @@ def far_column(case: str) -> Any:
     return pa.Array.from_buffers(kind, 4, pa.array([0, 1, count, 2], width).buffers())
 
 
-def frozen(role: str, classes: tuple[str, ...]) -> TableSchema:
+def frozen(role: str, classes: tuple[str, ...]) -> Schema:
     number = NumberColumn(name="k")
     feature = {
         "category": CategoryColumn(name="v", categories=("q",)),
         "text": TextColumn(name="v", size=16),
     }
     return freeze_schema(
-        TableSchema(
+        Schema(
             columns=(number, feature[role]) if role in feature else (number,),
             label="v" if role == "label" else "y",
             classes=classes if role == "label" else ("0", "1"),
@@ -208,8 +207,10 @@ def test_bytes_that_are_no_text_touch_no_other_row(tmp_path: Path, kind: Any) ->
     pq.write_table(
         pa.table({"a": broken, "g": broken, "y": ["0", "1", "1"]}), tmp_path / "f.parquet"
     )
-    schema = Schema(label="y", classes=("0", "1"), groups="g", features=("a",), text_numbers=True)
-    rows = read_rows(tmp_path / "f.parquet", schema)
+    schema = freeze_schema(
+        Schema(columns=number_columns("a"), label="y", classes=("0", "1"), groups="g")
+    )
+    rows = read_table(tmp_path / "f.parquet", schema)
     assert rows.groups is not None
     assert rows.groups.tolist() == ["2"]
     assert [problem.place for problem in rows.problems] == [0, 1]
@@ -217,7 +218,7 @@ def test_bytes_that_are_no_text_touch_no_other_row(tmp_path: Path, kind: Any) ->
 
 def test_an_empty_text_is_missing_in_every_format(tmp_path: Path) -> None:
     schema = freeze_schema(
-        TableSchema(
+        Schema(
             columns=(CategoryColumn(name="v", categories=("q",), missing="reject"),),
             label="y",
             classes=("0", "1"),
@@ -244,7 +245,7 @@ def test_text_that_is_not_unicode_rejects_its_row_of_an_archive_alone(
 ) -> None:
     np.savez(tmp_path / "f.npz", X=np.arange(3.0)[:, None], y=labels, g=labels)
     schema = Schema(label="y", classes=("0", "1"), groups="g")
-    rows = read_rows(tmp_path / "f.npz", schema)
+    rows = read_table(tmp_path / "f.npz", schema)
     assert rows.X.ravel().tolist() == [0.0, 2.0]
     assert [problem.place for problem in rows.problems] == [1]
 
@@ -253,7 +254,7 @@ def test_dates_in_an_archive_are_written_as_in_a_table(tmp_path: Path) -> None:
     for unit in ("D", "s", "ns"):
         days = np.array(["2020-01-01", "NaT", "2020-01-02"], dtype=f"M8[{unit}]")
         np.savez(tmp_path / "f.npz", X=np.arange(3.0)[:, None], y=days)
-        rows = read_rows(
+        rows = read_table(
             tmp_path / "f.npz", Schema(label="y", classes=("2020-01-01", "2020-01-02"))
         )
         assert rows.labels is not None
@@ -263,10 +264,10 @@ def test_dates_in_an_archive_are_written_as_in_a_table(tmp_path: Path) -> None:
 def test_values_that_are_no_labels_are_refused_by_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", X=np.zeros((2, 1)), y=np.array([1j, 2j]))
     with pytest.raises(InvalidInputError, match=r"Array 'y' .* labels and groups are text"):
-        read_rows(tmp_path / "f.npz", Schema(label="y", classes=("0",)))
+        read_table(tmp_path / "f.npz", Schema(label="y", classes=("0", "1")))
     pq.write_table(pa.table({"a": [1.0], "y": [[1]]}), tmp_path / "f.parquet")
     with pytest.raises(InvalidInputError, match=r"Column 'y' .* labels, groups and texts are text"):
-        read_rows(tmp_path / "f.parquet", Schema(label="y", classes=("0",)))
+        read_table(tmp_path / "f.parquet", Schema(label="y", classes=("0", "1")))
 
 
 def test_a_narrow_dictionary_with_all_its_codes_taken_is_read() -> None:

@@ -15,7 +15,6 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 
 from poisonproof import DPAClassifier, load
-from poisonproof.data import FrameRows, fit_stream
 from poisonproof.exceptions import GuaranteeError, StoreError
 
 rng = np.random.default_rng(0)
@@ -64,23 +63,6 @@ def test_rows_of_another_kind_do_not_join_a_stored_model(tmp_path: Path) -> None
     loaded = load(tmp_path / "store")
     with pytest.raises(GuaranteeError, match="kind of container"):
         loaded.update(add=(X[500:], y[500:]), data=(X[:500], y[:500]))
-
-
-def test_streamed_frames_take_no_members_that_arrays_have_trained(tmp_path: Path) -> None:
-    labels = np.where(y, "b", "a")
-    rows = tmp_path / "rows.parquet"
-    KINDS["frame"](X).assign(kind=labels).to_parquet(rows)
-
-    def make() -> DPAClassifier:
-        return DPAClassifier(LogisticRegression(), 8, classes=["a", "b"])
-
-    held = make().fit_into(tmp_path / "held", KINDS["frame"](X), labels)
-    make().fit_into(tmp_path / "store", X, labels)
-    fit_stream(make(), tmp_path / "store", FrameRows(rows, FrameRows.types_of(rows), "kind"))
-    streamed = load(tmp_path / "store")
-    assert streamed.ensemble_.digests() == held.ensemble_.digests()
-    specs = {model.ensemble_.reader.manifest.spec for model in (streamed, held)}
-    assert len(specs) == 1
 
 
 def test_members_that_choose_columns_by_name_are_trained_again_under_other_names(

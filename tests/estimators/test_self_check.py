@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import poisonproof
 from poisonproof import DPAClassifier, SSDPAClassifier
-from poisonproof.data import DeclaredRows, Schema, fit_stream
+from poisonproof.data import DataSource, Schema, fit_stream
 from poisonproof.estimators import self_check as checking
 from poisonproof.exceptions import GuaranteeError, SelfCheckError
 from poisonproof.networks import TorchLearner
@@ -55,7 +55,7 @@ def test_a_learner_that_is_no_function_of_its_rows_makes_no_model(
 def test_streamed_members_that_draw_from_the_system_make_no_model(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     pd.DataFrame(X[:400]).rename(columns=str).assign(label=y[:400]).to_csv(rows, index=False)
-    source = DeclaredRows(rows, Schema(label="label", classes=tuple(map(str, range(10)))))
+    source = DataSource(rows, Schema(label="label", classes=tuple(map(str, range(10)))))
     classifier = DPAClassifier(SystemRandom(), n_partitions=5, classes=source.schema.classes)
     with pytest.raises(GuaranteeError, match="a SystemRandom"):
         fit_stream(classifier, tmp_path / "model", source)

@@ -14,8 +14,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier
-from poisonproof.data import ImageColumn, TableSchema, freeze_schema
-from poisonproof.data.tables import read_table
+from poisonproof.data import ImageColumn, Schema, freeze_schema
+from poisonproof.data.sources import read_table
 from poisonproof.members.closed_form import RidgeClassifier
 from tests.features.small_network import network_file
 
@@ -25,14 +25,14 @@ CLASSES = tuple(map(str, range(10)))
 N_TRAIN = 500
 
 
-def schema() -> TableSchema:
+def schema() -> Schema:
     file = network_file(side=16)
     image = ImageColumn(
         name="image", height=16, width=16, encoder="network", model=str(file),
         digest=hashlib.sha256(Path(file).read_bytes()).hexdigest(), size=24 * 4 * 4,
     )  # fmt: skip
     about: dict[str, Any] = {"label": "folder", "classes": CLASSES, "kind": "images"}
-    return freeze_schema(TableSchema(columns=(image,), test_share=0.0, **about))
+    return freeze_schema(Schema(columns=(image,), test_share=0.0, **about))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
 from poisonproof.certificates import UNFORGEABLE_GROUPS
-from poisonproof.data import FrameRows, fit_stream
+from poisonproof.data import DataSource, Schema, fit_stream
 from poisonproof.exceptions import InvalidInputError
 
 from .checks import Rows, assert_only_touched_change, assert_order_does_not_matter, changed_members
@@ -157,8 +157,8 @@ def test_groups_that_no_partitioner_reads_are_refused(partitioner: str, tmp_path
 def test_streamed_groups_that_no_partitioner_reads_are_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": range(60), "b": 1.5, "kind": [0, 1] * 30, "user": [1, 2, 3] * 20})
     frame.to_parquet(file := tmp_path / "rows.parquet")
-    source = FrameRows(file, FrameRows.types_of(file), label="kind", groups="user")
-    model = DPAClassifier(GaussianNB(), 3, classes=[0, 1])
+    source = DataSource(file, Schema(label="kind", classes=("0", "1"), groups="user"))
+    model = DPAClassifier(GaussianNB(), 3, classes=["0", "1"])
     with pytest.raises(InvalidInputError, match="Set partitioner='group'"):
         fit_stream(model, tmp_path / "model", source)
 

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poisonproof import DPAClassifier, load
-from poisonproof.data import DeclaredRows, fit_stream
+from poisonproof.data import DataSource, fit_stream
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import StoreError
@@ -216,7 +216,7 @@ def test_a_linked_scratch_folder_is_refused(victim: Path, tmp_path: Path) -> Non
     (tmp_path / "rows.csv").write_text("u,kind\n" + "1,a\n2,b\n" * 20)
     victim.rename(victim.with_name("run-1"))
     (tmp_path / "model.shards").symlink_to(victim.parent)
-    source = DeclaredRows(tmp_path / "rows.csv", Schema(label="kind", classes=("a", "b")))
+    source = DataSource(tmp_path / "rows.csv", Schema(label="kind", classes=("a", "b")))
     with pytest.raises(StoreError, match="is a link"):
         fit_stream(
             DPAClassifier(GaussianNB(), 2, classes=["a", "b"]),

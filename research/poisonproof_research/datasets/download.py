@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
 
-from poisonproof.data.image_trees import MEBIBYTE
+from poisonproof.data.image_files import MEBIBYTE
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import OpenFolder
 from poisonproof.progress import Progress, reporting

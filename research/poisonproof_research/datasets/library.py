@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.image_trees import FileTree, open_tree
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import cache_folder
 from poisonproof.progress import Progress, Silent
@@ -27,6 +26,7 @@ from poisonproof_research.datasets.entries import (
     read_manifest,
     write_entry,
 )
+from poisonproof_research.datasets.file_trees import FileTree, open_tree
 from poisonproof_research.datasets.published_files import (
     BATCHES,
     IDX_FILES,

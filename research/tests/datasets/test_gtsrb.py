@@ -8,10 +8,10 @@ import pytest
 from builders import sign, write_gtsrb, zip_folder
 from PIL import Image, ImageOps
 
-from poisonproof.data.image_trees import open_archive
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import PixelSum
 from poisonproof_research.datasets import import_images, load_images
+from poisonproof_research.datasets.file_trees import open_archive
 
 TRAINING = Path("GTSRB", "Final_Training", "Images")
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.columns import CategoryColumn, Column, NumberColumn, TextColumn
-from poisonproof.data.schema import TableSchema
-from poisonproof.data.tables import encode_rows
+from poisonproof.data.encoding import encode_rows
+from poisonproof.data.schema import Schema
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.texts import HashedNGrams
 
@@ -118,7 +118,7 @@ class CellMaterial:
 
     Attributes
     ----------
-    schema : TableSchema
+    schema : Schema
         Of kind ``"table"``.
     rows : ndarray of objects, shape (m, c)
         Clean rows, one cell per feature column: a float (NaN if empty) for numbers, else a text or
@@ -126,7 +126,7 @@ class CellMaterial:
 
     Examples
     --------
-    >>> schema = TableSchema(
+    >>> schema = Schema(
     ...     columns=(NumberColumn(name="links"), TextColumn(name="body", size=8)),
     ...     label="kind", classes=("ham", "spam"),
     ... )
@@ -135,7 +135,7 @@ class CellMaterial:
     (['xqz hi all', 'xqz win'], (2, 9))
     """
 
-    schema: TableSchema
+    schema: Schema
     rows: NDArray[Any]
 
     def __post_init__(self) -> None:

@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 import poisonproof
 from poisonproof.cli._options import declared_classes, parse_list
 from poisonproof.cli._screen import counted, note, note_problems, verbosity
-from poisonproof.data.columns import ArrayColumn, ImageColumn, TextColumn
-from poisonproof.data.declared_columns import Schema
+from poisonproof.data.columns import ArrayColumn, ImageColumn, TextColumn, number_columns
 from poisonproof.data.image_files import hidden_by_class
-from poisonproof.data.readers import read_rows
 from poisonproof.data.rows import CheckedRows, RowProblem
 from poisonproof.data.schema import (
-    TableSchema,
+    Schema,
     freeze_schema,
     load_schema,
     parse_schema,
     schema_values,
 )
-from poisonproof.data.tables import read_table, split_rows
+from poisonproof.data.sources import read_table, split_rows
 from poisonproof.data.value_text import label_text
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.progress import make_progress
@@ -74,7 +72,7 @@ class TrainingSource:
         The columns with contributors and weights.
     plain : Schema or None
         Columns named on the command line, else `table`.
-    table : TableSchema or None
+    table : Schema or None
         The frozen schema.
     """
 
@@ -83,7 +81,7 @@ class TrainingSource:
     groups: str | None
     weights: str | None
     plain: Schema | None
-    table: TableSchema | None
+    table: Schema | None
 
     def image_shape(self) -> tuple[int, ...] | None:
         """Return the declared shape of a sample, channels first, if it is an image."""
@@ -106,7 +104,7 @@ class TrainingSource:
                 data, self.table, allow_missing=allow_missing, progress=make_progress(verbosity())
             )
         elif self.plain is not None:
-            rows = read_rows(data, replace(self.plain, allow_missing=allow_missing))
+            rows = read_table(data, self.plain, allow_missing=allow_missing)
         else:
             raise InvalidInputError("Nothing says how to read the data.")
         if self.invalid_rows == "raise":
@@ -145,7 +143,7 @@ class TrainingSource:
         return {**known, **counts}
 
 
-def _libraries(table: TableSchema) -> dict[str, str]:
+def _libraries(table: Schema) -> dict[str, str]:
     """Return the versions of what turned cells into numbers, beyond the model's fingerprint."""
     names = {
         "pillow": table.kind == "images",
@@ -175,14 +173,17 @@ def open_source(
     classes = declared_classes(options.classes, options.classes_file)
     if options.label is None and data.suffix.lower() != ".npz":
         raise InvalidInputError("Name the column with the labels: --label COLUMN.")
-    plain = Schema(
-        classes=classes,
-        label=options.label or "y",
-        groups=options.groups,
-        weights=options.weights,
-        features=parse_list(options.features, "--features") or None,
-        ignore=parse_list(options.ignore, "--ignore"),
-        samples=options.x_key or "X",
+    plain = freeze_schema(
+        Schema(
+            columns=number_columns(parse_list(options.features, "--features")),
+            classes=classes,
+            label=options.label or "y",
+            groups=options.groups,
+            weights=options.weights,
+            ignore=parse_list(options.ignore, "--ignore"),
+            others="ignore",
+            samples=options.x_key or "X",
+        )
     )
     invalid = options.invalid_rows or "raise"
     return TrainingSource(classes, invalid, options.groups, options.weights, plain, None)
@@ -216,10 +217,10 @@ def _with_schema(file: Path, options: ColumnOptions) -> TrainingSource:
 
 # From options to rows: for training, and for a trained model.
 
-TRUTH_VALUES = (
-    *(("0", "False"), ("false", "False"), ("FALSE", "False")),
-    *(("1", "True"), ("true", "True"), ("TRUE", "True")),
-)
+TRUTH_VALUES = {
+    "False": ("False", "0", "false", "FALSE"),
+    "True": ("True", "1", "true", "TRUE"),
+}
 """How spreadsheets and binary files write the labels of a model that was trained on booleans."""
 
 
@@ -232,6 +233,7 @@ class AskedRows:
     ignore: tuple[str, ...]
     samples: str
     held_out: bool = False
+    cells: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,14 +247,14 @@ class TrainedModel:
         The columns it was trained on, if they had names.
     classes : tuple of str
         Its label set as text.
-    table : TableSchema or None
+    table : Schema or None
         The frozen schema it was trained with, if there was one.
     """
 
     classifier: Any
     feature_names: tuple[str, ...] | None
     classes: tuple[str, ...]
-    table: TableSchema | None = None
+    table: Schema | None = None
 
     def read(self, asked: AskedRows) -> CheckedRows:
         """Read rows with the model's features, matched by name, whatever their order."""
@@ -281,26 +283,45 @@ class TrainedModel:
                 "--held-out needs a model that was trained with --schema: without one no rows were "
                 "held out."
             )
-        has_names = asked.path.suffix.lower() not in {".npz", ".npy"}
-        schema = Schema(
-            classes=self.classes,
-            also=self.also,
-            label=asked.label,
-            features=self.feature_names if has_names else None,
-            ignore=asked.ignore,
-            others="raise",
-            n_features=getattr(self.classifier, "n_features_in_", None),
-            allow_missing=allow_missing,
-            samples=asked.samples,
-        )
-        rows = read_rows(asked.path, schema)
+        rows = self.read_plain(asked.path, asked.label, asked.ignore, asked.samples)
         rows.refuse_problems()
         return rows, None
 
-    @property
-    def also(self) -> tuple[tuple[str, str], ...]:
-        """Other texts for its labels: truth values are written in more than one way."""
-        return TRUTH_VALUES if self.classifier.classes_.dtype == np.bool_ else ()
+    def read_plain(
+        self,
+        path: Path,
+        label: str | None,
+        ignore: tuple[str, ...],
+        samples: str,
+        groups: str | None = None,
+        weights: str | None = None,
+    ) -> CheckedRows:
+        """Read rows for a model without a schema: its features by name, if they have names."""
+        from sklearn.utils import get_tags
+
+        classifier = self.classifier
+        truth = classifier.classes_.dtype == np.bool_
+        named = path.suffix.lower() not in {".npz", ".npy"}
+        schema = Schema(
+            columns=number_columns(self.feature_names or ()) if named else (),
+            classes=[t for c in self.classes for t in TRUTH_VALUES[c]] if truth else self.classes,
+            label=label,
+            groups=groups,
+            weights=weights,
+            ignore=ignore,
+            samples=samples,
+        )
+        missing = bool(get_tags(classifier).input_tags.allow_nan)
+        rows = read_table(path, freeze_schema(schema), allow_missing=missing)
+        wanted = getattr(classifier, "n_features_in_", None)
+        if wanted is not None and rows.X.shape[1] != wanted:
+            raise InvalidInputError(
+                f"{path} has {rows.X.shape[1]} features per row, but the model was trained on "
+                f"{wanted}."
+            )
+        if truth and rows.labels is not None:
+            return replace(rows, labels=rows.labels // 4)
+        return rows
 
     def truth(self, rows: CheckedRows) -> NDArray[Any] | None:
         """Return the true labels of rows that were read with them."""
@@ -308,7 +329,7 @@ class TrainedModel:
         return None if rows.labels is None else known[rows.labels]
 
     def _read_table(
-        self, asked: AskedRows, table: TableSchema, allow_missing: bool
+        self, asked: AskedRows, table: Schema, allow_missing: bool
     ) -> tuple[CheckedRows, NDArray[Any] | None]:
         if asked.label not in (None, table.label):
             raise InvalidInputError(
@@ -320,6 +341,7 @@ class TrainedModel:
             labelled=asked.held_out or asked.label is not None,
             grouped=asked.held_out,
             allow_missing=allow_missing,
+            keep_cells=asked.cells,
             progress=make_progress(verbosity()),
         )
         if table.invalid_rows == "raise":
@@ -422,21 +444,11 @@ def read_labelled(model: TrainedModel, path: Path, columns: LabelledColumns) -> 
     else:
         if columns.label is None and path.suffix.lower() != ".npz":
             raise InvalidInputError("Name the column with the labels: --label COLUMN.")
-        has_names = path.suffix.lower() not in {".npz", ".npy"}
-        schema = Schema(
-            classes=model.classes,
-            also=model.also,
-            label=columns.label or "y",
-            groups=columns.groups,
-            weights=columns.weights,
-            features=model.feature_names if has_names else None,
-            ignore=parse_list(columns.ignore, "--ignore"),
-            others="raise",
-            n_features=getattr(classifier, "n_features_in_", None),
-            allow_missing=allow_missing,
-            samples=columns.samples,
+        ignore = parse_list(columns.ignore, "--ignore")
+        label = columns.label or "y"
+        rows = model.read_plain(
+            path, label, ignore, columns.samples, columns.groups, columns.weights
         )
-        rows = read_rows(path, schema)
     if classifier.invalid_rows == "raise":
         rows.refuse_problems()
     if "insert_delete" not in getattr(classifier, "threats", ("insert_delete",)):

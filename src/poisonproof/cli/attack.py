@@ -38,10 +38,10 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
-from poisonproof.data.declared_columns import Schema
-from poisonproof.data.readers import read_rows
-from poisonproof.data.schema import TableSchema, load_schema
-from poisonproof.data.tables import encode_rows, read_written, split_rows
+from poisonproof.data.encoding import encode_rows
+from poisonproof.data.rows import CheckedRows
+from poisonproof.data.schema import Schema, load_schema
+from poisonproof.data.sources import read_table, split_rows
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_together
 from poisonproof.progress import make_progress
@@ -128,10 +128,9 @@ def numbers(data: Path, test: Path | None, columns: PlainColumns) -> AttackedDat
         classes=names,
         label=columns.label or "y",
         ignore=parse_list(columns.ignore, "--ignore"),
-        allow_missing=False,
         samples=columns.samples,
     )
-    train_rows, test_rows = read_rows(data, schema), read_rows(test, schema)
+    train_rows, test_rows = (read_table(path, schema, allow_missing=False) for path in (data, test))
     for rows in (train_rows, test_rows):
         rows.refuse_problems("With --schema, texts and categories are read and such rows left out.")
     if train_rows.names != test_rows.names or train_rows.X.shape[1] != test_rows.X.shape[1]:
@@ -199,18 +198,19 @@ def member_name(classifier: Any) -> str:
 
 
 def with_schema(
-    schema: TableSchema, data: Path, test: Path | None, *, allow_missing: bool
+    schema: Schema, data: Path, test: Path | None, *, allow_missing: bool
 ) -> AttackedData:
     """Read what a frozen schema describes; without `test`, attack the rows that it holds out."""
     bar = make_progress(verbosity())
-    rows, written = read_written(data, schema, allow_missing=allow_missing, progress=bar)
+    options: dict[str, Any] = {"allow_missing": allow_missing, "keep_cells": True, "progress": bar}
+    rows = read_table(data, schema, **options)
     note_problems(rows)
     held_out = split_rows(rows, schema)
     if test is not None:
-        asked_rows, asked = read_written(test, schema, allow_missing=allow_missing, progress=bar)
-        note_problems(asked_rows)
+        tested = read_table(test, schema, **options)
+        note_problems(tested)
     elif held_out.any():
-        asked = written[held_out]
+        tested = rows.only(held_out)
     else:
         raise InvalidInputError(
             f"The schema holds no rows of {data} out of training. Name the test rows: "
@@ -219,16 +219,27 @@ def with_schema(
     train = ~held_out if test is None else np.ones(len(rows), dtype=np.bool_)
     labels = np.array(schema.classes)
     return AttackedData(
-        _material(schema, written[train]),
+        _material(schema, _written(rows)[train]),
         labels[rows.labels][train],
         None if rows.groups is None else rows.groups[train],
-        asked,
+        _written(tested),
         labels,
         data.name,
     )
 
 
-def _material(schema: TableSchema, rows: NDArray[Any]) -> Material:
+def _written(rows: CheckedRows) -> NDArray[Any]:
+    """Return what stands in the file: objects, a cell per column; numbers of arrays and images."""
+    cells = list((rows.cells or {}).values())
+    if cells[0].ndim > 1:
+        return cells[0].reshape(len(rows), -1)
+    written = np.empty((len(rows), len(cells)), dtype=object)
+    for place, column in enumerate(cells):
+        written[:, place] = column
+    return written
+
+
+def _material(schema: Schema, rows: NDArray[Any]) -> Material:
     from poisonproof.attacks.materials import CellMaterial, NumberMaterial
 
     first = schema.columns[0]

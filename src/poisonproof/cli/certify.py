@@ -34,8 +34,8 @@ from poisonproof.cli._screen import (
     spoken_warnings,
     verbosity,
 )
-from poisonproof.data.readers import read_votes
 from poisonproof.data.rows import CheckedRows
+from poisonproof.data.vote_files import read_votes
 from poisonproof.evaluation.accuracy import SAME_SOURCE, seen_sentence
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_together

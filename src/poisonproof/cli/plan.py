@@ -23,8 +23,8 @@ from poisonproof.cli._options import (
 )
 from poisonproof.cli._screen import console, counted, say, verbosity
 from poisonproof.data.columns import ArrayColumn, DateColumn, NumberColumn
-from poisonproof.data.schema import TableSchema, load_schema
-from poisonproof.data.tables import read_table
+from poisonproof.data.schema import Schema, load_schema
+from poisonproof.data.sources import read_table
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check_partitions(k: str) -> str:
 
 
 def choose_settings(
-    asked: Settings, data: Path, classes: tuple[str, ...], schema: TableSchema | None
+    asked: Settings, data: Path, classes: tuple[str, ...], schema: Schema | None
 ) -> tuple[int, str]:
     """Return k and the kind of member; `data`, the untrusted source, is not read."""
     auto = "auto" in (asked.k, asked.model)
@@ -74,7 +74,7 @@ def choose_settings(
 
 
 def measure_trusted(
-    trusted: Path, schema: TableSchema, models: tuple[str, ...], jobs: int | None
+    trusted: Path, schema: Schema, models: tuple[str, ...], jobs: int | None
 ) -> tuple[LearningCurves, int]:
     """Measure learning curves of these kinds of member; return them and the number of rows."""
     from poisonproof.evaluation.planning import measure_curves
@@ -98,7 +98,7 @@ def measure_trusted(
     return curves, len(rows)
 
 
-def _from_trusted(asked: Settings, data: Path, schema: TableSchema | None) -> tuple[int, str]:
+def _from_trusted(asked: Settings, data: Path, schema: Schema | None) -> tuple[int, str]:
     from poisonproof.evaluation.planning import make_plan
 
     if schema is None:
@@ -152,7 +152,7 @@ def _takes_missing(name: str) -> bool:
     return bool(get_tags(make_member(name)).input_tags.allow_nan)
 
 
-def _has_missing(schema: TableSchema) -> bool:
+def _has_missing(schema: Schema) -> bool:
     return any(
         isinstance(column, (NumberColumn, DateColumn, ArrayColumn)) and column.missing == "nan"
         for column in schema.columns

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from poisonproof.cli._options import (
     IgnoreOption,
@@ -21,15 +20,11 @@ from poisonproof.cli._options import (
 )
 from poisonproof.cli._rows import AskedRows, TrainedModel, open_model, unseen
 from poisonproof.cli._screen import check_folder, check_out, say, spoken_warnings, verbosity
-from poisonproof.data.columns import ArrayColumn, ImageColumn, NumberColumn, TextColumn
-from poisonproof.data.declared_columns import Schema
-from poisonproof.data.image_files import read_image_rows
-from poisonproof.data.readers import read_raw
-from poisonproof.data.rows import CheckedRows, RawRows
-from poisonproof.data.schema import TableSchema
+from poisonproof.data.columns import TextColumn
+from poisonproof.data.rows import CheckedRows
+from poisonproof.data.schema import Schema
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
-from poisonproof.progress import make_progress
 from poisonproof.strict import parse_json
 
 if TYPE_CHECKING:
@@ -47,7 +42,7 @@ def shown_samples(
     Parameters
     ----------
     trained : TrainedModel
-        With a schema, its file is read again for the cells that the schema encoded.
+        With a schema, the cells that it encoded are shown.
     rows : CheckedRows
         The rows, encoded.
     image_shape : tuple (channels, height, width), optional
@@ -60,42 +55,15 @@ def shown_samples(
     return _declared(trained.table, rows)
 
 
-def _declared(table: TableSchema, rows: CheckedRows) -> Samples:
+def _declared(schema: Schema, rows: CheckedRows) -> Samples:
     from poisonproof.report.samples import CellSamples, make_samples
 
-    first = table.columns[0]
-    if isinstance(first, ImageColumn):
-        raw = read_image_rows(
-            rows.path,
-            first,
-            table.limits,
-            labelled=rows.labels is not None,
-            progress=make_progress(verbosity()),
-        )
-        return make_samples(raw.X[_positions(raw, rows)])
-    if isinstance(first, ArrayColumn):
-        raw = read_raw(rows.path, Schema(samples=first.name, limits=table.limits))
-        return make_samples(raw.X[_positions(raw, rows)])
-    numbers = [column.name for column in table.columns if isinstance(column, NumberColumn)]
-    texts = [column.name for column in table.columns if not isinstance(column, NumberColumn)]
-    columns = Schema(
-        features=numbers, texts=texts, others="ignore", text_numbers=True, limits=table.limits
-    )
-    raw = read_raw(rows.path, columns)
-    which = _positions(raw, rows)
-    cells: dict[str, Any] = {name: raw.X[which, i] for i, name in enumerate(numbers)}
-    cells |= {
-        name: [column[i] for i in which] for name, column in zip(texts, raw.texts, strict=True)
-    }
-    ordered = {column.name: cells[column.name] for column in table.columns}
-    written = {column.name for column in table.columns if isinstance(column, TextColumn)}
-    return CellSamples(ordered, written)
-
-
-def _positions(raw: RawRows, rows: CheckedRows) -> NDArray[np.intp]:
-    """Return where the checked rows are among all that were read."""
-    position = {place: index for index, place in enumerate(raw.places)}
-    return np.array([position[place] for place in rows.places.tolist()], dtype=np.intp)
+    cells = rows.cells or {}
+    if schema.kind != "table":
+        return make_samples(cells[schema.columns[0].name])
+    written = {column.name for column in schema.columns if isinstance(column, TextColumn)}
+    shown = {name: cell if cell.dtype == float else list(cell) for name, cell in cells.items()}
+    return CellSamples(shown, written)
 
 
 # ``poisonproof report``: one page that can be shown to the people who have to decide.
@@ -179,7 +147,7 @@ def report(
     study = None if attacks is None else _read_study(attacks)
     paths = [model, *(compare or [])]
     names = _names(paths, name)
-    asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out)
+    asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out, cells=True)
     shape = parse_shape(image_shape)
     trained = [open_model(path, jobs=jobs, verbose=verbosity()) for path in paths]
     tested = _test_rows(trained, asked)

@@ -21,7 +21,7 @@ from poisonproof.data.proposing import (
     propose_table,
 )
 from poisonproof.data.rows import list_kinds
-from poisonproof.data.schema import Limits, TableSchema, dump_schema, freeze_schema, load_schema
+from poisonproof.data.schema import Limits, Schema, dump_schema, freeze_schema, load_schema
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
 
@@ -196,7 +196,7 @@ def _show_or_freeze(file: Path, freeze: bool) -> None:
         say(f"Not frozen. When you agree with it: poisonproof schema {file} --freeze")
 
 
-def _print(known: TableSchema, proposal: Proposal | None) -> None:
+def _print(known: Schema, proposal: Proposal | None) -> None:
     table = Table("Column", "Read as", "Missing or strange", *(["Seen"] if proposal else []))
     notes = {} if proposal is None else proposal.notes
     for column in known.columns[:100]:

@@ -50,7 +50,7 @@ from poisonproof.cli._screen import (
 )
 from poisonproof.cli.plan import Settings, check_partitions, choose_settings
 from poisonproof.data.rows import CheckedRows
-from poisonproof.data.schema import TableSchema
+from poisonproof.data.schema import Schema
 from poisonproof.exceptions import InvalidInputError
 
 StreamOption = Annotated[
@@ -176,25 +176,20 @@ def train_streamed(
         f"Rows per partition: {sizes.min():,} to {sizes.max():,}, on average {sizes.mean():,.1f}.",
     )
     if rejected.count:
-        where, first = rejected.first
-        say(
-            f"Left out {counted(rejected.count, 'row')} that did not fit; the first: {where}: "
-            f"{first.place}: {shown(first.reason, 200)}."
-        )
+        left_out = counted(rejected.count, "row")
+        say(f"Left out {left_out} that did not fit; the first: {shown(rejected.first, 300)}")
     say(self_check_sentence(classifier))
     say(f"Model written to {out}.", f"Fingerprint {stored_fingerprint(out)}")
     say(f"Next: poisonproof certify {out} TEST --label NAME")
 
 
 def _rows(source: TrainingSource, data: Path) -> Any:
-    from poisonproof.data.sources import DeclaredRows, ImageRows
+    from poisonproof.data.sources import DataSource
 
     schema = source.table or source.plain
     if schema is None:
         raise InvalidInputError("Nothing says how to read the data.")
-    if source.table is not None and source.table.kind == "images":
-        return ImageRows(data, source.table)
-    return DeclaredRows(data, schema)
+    return DataSource(data, schema)
 
 
 def _remember(classifier: Any, source: TrainingSource, data: Path) -> None:
@@ -499,7 +494,7 @@ def _certify_held_out(
     say(*(f"Assumed: {sentence}." for sentence in certificates.threat.assumptions), SAME_SOURCE)
 
 
-def _note_share(rows: CheckedRows, held_out: NDArray[np.bool_], table: TableSchema | None) -> None:
+def _note_share(rows: CheckedRows, held_out: NDArray[np.bool_], table: Schema | None) -> None:
     """Say that a few contributors wrote many rows, where that makes the two parts uneven."""
     share, declared = float(held_out.mean()), 0.0 if table is None else table.test_share
     if rows.groups is not None and not 0.5 * declared < share < 2 * declared:

@@ -10,52 +10,47 @@ from poisonproof.data.columns import (
     ImageColumn,
     NumberColumn,
     TextColumn,
+    number_columns,
 )
-from poisonproof.data.declared_columns import Schema
-from poisonproof.data.readers import read_rows, read_votes
 from poisonproof.data.rows import CheckedRows, RowProblem
 from poisonproof.data.schema import (
     Limits,
-    TableSchema,
+    Schema,
     freeze_schema,
     held_out_rows,
     load_schema,
     parse_schema,
     schema_digest,
 )
-from poisonproof.data.sources import DeclaredRows, FrameRows, ImageRows
-from poisonproof.data.streaming import ShardedRows, fit_stream, partition_stream
-from poisonproof.data.tables import read_table, read_written, split_rows
+from poisonproof.data.sources import DataSource, read_table, split_rows
+from poisonproof.data.streaming import DiskPartitions, fit_stream, partition_stream
 from poisonproof.data.value_text import label_text
+from poisonproof.data.vote_files import read_votes
 
 __all__ = [
     "ArrayColumn",
     "CategoryColumn",
     "CheckedRows",
     "Column",
+    "DataSource",
     "DateColumn",
-    "DeclaredRows",
-    "FrameRows",
+    "DiskPartitions",
     "ImageColumn",
-    "ImageRows",
     "Limits",
     "NumberColumn",
     "RowProblem",
     "Schema",
-    "ShardedRows",
-    "TableSchema",
     "TextColumn",
     "fit_stream",
     "freeze_schema",
     "held_out_rows",
     "label_text",
     "load_schema",
+    "number_columns",
     "parse_schema",
     "partition_stream",
-    "read_rows",
     "read_table",
     "read_votes",
-    "read_written",
     "schema_digest",
     "split_rows",
 ]

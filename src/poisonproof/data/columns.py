@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -59,7 +59,7 @@ class Column(ABC):
 
     def _check_count(self, key: str, value: object, largest: int) -> None:
         if type(value) is not int or not 1 <= value <= largest:
-            raise self._refuse(f"{key} is a whole number from 1 to {largest:,}. Got {value!r}.")
+            raise self._refuse(f"{key} is an integer from 1 to {largest:,}. Got {value!r}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,7 +423,17 @@ class ImageColumn(Column):
         return OrientationHistogram(cell=self.cell, image_shape=shape)
 
 
-# From an entry of a schema file to a column.
+# Columns by name, and from the entries of a schema file.
+
+
+def number_columns(names: Iterable[str]) -> tuple[NumberColumn, ...]:
+    """Return columns of numbers that are taken as they stand and may be missing.
+
+    >>> number_columns(["age"])
+    (NumberColumn(name='age', missing='nan', center=0.0, scale=1.0),)
+    """
+    return tuple(NumberColumn(name=name, missing="nan") for name in names)
+
 
 COLUMN_TYPES: Mapping[str, type[Column]] = {
     kind.type: kind

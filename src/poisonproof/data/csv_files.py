@@ -1,7 +1,8 @@
-"""CSV line by line: the reference, which says of every bad line what is wrong with it.
+"""Rows of CSV files: by the megabyte with pyarrow, and line by line wherever that could differ.
 
-The largest cell is declared: the limit of the `csv` module, which is the process's to change, would
-hold for some lines and not for others.
+One line is one row. A quoted cell may hold the delimiter and doubled quotes but no line break, so
+that an unclosed quote spoils its own line and cannot swallow the rows behind it. Lines are split
+here and not by the `csv` module, whose largest cell is a setting of the whole process.
 """
 
 from __future__ import annotations
@@ -10,49 +11,207 @@ import io
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from math import nan
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from poisonproof.data.declared_columns import Columns, Schema
-from poisonproof.data.rows import RawRows, RowProblem, join_rows, too_long
-from poisonproof.data.schema import Limits
+from poisonproof.data.rows import RawRows, RowProblem, too_long
+from poisonproof.data.schema import Layout, Limits, Schema
 from poisonproof.exceptions import InvalidInputError
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-@dataclass(frozen=True)
-class CsvLayout:
-    """Column names, the declared columns among them, what separates cells, the largest cell."""
+_BLOCK_BYTES = 1 << 24
+_SKIPPED_BYTES = 1 << 16
 
-    header: tuple[str, ...]
-    columns: Columns
+_SMALLEST = 1 << 20
+"""Below a megabyte, importing pyarrow takes longer than it saves."""
+
+_UNUSUAL = (b"_", b"(", b"\n\n", b"\n\r\n")
+"""float and pyarrow differ on '1_000' and on 'nan(x)'; a blank line is no row of missing values."""
+
+
+class CsvLayout(NamedTuple):
+    """The columns of a CSV file, what separates cells, and the largest cell."""
+
+    columns: Layout
     delimiter: str
     largest_cell: int = Limits().cell
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the feature columns."""
-        return tuple(self.header[index] for index in self.columns.features)
+
+def csv_parts(
+    path: Path, schema: Schema, block_bytes: int = _BLOCK_BYTES
+) -> Iterator[tuple[RawRows, int]]:
+    """Read a file with a header line by the megabyte, with the bytes read; at least one part.
+
+    Cells are separated by commas (``.tsv``: by tabs). A feature cell is a number as ``float`` reads
+    it; an empty cell or ``nan`` is a missing value. Labels and groups are taken as they stand,
+    blanks included. Blank lines are skipped; a line of tabs in a ``.tsv`` file is a row of empty
+    cells.
+    """
+    with path.open("rb") as file:
+        limits, delimiter = schema.limits, delimiter_of(path)
+        columns = schema.locate(read_header(path, file, limits.line), path)
+        layout = CsvLayout(columns, delimiter, limits.cell)
+        before, first_line = 0, 2
+        for block, cut in _blocks(file, limits.line, block_bytes):
+            rows = parse_block(block, first_line, layout)
+            rows = parse_lines(block, first_line, layout) if rows is None else rows
+            first_line += block.count(b"\n")
+            if cut:
+                reason = too_long("it", limits.line)
+                rows.problems.append(RowProblem(first_line, reason, label=True))
+                first_line += 1
+            yield rows, file.tell() - before
+            before = file.tell()
+        if not before:
+            yield parse_lines(b"", 2, layout), file.tell()
+
+
+def delimiter_of(path: Path) -> str:
+    """Return what separates the cells of a file."""
+    return "\t" if path.suffix.lower() == ".tsv" else ","
+
+
+def read_header(path: Path, file: IO[bytes], longest: int) -> list[str]:
+    """Return the column names in the first line of an open file."""
+    first = file.readline(longest + 2)
+    if _is_longer(first, longest):
+        raise InvalidInputError(
+            f"{path}: line 1 holds more than {longest:,} bytes, the largest line that is read. It "
+            "must be a header with the names of the columns; wide numeric data belongs in a npz "
+            "file."
+        )
+    first = first.removeprefix(BYTE_ORDER_MARK)
+    if not first.strip():
+        raise InvalidInputError(f"{path} is empty; a header line with column names is needed.")
+    try:
+        return split_line(first, delimiter_of(path))
+    except ValueError as error:
+        raise InvalidInputError(f"{path}, line 1: {error}.") from error
+
+
+def lines_of(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
+    """Yield the lines of an open file, None for each that is longer than `longest` bytes."""
+    while line := file.readline(longest + 2):
+        if _is_longer(line, longest):
+            _skip_line(file, line)
+            yield None
+        else:
+            yield line
+
+
+def _blocks(file: IO[bytes], longest: int, size: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield whole lines by the megabyte, and whether a line behind them was passed over.
+
+    A block is at most as long as a line may be, but for the end of its last line: no other line of
+    it can be too long.
+    """
+    while block := file.read(min(size, longest)):
+        start = block.rfind(b"\n") + 1
+        block += b"" if start == len(block) else file.readline(longest + 2 - len(block) + start)
+        cut = len(block) - start > longest and _is_longer(block[start:], longest)
+        if cut:
+            _skip_line(file, block)
+        yield block[:start] if cut else block, cut
+
+
+def _is_longer(line: bytes, longest: int) -> bool:
+    return len(line) - line.endswith(b"\n") > longest
+
+
+def _skip_line(file: IO[bytes], part: bytes) -> None:
+    """Read on to the end of a line of which `part` has been read, holding nothing."""
+    while part and not part.endswith(b"\n"):
+        part = file.readline(_SKIPPED_BYTES)
+
+
+# Line by line: the reference, which says of every bad line what is wrong with it.
 
 
 def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
     """Read whole lines, of which the first has the number `first_line`."""
-    reader = _LineReader(layout)
+    columns = layout.columns
+    found = (columns.label, columns.groups, *columns.texts)
+    texts: list[list[str | None]] = [[] for _ in found]
+    values, places, weights = array("d"), array("q"), array("d")
+    problems: list[RowProblem] = []
+    pick = _picker(columns.features)
     for number, line in enumerate(block.split(b"\n"), start=first_line):
         if is_blank(line, layout.delimiter):
             continue
         try:
-            reader.take(number, line)
+            cells = split_line(line, layout.delimiter, len(columns.header))
+            if len(line) > layout.largest_cell:
+                read = [*columns.features, *columns.texts, columns.groups, columns.weights]
+                _check_sizes(cells, layout, read)
+            numbers = _line_numbers(line, cells, columns, pick)
+            if len(line) > layout.largest_cell:
+                try:
+                    _check_sizes(cells, layout, [columns.label])
+                except ValueError as error:
+                    raise _BrokenLineError(str(error)) from None
+            if columns.weights is not None:
+                weights.append(_cell_number(cells, columns, columns.weights))
         except ValueError as error:
             whole = isinstance(error, _BrokenLineError)
-            reader.problems.append(RowProblem(number, str(error), label=whole))
-    return reader.rows()
+            problems.append(RowProblem(number, str(error), label=whole))
+            continue
+        values.extend(numbers)
+        places.append(number)
+        for column, index in zip(texts, found, strict=True):
+            if index is not None:
+                column.append(cells[index] or None)
+    shape = len(places), len(columns.features)
+    return RawRows(
+        X=np.array(values, dtype=np.float64).reshape(shape),
+        labels=None if columns.label is None else texts[0],
+        groups=None if columns.groups is None else texts[1],
+        weights=None if columns.weights is None else np.array(weights, dtype=np.float64),
+        names=columns.feature_names,
+        places=np.array(places, dtype=np.int64),
+        unit="line",
+        problems=problems,
+        texts=tuple(texts[2:]),
+    )
+
+
+def _check_sizes(cells: list[str], layout: CsvLayout, indices: Sequence[int | None]) -> None:
+    for index in indices:
+        if index is not None and len(cells[index].encode()) > layout.largest_cell:
+            reason = too_long("it", layout.largest_cell)
+            raise ValueError(f"column {layout.columns.header[index]!r}: {reason}")
+
+
+def _line_numbers(
+    line: bytes, cells: list[str], columns: Layout, pick: Callable[[list[str]], Sequence[str]]
+) -> list[float]:
+    if b"_" not in line and line.isascii():
+        try:  # the whole row at once: the same numbers as `cell_number`, several times as fast
+            return list(map(float, pick(cells)))
+        except ValueError:
+            pass  # an empty cell, or one to complain about
+    return [_cell_number(cells, columns, index) for index in columns.features]
+
+
+def _cell_number(cells: list[str], columns: Layout, index: int) -> float:
+    try:
+        return cell_number(cells[index])
+    except ValueError as error:
+        raise ValueError(f"column {columns.header[index]!r}: {error}") from None
+
+
+def _picker(positions: tuple[int, ...]) -> Callable[[list[str]], Sequence[str]]:
+    if not positions:
+        return lambda _: ()
+    if positions == tuple(range(positions[0], positions[-1] + 1)):
+        return itemgetter(slice(positions[0], positions[-1] + 1))
+    return itemgetter(*positions)
 
 
 class _BrokenLineError(ValueError):
@@ -128,113 +287,21 @@ def cell_number(cell: str) -> float:
         raise ValueError(f"{_shown(cell)} is not a number") from None
 
 
-class _LineReader:
-    """Collects the rows of one block."""
-
-    def __init__(self, layout: CsvLayout) -> None:
-        self.problems: list[RowProblem] = []
-        self._layout = layout
-        self._pick = _picker(layout.columns.features)
-        read = (*layout.columns.texts, layout.columns.groups, layout.columns.weights)
-        self._read = [*layout.columns.features, *(index for index in read if index is not None)]
-        self._values = array("d")
-        self._places = array("q")
-        self._weights = array("d")
-        self._labels: list[str | None] = []
-        self._groups: list[str | None] = []
-        self._texts: tuple[list[str | None], ...] = tuple([] for _ in layout.columns.texts)
-
-    def take(self, number: int, line: bytes) -> None:
-        """Take over one line, or raise ValueError and leave everything as it was."""
-        columns = self._layout.columns
-        cells = split_line(line, self._layout.delimiter, len(self._layout.header))
-        may_be_long = len(line) > self._layout.largest_cell
-        for index in self._read if may_be_long else ():
-            self._check_size(cells, index)
-        numbers = self._numbers(line, cells)
-        if may_be_long and columns.label is not None:
-            try:
-                self._check_size(cells, columns.label)
-            except ValueError as error:
-                raise _BrokenLineError(str(error)) from None
-        if columns.weights is not None:
-            self._weights.append(self._number(cells, columns.weights))
-        if columns.label is not None:
-            self._labels.append(cells[columns.label] or None)
-        if columns.groups is not None:
-            self._groups.append(cells[columns.groups] or None)
-        for column, index in zip(self._texts, columns.texts, strict=True):
-            column.append(cells[index] or None)
-        self._values.extend(numbers)
-        self._places.append(number)
-
-    def rows(self) -> RawRows:
-        """Return everything taken."""
-        columns = self._layout.columns
-        shape = len(self._places), len(columns.features)
-        return RawRows(
-            X=np.array(self._values, dtype=np.float64).reshape(shape),
-            labels=None if columns.label is None else self._labels,
-            groups=None if columns.groups is None else self._groups,
-            weights=None if columns.weights is None else np.array(self._weights, dtype=np.float64),
-            names=self._layout.feature_names,
-            places=np.array(self._places, dtype=np.int64),
-            unit="line",
-            problems=self.problems,
-            texts=self._texts,
-        )
-
-    def _numbers(self, line: bytes, cells: list[str]) -> list[float]:
-        if b"_" not in line and line.isascii():
-            try:  # the whole row at once: the same numbers as `cell_number`, several times as fast
-                return list(map(float, self._pick(cells)))
-            except ValueError:
-                pass  # an empty cell, or one to complain about
-        return [self._number(cells, index) for index in self._layout.columns.features]
-
-    def _check_size(self, cells: list[str], index: int) -> None:
-        if len(cells[index].encode()) > self._layout.largest_cell:
-            reason = too_long("it", self._layout.largest_cell)
-            raise ValueError(f"column {self._layout.header[index]!r}: {reason}")
-
-    def _number(self, cells: list[str], index: int) -> float:
-        try:
-            return cell_number(cells[index])
-        except ValueError as error:
-            raise ValueError(f"column {self._layout.header[index]!r}: {error}") from None
-
-
-def _picker(positions: tuple[int, ...]) -> Callable[[list[str]], Sequence[str]]:
-    if not positions:
-        return lambda _: ()
-    if positions == tuple(range(positions[0], positions[-1] + 1)):
-        return itemgetter(slice(positions[0], positions[-1] + 1))
-    return itemgetter(*positions)
-
-
 def _shown(cell: str) -> str:
     return repr(cell) if len(cell) <= 40 else f"{cell[:40]!r}..."
 
 
-# CSV by the megabyte with pyarrow, where that gives exactly what reading by line gives.
-#
-# A block with anything unusual in it (quotes within a cell, other alphabets, a cell that is no
-# plain
-# number, a line of another length) is left to `parse_lines`; so is everything if pyarrow is not
-# installed.
-
-_SMALLEST = 1 << 20
-"""Below a megabyte, importing pyarrow takes longer than it saves."""
-
-_UNUSUAL = (b"_", b"(", b"\n\n", b"\n\r\n")
-"""float and pyarrow differ on '1_000' and on 'nan(x)'; a blank line is no row of missing values."""
+# By the megabyte with pyarrow, where that gives exactly what reading by line gives. A block with
+# anything unusual in it (quotes within a cell, other alphabets, a cell that is no plain number, a
+# line of another length) is left to `parse_lines`; so is everything without pyarrow.
 
 
 def parse_block(
     block: bytes, first_line: int, layout: CsvLayout, smallest: int = _SMALLEST
 ) -> RawRows | None:
     """Read whole lines at once; None if that could differ from `parse_lines`."""
-    if len(block) < smallest or len(layout.header) < 2 or not _is_usual(block, layout.delimiter):
+    columns = layout.columns
+    if len(block) < smallest or len(columns.header) < 2 or not _is_usual(block, layout.delimiter):
         return None
     half = max(1, layout.largest_cell // 2)
     inside = range(0, len(block) - half + 1, half)
@@ -244,7 +311,6 @@ def parse_block(
     n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
     if table is None or table.num_rows != n_lines:
         return None
-    columns = layout.columns
     X = np.empty((n_lines, len(columns.features)))
     for target, index in enumerate(columns.features):
         X[:, target] = _numbers(table, index)
@@ -253,7 +319,7 @@ def parse_block(
         labels=None if columns.label is None else _texts(table, columns.label),
         groups=None if columns.groups is None else _texts(table, columns.groups),
         weights=None if columns.weights is None else _numbers(table, columns.weights),
-        names=layout.feature_names,
+        names=columns.feature_names,
         places=np.arange(first_line, first_line + n_lines),
         unit="line",
         texts=tuple(_texts(table, index) for index in columns.texts),
@@ -294,7 +360,7 @@ def _read(block: bytes, layout: CsvLayout) -> Any:
     try:
         return csv.read_csv(
             io.BytesIO(block),
-            csv.ReadOptions(column_names=[str(index) for index in range(len(layout.header))]),
+            csv.ReadOptions(column_names=[str(index) for index in range(len(columns.header))]),
             csv.ParseOptions(
                 delimiter=layout.delimiter,
                 double_quote=False,
@@ -318,102 +384,3 @@ def _numbers(table: Any, index: int) -> Any:
 
 def _texts(table: Any, index: int) -> list[str | None]:
     return [text or None for text in table.column(str(index)).to_pylist()]
-
-
-# Rows of a CSV file.
-#
-# One line is one row. A quoted cell may hold the delimiter and doubled quotes but no line break, so
-# that an unclosed quote spoils its own line and cannot swallow the rows behind it. A line beyond
-# the
-# declared limit is passed over without being held.
-
-_BLOCK_BYTES = 1 << 24
-_SKIPPED_BYTES = 1 << 16
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-def read_csv_rows(path: Path, schema: Schema) -> RawRows:
-    """Read a file with a header line, cells separated by commas (``.tsv``: by tabs).
-
-    A feature cell is a number as ``float`` reads it; an empty cell or ``nan`` is a missing value.
-    Labels and groups are taken as they stand, blanks included. Blank lines are skipped; a line of
-    tabs in a ``.tsv`` file is a row of empty cells.
-    """
-    return join_rows([part for part, _ in csv_parts(path, schema)])
-
-
-def csv_parts(
-    path: Path, schema: Schema, block_bytes: int = _BLOCK_BYTES
-) -> Iterator[tuple[RawRows, int]]:
-    """Read the same rows by the megabyte, with the bytes read; at least one part, maybe empty."""
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open("rb") as file:
-        limits = schema.limits
-        header = read_header(path, file, delimiter, limits.line)
-        layout = CsvLayout(tuple(header), schema.locate(header, path), delimiter, limits.cell)
-        before, first_line = 0, 2
-        for block, cut in _blocks(file, limits.line, block_bytes):
-            rows = parse_block(block, first_line, layout)
-            rows = parse_lines(block, first_line, layout) if rows is None else rows
-            first_line += block.count(b"\n")
-            if cut:
-                reason = too_long("it", limits.line)
-                rows.problems.append(RowProblem(first_line, reason, label=True))
-                first_line += 1
-            yield rows, file.tell() - before
-            before = file.tell()
-        if not before:
-            yield parse_lines(b"", 2, layout), file.tell()
-
-
-def read_header(path: Path, file: IO[bytes], delimiter: str, longest: int) -> list[str]:
-    """Return the column names in the first line of an open file."""
-    first = file.readline(longest + 2)
-    if _is_longer(first, longest):
-        raise InvalidInputError(
-            f"{path}: line 1 holds more than {longest:,} bytes, the largest line that is read. It "
-            "must be a header with the names of the columns; wide numeric data belongs in a npz "
-            "file."
-        )
-    first = first.removeprefix(BYTE_ORDER_MARK)
-    if not first.strip():
-        raise InvalidInputError(f"{path} is empty; a header line with column names is needed.")
-    try:
-        return split_line(first, delimiter)
-    except ValueError as error:
-        raise InvalidInputError(f"{path}, line 1: {error}.") from error
-
-
-def lines_of(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
-    """Yield the lines of an open file, None for each that is longer than `longest` bytes."""
-    while line := file.readline(longest + 2):
-        if _is_longer(line, longest):
-            _skip_line(file, line)
-            yield None
-        else:
-            yield line
-
-
-def _blocks(file: IO[bytes], longest: int, size: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield whole lines by the megabyte, and whether a line behind them was passed over.
-
-    A block is at most as long as a line may be, but for the end of its last line: no other line of
-    it can be too long.
-    """
-    while block := file.read(min(size, longest)):
-        start = block.rfind(b"\n") + 1
-        block += b"" if start == len(block) else file.readline(longest + 2 - len(block) + start)
-        cut = len(block) - start > longest and _is_longer(block[start:], longest)
-        if cut:
-            _skip_line(file, block)
-        yield block[:start] if cut else block, cut
-
-
-def _is_longer(line: bytes, longest: int) -> bool:
-    return len(line) - line.endswith(b"\n") > longest
-
-
-def _skip_line(file: IO[bytes], part: bytes) -> None:
-    """Read on to the end of a line of which `part` has been read, holding nothing."""
-    while part and not part.endswith(b"\n"):
-        part = file.readline(_SKIPPED_BYTES)

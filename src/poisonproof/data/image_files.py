@@ -1,29 +1,27 @@
-"""Images decoded, resized and equalised by Pillow.
+"""Rows of a folder of images: found without following links, decoded within limits, resized.
 
-*Bilinear* is ``Image.resize(size, Resampling.BILINEAR)``: a triangle filter as wide as the scale
-when an image shrinks, plain bilinear interpolation when it grows. *Histogram equalisation* is
-``ImageOps.equalize``, which flattens the histogram of each colour channel on its own, at the
-original size and before the resize. Both compute in integers.
+Images are resized by ``Image.resize(size, Resampling.BILINEAR)`` of Pillow: a triangle filter as
+wide as the scale when an image shrinks, plain bilinear interpolation when it grows, in integers.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import re
+import stat
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.columns import ImageColumn
-from poisonproof.data.image_trees import FolderTree, open_tree
 from poisonproof.data.rows import RawRows, RowProblem
-from poisonproof.data.schema import Limits
+from poisonproof.data.schema import Limits, Schema
 from poisonproof.data.value_text import escaped
 from poisonproof.exceptions import InvalidInputError, needing
 from poisonproof.progress import Progress, reporting
@@ -183,22 +181,6 @@ def resized(image: Image, height: int, width: int) -> Image:
     return image.resize((width, height), _pillow().Resampling.BILINEAR)
 
 
-def equalized(image: Image) -> Image:
-    """Return the image with the histogram of each channel flattened."""
-    _pillow()
-    from PIL import ImageOps
-
-    return ImageOps.equalize(image)
-
-
-def pillow_version() -> str:
-    """Return the version of Pillow, which is part of what decided the resized pixels."""
-    _pillow()
-    import PIL
-
-    return PIL.__version__
-
-
 def _pillow() -> ModuleType:
     with needing("Pillow", "data"):
         from PIL import Image
@@ -208,107 +190,81 @@ def _pillow() -> ModuleType:
 # Rows of a folder of images: one file is one row, its folder is its label.
 
 
-def read_image_rows(
-    path: Path,
-    column: ImageColumn,
-    limits: Limits,
-    *,
-    labelled: bool,
-    progress: Progress | None = None,
-) -> RawRows:
-    """Read every image below a folder, resized as declared.
+def find_images(path: Path) -> tuple[list[str], list[RowProblem]]:
+    """Return every image below a folder by name, sorted, and the entries that are not read.
 
-    What is no image, is too large, a link or a pipe is rejected alone; hidden files, which file
-    managers leave behind, are passed over. With `labelled` an image
-    belongs in ``CLASS/`` below the folder, at any depth. `progress` is told of every file.
+    Links are not followed and pipes not opened; hidden files, which file managers leave behind,
+    are passed over.
     """
-    with _opened(path) as tree:
-        files = _images(tree)
-        with reporting(progress, len(files), "Reading images") as listener:
-            read = _each(files, listener)
-            return _read_files(tree, read, _left_out(tree), column, limits, labelled=labelled)
+    if not path.is_dir():
+        raise InvalidInputError(f"{path} is not a folder; this schema is of folders of images.")
+    found = sorted((name, reason) for name, reason in walk(path) if not _is_hidden(name))
+    left_out = [RowProblem(printable(name), reason) for name, reason in found if reason]
+    return [name for name, reason in found if not reason], left_out
 
 
-def _each(files: Sequence[str], progress: Progress) -> Iterator[str]:
-    for file in files:
-        yield file
-        progress.advance()
+def _is_hidden(name: str) -> bool:
+    """Say whether the name of a file, or of a folder it lies in, begins with a point."""
+    return "/." in f"/{name}"
 
 
 def image_parts(
     path: Path,
-    column: ImageColumn,
-    limits: Limits,
-    step: int,
-    first: int = 0,
-    last: int | None = None,
-) -> Iterator[RawRows]:
-    """Yield the labelled images of a folder, at most `step` at a time.
+    files: Sequence[str],
+    left_out: Sequence[RowProblem],
+    schema: Schema,
+    step: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[RawRows, int]]:
+    """Yield some images of a folder, at most `step` at a time, with the number of files read.
 
-    Of all files, in the order of their names, those from `first` up to `last` are read; what is no
-    file is told of where `first` is 0.
+    What is no image or too large is rejected alone. Labelled images belong in ``CLASS/`` below the
+    folder, at any depth.
     """
-    with _opened(path) as tree:
-        problems = [] if first else _left_out(tree)
-        files = _images(tree)[first:last]
+    step, problems = step or max(1, len(files)), list(left_out)
+    with reporting(progress, len(files), "Reading images") as listener:
         for start in range(0, max(1, len(files)), step):
             part = files[start : start + step]
-            yield _read_files(tree, part, problems, column, limits, labelled=True)
+            yield _read_files(path, part, problems, schema, listener), len(part)
             problems = []
 
 
-def count_images(path: Path) -> int:
-    """Return how many files a folder holds."""
-    with _opened(path) as tree:
-        return len(_images(tree))
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[FolderTree]:
-    if not path.is_dir():
-        raise InvalidInputError(f"{path} is not a folder; this schema is of folders of images.")
-    with open_tree(path) as tree:
-        yield tree
-
-
-def _images(tree: FolderTree) -> list[str]:
-    return [file for file in tree.paths() if not hidden(file)]
-
-
-def _left_out(tree: FolderTree) -> list[RowProblem]:
-    return [RowProblem(printable(path), why) for path, why in tree.left_out if not hidden(path)]
+def hidden_by_class(path: Path) -> list[str]:
+    """Return the files of a folder that are passed over because their class is hidden."""
+    names = sorted(name for name, reason in walk(path) if not reason)
+    return [printable(name) for name in names if name.startswith(".") and "/" in name]
 
 
 def _read_files(
-    tree: FolderTree,
-    files: Iterable[str],
+    path: Path,
+    files: Sequence[str],
     problems: list[RowProblem],
-    column: ImageColumn,
-    limits: Limits,
-    *,
-    labelled: bool,
+    schema: Schema,
+    progress: Progress,
 ) -> RawRows:
     labels: list[str | None] = []
     places: list[str] = []
     images: list[NDArray[np.uint8]] = []
+    column = schema.columns[0]
+    assert isinstance(column, ImageColumn)
     for file in files:
         folder, _, below = file.partition("/")
-        if labelled and not below:
+        if schema.label is not None and not below:
             reason = "lies in no class: images belong in CLASS/"
             problems.append(RowProblem(printable(file), reason, label=True))
-            continue
-        try:
-            pixels = _pixels(tree, file, column, limits)
-        except InvalidInputError as error:
-            problems.append(RowProblem(printable(file), refusal(error, tree, file)))
-            continue
-        images.append(pixels)
-        labels.append(folder)
-        places.append(printable(file))
+        else:
+            try:
+                images.append(_pixels(path, file, column, schema.limits))
+            except InvalidInputError as error:
+                problems.append(RowProblem(printable(file), refusal(error, path / file)))
+            else:
+                labels.append(folder)
+                places.append(printable(file))
+        progress.advance()
     empty = np.empty((0, *column.shape), dtype=np.uint8)
     return RawRows(
         X=np.stack(images) if images else empty,
-        labels=labels if labelled else None,
+        labels=None if schema.label is None else labels,
         groups=None,
         weights=None,
         names=None,
@@ -318,19 +274,15 @@ def _read_files(
     )
 
 
-def hidden(path: str) -> bool:
-    """Return whether a file, or a folder it lies in, is hidden: its name begins with a point.
-
-    >>> hidden("cats/.DS_Store"), hidden(".git/cats/1.png"), hidden("cats/1.png")
-    (True, True, False)
-    """
-    return any(part.startswith(".") for part in path.split("/"))
+def _pixels(path: Path, file: str, column: ImageColumn, limits: Limits) -> NDArray[np.uint8]:
+    data = read_file(path / file, limits.file)
+    image = decode_image(data, str(path / file), "L" if column.gray else "RGB", limits.pixels)
+    return channels_first(resized(image, column.height, column.width))
 
 
-def hidden_by_class(path: Path) -> list[str]:
-    """Return the files of a folder that are passed over because their class is hidden."""
-    with _opened(path) as tree:
-        return [printable(file) for file in tree.paths() if file.startswith(".") and "/" in file]
+def refusal(error: InvalidInputError, file: Path) -> str:
+    """Return the message without the path, which the place says already."""
+    return str(error).removeprefix(f"{file} ").removesuffix(".")
 
 
 def printable(name: str) -> str:
@@ -342,12 +294,69 @@ def printable(name: str) -> str:
     return escaped(name.replace("\\", "\\\\"))
 
 
-def _pixels(tree: FolderTree, file: str, column: ImageColumn, limits: Limits) -> NDArray[np.uint8]:
-    data = tree.read(file, limits.file)
-    image = decode_image(data, tree.where(file), "L" if column.gray else "RGB", limits.pixels)
-    return channels_first(resized(image, column.height, column.width))
+# What lies below a folder, and the bytes of a file up to a limit.
+
+MEBIBYTE = 2**20
 
 
-def refusal(error: InvalidInputError, tree: FolderTree, file: str) -> str:
-    """Return the message without the path, which the place says already."""
-    return str(error).removeprefix(f"{tree.where(file)} ").removesuffix(".")
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+
+
+def read_at_most(file: Readable, limit: int, where: str) -> bytes:
+    """Read a stream to its end, or refuse it beyond `limit` bytes.
+
+    Examples
+    --------
+    >>> read_at_most(io.BytesIO(b"abc"), 3, "here")
+    b'abc'
+    """
+    parts, size = [], 0
+    while part := file.read(MEBIBYTE):
+        size += len(part)
+        if size > limit:
+            raise InvalidInputError(f"{where} holds more than the {limit:,} bytes allowed here.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """Return a whole file; one of more than `limit` bytes is an error."""
+    try:
+        with path.open("rb") as file:
+            return read_at_most(file, limit, str(path))
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def walk(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield the path of every entry below `root` that is no folder, and why it cannot be read.
+
+    That is nothing for plain files. Links are not entered, and nothing is opened; a folder that
+    cannot be listed is an error.
+    """
+    for folder, folders, files in os.walk(root, onerror=_refuse):
+        inside = Path(folder)
+        for name in [*(name for name in folders if (inside / name).is_symlink()), *files]:
+            path = inside / name
+            try:
+                reason = _left_out(path.lstat().st_mode)
+            except OSError as error:
+                reason = f"cannot be read: {error.strerror}"
+            yield path.relative_to(root).as_posix(), reason
+
+
+def _left_out(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return ""
+    if stat.S_ISLNK(mode):
+        return "is a symbolic link; links are not followed"
+    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+    return f"is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a file"
+
+
+def _refuse(error: OSError) -> None:
+    raise InvalidInputError(f"{error.filename} cannot be read: {error.strerror}.") from error

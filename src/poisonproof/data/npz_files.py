@@ -9,34 +9,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.declared_columns import Schema, listed
-from poisonproof.data.rows import RawRows, too_long
-from poisonproof.data.schema import Limits
+from poisonproof.data.columns import ArrayColumn
+from poisonproof.data.rows import RawRows, Reasons, too_long
+from poisonproof.data.schema import Limits, Schema, listed
 from poisonproof.data.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.strict import read_array, read_npz
 
 
 def read_npz_rows(path: Path, schema: Schema) -> RawRows:
-    """Read arrays by the names in the schema; samples of any shape become rows of numbers.
-
-    The features of a npz file have no names, so ``features`` and ``ignore`` do not apply.
-    """
-    if schema.features is not None or schema.ignore:
+    """Read arrays by the names in the schema; samples keep their shape, and are not named."""
+    declared = schema.columns[0] if schema.columns else None
+    if schema.ignore if declared is None else not isinstance(declared, ArrayColumn):
         raise InvalidInputError(f"{path} has arrays, not named columns: nothing to pick or ignore.")
-    wanted = [schema.samples, schema.label, schema.groups, schema.weights]
-    arrays = load_arrays(path, [name for name in wanted if name is not None])
-    X = _samples(arrays[schema.samples], schema.samples, path)
-    for name in (schema.label, schema.groups, schema.weights):
-        if name is not None and arrays[name].shape not in {(len(X),), (len(X), 1)}:
+    samples = schema.samples if declared is None else declared.name
+    others = [name for name in (schema.label, schema.groups, schema.weights) if name is not None]
+    if path.suffix.lower() == ".npy":
+        if others:
+            raise InvalidInputError(f"{path} holds one array and no {others[0]!r}; use a npz file.")
+        arrays = {samples: load_array(path)}
+    else:
+        arrays = load_arrays(path, [samples, *others])
+    X = _samples(arrays[samples], samples, path)
+    if isinstance(declared, ArrayColumn) and X.shape[1:] != declared.shape:
+        raise InvalidInputError(
+            f"Array {samples!r} of {path} has samples of shape {X.shape[1:]}, but the schema "
+            f"declares {declared.shape}."
+        )
+    for name in others:
+        if arrays[name].shape not in {(len(X),), (len(X), 1)}:
             raise InvalidInputError(
                 f"Array {name!r} of {path} has shape {arrays[name].shape}, but there are "
-                f"{len(X)} samples in {schema.samples!r}; one value per sample is needed."
+                f"{len(X)} samples in {samples!r}; one value per sample is needed."
             )
-    reasons: dict[int, str] = {}
-    label_reasons: dict[int, str] = {}
+    reasons: Reasons = {}
+    label_reasons: Reasons = {}
 
-    def _texts(name: str | None, problems: dict[int, str]) -> list[str | None] | None:
+    def _texts(name: str | None, problems: Reasons) -> list[str | None] | None:
         if name is None:
             return None
         texts, without = array_texts(arrays[name], name, path, schema.limits.cell)
@@ -57,15 +66,6 @@ def read_npz_rows(path: Path, schema: Schema) -> RawRows:
         reasons=reasons,
         label_reasons=label_reasons,
     )
-
-
-def read_npy_rows(path: Path, schema: Schema) -> RawRows:
-    """Read samples without labels."""
-    asked = schema.label or schema.groups or schema.weights
-    if asked is not None:
-        raise InvalidInputError(f"{path} holds one array and no {asked!r}; use a npz file.")
-    X = _samples(load_array(path), path.name, path)
-    return RawRows(X, None, None, None, None, range(len(X)), "row")
 
 
 def load_arrays(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
@@ -114,7 +114,7 @@ def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
 
 def array_texts(
     array: NDArray[Any], name: str, path: Path, most: int = Limits().cell
-) -> tuple[list[str | None], dict[int, str]]:
+) -> tuple[list[str | None], Reasons]:
     """Return the text of every value, as `label_text` writes it, and why some have none."""
     if array.dtype.kind not in "biufSUMm":
         raise InvalidInputError(
@@ -124,7 +124,7 @@ def array_texts(
     # One text per distinct value: labels repeat.
     values, inverse = np.unique(array.reshape(-1), return_inverse=True)
     known: list[str | None] = []
-    unknown: dict[int, str] = {}
+    unknown: Reasons = {}
     for code, beyond in enumerate(_beyond_unicode(values)):
         try:
             if beyond:

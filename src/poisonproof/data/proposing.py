@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,24 +27,42 @@ from poisonproof.data.columns import (
     TextColumn,
     days_of,
 )
-from poisonproof.data.csv_files import cell_number
-from poisonproof.data.image_files import FORMATS, channels_first, decode_image, hidden, refusal
-from poisonproof.data.image_trees import open_tree
+from poisonproof.data.csv_files import (
+    cell_number,
+    delimiter_of,
+    is_blank,
+    lines_of,
+    read_header,
+    split_line,
+)
+from poisonproof.data.image_files import (
+    FORMATS,
+    channels_first,
+    decode_image,
+    find_images,
+    read_file,
+    refusal,
+)
 from poisonproof.data.npz_files import array_texts, load_arrays
-from poisonproof.data.readers import FirstRows, check_file, first_rows
+from poisonproof.data.parquet_files import parquet_texts
 from poisonproof.data.rows import problem_kind
-from poisonproof.data.schema import MAX_COLUMNS, Limits, TableSchema
+from poisonproof.data.schema import MAX_COLUMNS, Limits, Schema, refuse_repeated
+from poisonproof.data.sources import TABLES, check_file
 from poisonproof.exceptions import InvalidInputError
 
 NUMERIC_SHARE = 0.9
 """A column is a number if this share of its filled cells is: one strange cell changes nothing."""
 
 COUNTING_SHARE = 0.9
-"""A column counts the rows if so many of its cells are different whole numbers close together; a
+"""A column counts the rows if so many of its cells are different integers close together; a
 file that was put together from several holds some rows twice."""
 
 MOST_CATEGORIES = 50
 MOST_CLASSES = 1000
+
+MOST_ROWS = 10_000
+MOST_CELLS = 10_000_000
+"""How much of a table is looked at."""
 
 LARGEST_SCALE = 1e300
 """A spread above this comes from cells that somebody made up."""
@@ -87,7 +107,7 @@ class Proposal:
 
     Attributes
     ----------
-    schema : TableSchema
+    schema : Schema
         Not frozen.
     n_rows : int
         Rows that were looked at.
@@ -103,13 +123,46 @@ class Proposal:
         Why some of these images would be left out, most frequent first.
     """
 
-    schema: TableSchema
+    schema: Schema
     n_rows: int
     notes: Mapping[str, str]
     label_counts: Mapping[str, int] = field(default_factory=dict)
     n_broken: int = 0
     n_looked_at: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
+
+
+class Seen(NamedTuple):
+    """Cells by column name (None where one is empty), rows, and lines among them that are none."""
+
+    columns: dict[str, list[str | None]]
+    n_rows: int
+    n_broken: int
+
+
+def first_rows(path: Path) -> Seen:
+    """Return up to 10,000 rows (fewer of a very wide table) of a CSV or Parquet file."""
+    check_file(path, dict.fromkeys(TABLES))
+    if path.suffix.lower() == ".parquet":
+        columns = parquet_texts(path, MOST_ROWS, Limits())
+        return Seen(columns, len(next(iter(columns.values()), [])), 0)
+    delimiter = delimiter_of(path)
+    with path.open("rb") as file:
+        header = read_header(path, file, Limits().line)
+        refuse_repeated(header, path)
+        rows, broken = [], 0
+        lines = lines_of(file, Limits().line)
+        for line in islice(lines, max(1, min(MOST_ROWS, MOST_CELLS // len(header)))):
+            if line is not None and is_blank(line, delimiter):
+                continue
+            try:
+                if line is None:
+                    raise ValueError("the line is too long")
+                rows.append(split_line(line, delimiter, len(header)))
+            except ValueError:
+                broken += 1
+    columns = {name: [row[j] or None for row in rows] for j, name in enumerate(header)}
+    return Seen(columns, len(rows), broken)
 
 
 def propose_table(path: Path, options: ProposalOptions) -> Proposal:
@@ -133,8 +186,12 @@ def propose_table(path: Path, options: ProposalOptions) -> Proposal:
             ignored.append(name)
         else:
             columns.append(column)
+    if not columns:
+        raise InvalidInputError(
+            f"{path} has no column to propose, but a schema declares at least one feature."
+        )
     counts = Counter(cell for cell in seen.columns[options.label] if cell is not None)
-    schema = TableSchema(
+    schema = Schema(
         columns=tuple(columns),
         label=options.label,
         classes=_classes(path, options, counts),
@@ -146,7 +203,7 @@ def propose_table(path: Path, options: ProposalOptions) -> Proposal:
     return Proposal(schema, seen.n_rows, notes, dict(counts.most_common()), seen.n_broken)
 
 
-def _check_names(path: Path, seen: FirstRows, options: ProposalOptions) -> None:
+def _check_names(path: Path, seen: Seen, options: ProposalOptions) -> None:
     named = [options.label, options.groups, options.weights, *options.ignore, *options.text]
     for name in named:
         if name is not None and name not in seen.columns:
@@ -191,7 +248,7 @@ def _propose(
         return _text(name, options), f"text, as asked; {missing:,} missing"
     numbers = _numbers(filled)
     if _counts_rows(numbers, len(cells)):
-        return None, "whole numbers, nearly all different, close together: counts the rows?"
+        return None, "integers, nearly all different, close together: counts the rows?"
     if len(numbers) >= NUMERIC_SHARE * len(filled):
         return _number(name, numbers, missing), _seen_numbers(numbers, len(filled), missing)
     dates = _dates(filled)
@@ -343,7 +400,7 @@ def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Propos
     pixels = X.dtype == np.uint8
     texts, _ = array_texts(arrays[options.label], options.label, path)
     counts = Counter(text for text in texts if text is not None)
-    schema = TableSchema(
+    schema = Schema(
         kind="arrays",
         columns=(
             ArrayColumn(
@@ -367,19 +424,18 @@ def propose_images(
     path: Path, options: ProposalOptions, size: tuple[int, int] | None, encoder: str
 ) -> Proposal:
     """Draft the schema of a folder of images from the names of its folders and a few images."""
-    with open_tree(path) as tree:
-        paths = [file for file in tree.paths() if "/" in file and not hidden(file)]
-        counts = Counter(file.partition("/")[0] for file in paths)
-        if not paths:
-            raise InvalidInputError(f"{path} holds no images: they belong in CLASS/ below it.")
-        shapes: Counter[tuple[int, ...]] = Counter()
-        refused: Counter[str] = Counter()
-        opened = paths[:: max(1, len(paths) // LOOKED_AT)][:LOOKED_AT]
-        for file in opened:
-            try:
-                shapes[_shape(tree.read(file, Limits().file), tree.where(file))] += 1
-            except InvalidInputError as error:
-                refused[problem_kind(refusal(error, tree, file))] += 1
+    paths = [file for file in find_images(path)[0] if "/" in file]
+    counts = Counter(file.partition("/")[0] for file in paths)
+    if not paths:
+        raise InvalidInputError(f"{path} holds no images: they belong in CLASS/ below it.")
+    shapes: Counter[tuple[int, ...]] = Counter()
+    refused: Counter[str] = Counter()
+    opened = paths[:: max(1, len(paths) // LOOKED_AT)][:LOOKED_AT]
+    for file in opened:
+        try:
+            shapes[_shape(read_file(path / file, Limits().file), str(path / file))] += 1
+        except InvalidInputError as error:
+            refused[problem_kind(refusal(error, path / file))] += 1
     if not shapes:
         why, _ = refused.most_common(1)[0]
         raise InvalidInputError(
@@ -393,7 +449,7 @@ def propose_images(
         gray=all(len(shape) == 2 for shape in shapes),
         encoder=encoder,
     )
-    schema = TableSchema(
+    schema = Schema(
         kind="images",
         columns=(column,),
         label=options.label,

@@ -1,4 +1,4 @@
-"""Rows of a data file: as read, and as checked one by one."""
+"""Rows of a data source: as read, and as encoded and checked one by one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.declared_columns import Schema, listed
+from poisonproof.data.columns import NumberColumn
+from poisonproof.data.encoding import Reasons, encode_rows
+from poisonproof.data.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
 _ABOUT = re.compile(r"(column|array|feature) ('[^']*'|[0-9]+)|the (label|group|weight)\b")
@@ -48,13 +51,13 @@ class RawRows:
 
     Attributes
     ----------
-    X : ndarray of shape (n, d)
-        Numbers; NaN where a cell is empty.
+    X : ndarray of shape (n, d) or (n, ...)
+        The columns of numbers, NaN where a cell is empty; arrays and images as they are.
     labels, groups : sequence of (str or None), length n, or None
         Text, None where a cell is missing.
     weights : ndarray of shape (n,) or None
     names : tuple of str or None
-        Names of the d features, if the file has names.
+        Names of the d columns of numbers, if the file has names.
     places : ndarray of shape (n,) or range
         Where each row stands in the file.
     unit : {"line", "row", "file"}
@@ -78,8 +81,18 @@ class RawRows:
     unit: str
     problems: list[RowProblem] = field(default_factory=list)
     texts: tuple[Sequence[str | None], ...] = ()
-    reasons: dict[int, str] = field(default_factory=dict)
-    label_reasons: dict[int, str] = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=dict)
+    label_reasons: Reasons = field(default_factory=dict)
+
+    def cells(self, schema: Schema) -> dict[str, Any]:
+        """Return the cells of every declared feature column by name."""
+        if schema.kind != "table":
+            return {schema.columns[0].name: self.X}
+        texts, numbers = iter(self.texts), iter(self.X.T)
+        return {
+            column.name: next(numbers if isinstance(column, NumberColumn) else texts)
+            for column in schema.columns
+        }
 
     def cut(self, start: int, stop: int) -> RawRows:
         """Return some of the rows; what could not be read at all goes with the first of them."""
@@ -87,7 +100,7 @@ class RawRows:
         def _part(cells: Any) -> Any:
             return None if cells is None else cells[start:stop]
 
-        def _among(reasons: dict[int, str]) -> dict[int, str]:
+        def _among(reasons: Reasons) -> Reasons:
             return {row - start: why for row, why in reasons.items() if start <= row < stop}
 
         return replace(
@@ -111,7 +124,7 @@ def join_rows(parts: Sequence[RawRows]) -> RawRows:
         return first
     starts = np.cumsum([0, *(len(part.places) for part in parts)]).tolist()
 
-    def _moved(all_reasons: Iterable[dict[int, str]]) -> dict[int, str]:
+    def _moved(all_reasons: Iterable[Reasons]) -> Reasons:
         pairs = zip(starts[:-1], all_reasons, strict=True)
         return {start + row: why for start, found in pairs for row, why in found.items()}
 
@@ -153,7 +166,7 @@ class CheckedRows:
     groups : ndarray of str objects, shape (n,), or None
     weights : ndarray of float64, shape (n,), or None
     names : tuple of str or None
-        Feature names, if the file has any.
+        Names of the features, if these are numbers of the file as they stand.
     problems : tuple of RowProblem
         The rejected rows, in file order.
     path : Path
@@ -162,6 +175,9 @@ class CheckedRows:
         What the places count.
     places : ndarray of shape (n,)
         Where each row stands in the file.
+    cells : dict of str to ndarray of shape (n, ...), or None
+        What stands in the file by feature column, if asked for: a float (NaN if empty) for numbers,
+        else a text or None; numbers of any shape for arrays and images.
     """
 
     X: NDArray[Any]
@@ -173,6 +189,7 @@ class CheckedRows:
     path: Path
     unit: str
     places: NDArray[Any]
+    cells: dict[str, NDArray[Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.X)
@@ -186,6 +203,7 @@ class CheckedRows:
             groups=None if self.groups is None else self.groups[which],
             weights=None if self.weights is None else self.weights[which],
             places=self.places[which],
+            cells=_those(self.cells, which),
         )
 
     def refuse_problems(self, advice: str = "Correct the row.") -> None:
@@ -246,42 +264,55 @@ def list_kinds(kinds: Mapping[str, int]) -> str:
 
 
 def check_rows(
-    raw: RawRows, schema: Schema, path: Path, *, may_be_empty: bool = False
+    raw: RawRows,
+    schema: Schema,
+    path: Path,
+    *,
+    allow_missing: bool = True,
+    keep_cells: bool = False,
+    may_be_empty: bool = False,
 ) -> CheckedRows:
-    """Reject every row that does not fit the schema, each by itself.
+    """Encode rows and reject every one that does not fit the schema, each by itself.
 
     Unless `may_be_empty`, as a part of a file may, at least one row must be left.
     """
-    schema.check_count(raw.X.shape[1], path)
-    reasons = dict(raw.reasons)
-    _check_features(raw, schema, reasons)
+    cells = raw.cells(schema) if keep_cells or not schema.keeps_numbers else None
+    found: Reasons = {}
+    if schema.keeps_numbers or cells is None:
+        X = raw.X.reshape(len(raw.X), prod(raw.X.shape[1:]))
+    else:
+        X, found = encode_rows(schema, cells, len(raw.places))
+    if not X.shape[1]:
+        raise InvalidInputError(f"{path} has no feature columns.")
+    reasons = {**found, **raw.reasons}
+    _check_features(X, raw, schema, allow_missing, reasons)
     _check_groups(raw, schema, reasons)
     _check_weights(raw, schema, reasons)
     broken = frozenset(reasons)
     for row, reason in raw.label_reasons.items():
         reasons.setdefault(row, reason)
     codes = _check_labels(raw, schema, reasons)
-    good = np.ones(len(raw.X), dtype=bool)
+    good = np.ones(len(X), dtype=bool)
     good[list(reasons)] = False
     places = np.asarray(raw.places)
-    found = [
+    problems = [
         RowProblem(places[row].item(), reason, label=row not in broken)
         for row, reason in reasons.items()
     ]
-    problems = sorted([*raw.problems, *found], key=_place)
     checked = CheckedRows(
-        X=raw.X if good.all() else raw.X[good],
+        X=X if good.all() else X[good],
         labels=None if codes is None else codes[good],
         groups=None if raw.groups is None else _text_array(raw.groups)[good],
         weights=None if raw.weights is None else raw.weights[good],
-        names=raw.names,
-        problems=tuple(problems),
+        names=raw.names if schema.keeps_numbers else None,
+        problems=tuple(sorted([*raw.problems, *problems], key=_place)),
         path=path,
         unit=raw.unit,
         places=places[good],
+        cells=_those(cells, good) if keep_cells else None,
     )
     if not len(checked) and not may_be_empty:
-        if problems:
+        if checked.problems:
             raise InvalidRowsError(f"{path} has no usable row. {checked.describe_problems()}")
         raise InvalidInputError(f"{path} holds no rows.")
     return checked
@@ -291,29 +322,42 @@ def _place(problem: RowProblem) -> Any:
     return problem.place
 
 
-def _check_features(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
-    if raw.X.dtype.kind != "f":
+def _those(
+    cells: Mapping[str, Any] | None, which: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]] | None:
+    if cells is None:
+        return None
+    return {
+        name: (column if isinstance(column, np.ndarray) else _text_array(column))[which]
+        for name, column in cells.items()
+    }
+
+
+def _check_features(
+    X: NDArray[Any], raw: RawRows, schema: Schema, allow_missing: bool, reasons: Reasons
+) -> None:
+    if X.dtype.kind != "f":
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(raw.X.sum(dtype=np.float64)):  # no infinity and no NaN, without a mask
+        if np.isfinite(X.sum(dtype=np.float64)):  # no infinity and no NaN, without a mask
             return
-    bad = np.isinf(raw.X) if schema.allow_missing else ~np.isfinite(raw.X)
+    names = raw.names
+    if not schema.keeps_numbers:
+        names = tuple(c.name for c in schema.columns for _ in range(c.n_features))
+    bad = np.isinf(X) if allow_missing else ~np.isfinite(X)
     for row in np.flatnonzero(bad.any(axis=1)).tolist():
         column = int(bad[row].argmax())
-        what = f"column {raw.names[column]!r}" if raw.names else f"feature {column}"
-        if np.isinf(raw.X[row, column]):
+        what = f"column {names[column]!r}" if names else f"feature {column}"
+        if np.isinf(X[row, column]):
             reasons.setdefault(row, f"{what} is infinite or too large for a float64")
         else:
             reasons.setdefault(row, f"{what} is missing, which this kind of model cannot take")
 
 
-def _check_labels(
-    raw: RawRows, schema: Schema, reasons: dict[int, str]
-) -> NDArray[np.int64] | None:
+def _check_labels(raw: RawRows, schema: Schema, reasons: Reasons) -> NDArray[np.int64] | None:
     if raw.labels is None:
         return None
     index = {text: code for code, text in enumerate(schema.classes)}
-    index |= {text: index[name] for text, name in schema.also}
     found = map(index.get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
     codes = np.fromiter(found, dtype=np.int64, count=len(raw.labels))
     for row in np.flatnonzero(codes < 0).tolist():
@@ -328,13 +372,13 @@ def _check_labels(
     return codes
 
 
-def _check_groups(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
+def _check_groups(raw: RawRows, schema: Schema, reasons: Reasons) -> None:
     for row, text in enumerate(raw.groups or ()):
         if not text:
             reasons.setdefault(row, f"the group is missing (column {schema.groups!r})")
 
 
-def _check_weights(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
+def _check_weights(raw: RawRows, schema: Schema, reasons: Reasons) -> None:
     if raw.weights is None:
         return
     for row in np.flatnonzero(~(np.isfinite(raw.weights) & (raw.weights >= 0))).tolist():

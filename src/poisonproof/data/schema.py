@@ -1,4 +1,4 @@
-"""The whole declaration of a data source."""
+"""What the columns of a data source mean: declared in one schema, never found in the rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import ArrayColumn, Column, ImageColumn, parse_column
+from poisonproof.data.columns import ArrayColumn, Column, ImageColumn, NumberColumn, parse_column
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.strict import parse_json
 
@@ -60,36 +61,45 @@ class Limits:
         for key, value in asdict(self).items():
             if type(value) is not int or not 1 <= value <= 2**30:
                 raise InvalidInputError(
-                    f"The limit {key!r} is a whole number from 1 to {2**30:,}. Got {value!r}."
+                    f"The limit {key!r} is an integer from 1 to {2**30:,}. Got {value!r}."
                 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSchema:
+class Schema:
     """How the rows of an untrusted source are read: all of it declared, none of it found.
+
+    Labels and groups are read as text, see `label_text`; weights are finite numbers that are not
+    negative.
 
     Parameters
     ----------
+    columns : sequence of Column
+        The features. If none is listed, every column that nothing else names is a number that may
+        be missing, in the order of the file (of an npz file: the array `samples`).
+    label : str, optional
+        The column (array; for images what to call the folders) with the labels.
+    classes : sequence of str
+        The label set. A row with another label is rejected, alone.
     kind : {"table", "arrays", "images"}
         CSV or Parquet files, npz files, or folders of images.
-    columns : tuple of Column
-        The features.
-    label : str
-        The column (array; for images what to call the folders) with the labels.
-    classes : tuple of str
-        The label set. A row with another label is rejected, alone.
     groups, weights : str, optional
         Columns with the contributor and the weight of a row.
-    ignore : tuple of str
+    ignore : sequence of str
         Columns that are not read.
+    others : {"raise", "ignore"}
+        What to do with columns that nothing names, if `columns` are listed.
     test_share : float
         Share of rows (with `groups`: of contributors) that a hash holds out of training.
     invalid_rows : {"drop", "raise"}
         Leave a row out that does not fit, alone, or stop.
+    samples : str
+        Without `columns`, the array of an npz file that holds the samples.
     limits : Limits
         The largest cell, line and image that is read.
     frozen : str
-        Digest of everything above, once somebody has confirmed it; empty before that.
+        Digest of everything above, once somebody has confirmed it; empty before that. Without
+        `columns` nothing can have been proposed, so nothing needs to be confirmed.
 
     Guarantee
     ---------
@@ -99,69 +109,189 @@ class TableSchema:
     Examples
     --------
     >>> from poisonproof.data import NumberColumn
-    >>> schema = TableSchema(
+    >>> schema = Schema(
     ...     columns=(NumberColumn(name="links"),), label="kind", classes=("ham", "spam")
     ... )
     >>> schema.n_features, bool(schema.frozen)
     (1, False)
     """
 
-    columns: tuple[Column, ...]
-    label: str
-    classes: tuple[str, ...]
+    columns: Sequence[Column] = ()
+    label: str | None = None
+    classes: Sequence[str] = ()
     kind: str = "table"
     groups: str | None = None
     weights: str | None = None
-    ignore: tuple[str, ...] = ()
-    test_share: float = 0.2
+    ignore: Sequence[str] = ()
+    others: str = "raise"
+    test_share: float = 0.0
     invalid_rows: str = "drop"
+    samples: str = "X"
     limits: Limits = field(default_factory=Limits)
     frozen: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InvalidInputError(f"kind is one of {', '.join(KINDS)}. Got {self.kind!r}.")
-        if self.invalid_rows not in ("drop", "raise"):
-            raise InvalidInputError(f"invalid_rows is drop or raise. Got {self.invalid_rows!r}.")
+        for key, other in (("invalid_rows", "drop"), ("others", "ignore")):
+            if getattr(self, key) not in (other, "raise"):
+                raise InvalidInputError(f"{key} is {other} or raise. Got {getattr(self, key)!r}.")
         for key in ("columns", "classes", "ignore"):
             object.__setattr__(self, key, tuple(getattr(self, key)))
-        _check_names(self)
-        _check_classes(self.classes)
-        _check_columns(self)
+        self._check_columns()
+        self._check_names()
+        self._check_classes()
         share = self.test_share
         if type(share) not in (int, float) or not 0 <= share <= 0.9:
             raise InvalidInputError(f"test_share is a number from 0 to 0.9. Got {share!r}.")
 
+    def _check_columns(self) -> None:
+        columns = self.columns
+        if not all(isinstance(column, Column) for column in columns):
+            raise InvalidInputError("columns is a list of columns, as NumberColumn(name='a').")
+        if len(columns) + len(self.ignore) > MAX_COLUMNS:
+            raise InvalidInputError(f"A schema lists at most {MAX_COLUMNS:,} columns.")
+        kinds: dict[str, type[Column]] = {"arrays": ArrayColumn, "images": ImageColumn}
+        whole = kinds.get(self.kind)
+        if whole is None:
+            if any(isinstance(column, (ArrayColumn, ImageColumn)) for column in columns):
+                raise InvalidInputError(
+                    "The columns of a table are numbers, categories, texts or dates."
+                )
+        elif len(columns) != 1 or not isinstance(columns[0], whole):
+            raise InvalidInputError(f"A schema of {self.kind} has one column of type {whole.type}.")
+        if self.kind == "images" and (self.groups or self.weights or self.ignore):
+            raise InvalidInputError("A folder of images has no columns for groups or weights.")
+
+    def _check_names(self) -> None:
+        special = {key: getattr(self, key) for key in ("label", "groups", "weights")}
+        for key, value in special.items():
+            if value is not None and (not isinstance(value, str) or not value):
+                raise InvalidInputError(f"{key} is the name of a column. Got {value!r}.")
+        if not all(isinstance(name, str) for name in self.ignore):
+            raise InvalidInputError("ignore is a list of column names.")
+        names = [*self._special, *self.ignore, *(column.name for column in self.columns)]
+        if twice := _repeated(names):
+            raise InvalidInputError(
+                f"The schema names the column {twice[0]!r} twice; a column is a feature, the "
+                "label, the group, the weight or ignored."
+            )
+
+    def _check_classes(self) -> None:
+        if not all(isinstance(name, str) and name for name in self.classes):
+            raise InvalidInputError("classes is a list of texts.")
+        named = self.label is not None
+        if len(set(self.classes)) != len(self.classes) or (named and len(self.classes) < 2):
+            raise InvalidInputError(
+                f"classes lists at least two different labels. Got {len(self.classes)}: "
+                f"{listed(self.classes)}."
+            )
+
+    @property
+    def _special(self) -> list[str]:
+        return [name for name in (self.label, self.groups, self.weights) if name is not None]
+
     @property
     def n_features(self) -> int:
-        """How many numbers a row becomes."""
+        """How many numbers a row becomes; 0 where the file decides."""
         return sum(column.n_features for column in self.columns)
 
+    @cached_property
+    def keeps_numbers(self) -> bool:
+        """Whether features are the numbers of the file as they stand."""
+        return self.kind == "table" and all(
+            isinstance(column, NumberColumn)
+            and (column.missing, column.center, column.scale) == ("nan", 0.0, 1.0)
+            for column in self.columns
+        )
+
     def require_frozen(self, file: object = "This schema") -> None:
-        """Raise `GuaranteeError` unless somebody has confirmed the schema."""
-        if not self.frozen:
+        """Raise `GuaranteeError` unless somebody has confirmed the columns."""
+        if self.columns and not self.frozen:
             raise GuaranteeError(
                 f"{file} is a proposal: it was made by looking at rows that an attacker may have "
                 "written. Read it, correct it, then freeze it with: poisonproof schema "
                 f"{file} --freeze"
             )
 
-    def with_groups(self, groups: str | None) -> TableSchema:
+    def with_groups(self, groups: str | None) -> Schema:
         """Return the schema with the contributor in `groups`, a column that it ignores so far."""
         if groups is None or groups == self.groups:
             return self
         if self.groups is not None or groups not in self.ignore:
             raise InvalidInputError(
                 f"The schema declares the groups {self.groups!r} and ignores "
-                f"{', '.join(map(repr, self.ignore[:12])) or 'nothing'}; --groups {groups} is "
-                "neither. Change the schema and freeze it again."
+                f"{listed(self.ignore) or 'nothing'}; --groups {groups} is neither. Change the "
+                "schema and freeze it again."
             )
-        rest = tuple(name for name in self.ignore if name != groups)
-        return replace(self, groups=groups, ignore=rest)
+        return replace(self, groups=groups, ignore=[name for name in self.ignore if name != groups])
+
+    def reading(self, *, labelled: bool, grouped: bool) -> Schema:
+        """Return the schema of files in which labels, or groups and weights, are not read."""
+        left = {"label": not labelled, "groups": not grouped, "weights": not grouped}
+        unread = {key: getattr(self, key) for key, leave in left.items() if leave}
+        named = [name for name in unread.values() if name is not None]
+        if not named:
+            return self
+        changes: dict[str, Any] = dict.fromkeys(unread)
+        if self.kind != "images":
+            changes["ignore"] = [*self.ignore, *named]
+        return replace(self, **changes)
+
+    def locate(self, header: Sequence[str], file: object) -> Layout:
+        """Find the declared columns in the header of a file.
+
+        Ignored columns may be absent, unless all columns that nothing names are features: a
+        misspelt one would become a feature.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column is missing, named twice, or not declared although all must be.
+
+        Examples
+        --------
+        >>> schema = Schema(label="kind", classes=("ham", "spam"), ignore=("id",))
+        >>> schema.locate(["id", "length", "links", "kind"], "mails.csv").features
+        (1, 2)
+        """
+        refuse_repeated(header, file)
+        position = {name: index for index, name in enumerate(header)}
+        named = [*self._special, *(column.name for column in self.columns)]
+        wanted = named if self.columns else [*named, *self.ignore]
+        if missing := [name for name in wanted if name not in position]:
+            raise InvalidInputError(
+                f"{file} has no column{'s' * (len(missing) > 1)} {listed(missing)}. Its columns "
+                f"are {listed(header)}."
+            )
+        taken = {*named, *self.ignore}
+        rest = [name for name in header if name not in taken]
+        if self.columns and self.others == "raise" and rest:
+            raise InvalidInputError(
+                f"{file} has the column{'s' * (len(rest) > 1)} {listed(rest)}, which the model "
+                "does not know. Ignore what is no feature (on the command line: --ignore "
+                f"{','.join(rest[:12])})."
+            )
+        numbers = [c.name for c in self.columns if isinstance(c, NumberColumn)]
+        texts = [c.name for c in self.columns if not isinstance(c, NumberColumn)]
+        features = numbers if self.columns else rest
+        if "" in features:
+            raise InvalidInputError(
+                f"Column {position[''] + 1} of {file} has no name. A column of row numbers is no "
+                "feature: write the file without it (in pandas index=False), or list the features."
+            )
+        special = {key: getattr(self, key) for key in ("label", "groups", "weights")}
+        return Layout(
+            header=tuple(header),
+            features=tuple(position[name] for name in features),
+            texts=tuple(position[name] for name in texts),
+            **{key: None if name is None else position[name] for key, name in special.items()},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as it stands in its file, without the seal."""
-        limits = {} if self.limits == Limits() else {"limits": asdict(self.limits)}
+        more = {} if self.limits == Limits() else {"limits": asdict(self.limits)}
+        more |= {} if self.others == "raise" else {"others": self.others}
         return {
             "kind": self.kind,
             "label": self.label,
@@ -170,61 +300,49 @@ class TableSchema:
             "weights": self.weights,
             "test_share": float(self.test_share),
             "invalid_rows": self.invalid_rows,
-            **limits,
+            **more,
             "columns": [column.to_json() for column in self.columns],
             "ignore": list(self.ignore),
         }
 
 
-def _check_names(schema: TableSchema) -> None:
-    for key in ("label", "groups", "weights"):
-        value = getattr(schema, key)
-        if value is None and key != "label":
-            continue
-        if not isinstance(value, str) or not value:
-            raise InvalidInputError(f"{key} is the name of a column. Got {value!r}.")
-    if not all(isinstance(name, str) for name in schema.ignore):
-        raise InvalidInputError("ignore is a list of column names.")
-    special = [name for name in (schema.label, schema.groups, schema.weights) if name is not None]
-    _refuse_repeats([*special, *schema.ignore, *(column.name for column in schema.columns)])
+@dataclass(frozen=True)
+class Layout:
+    """The column names of a file, and where the declared columns stand: numbers and texts apart."""
+
+    header: tuple[str, ...]
+    features: tuple[int, ...]
+    texts: tuple[int, ...] = ()
+    label: int | None = None
+    groups: int | None = None
+    weights: int | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the columns of numbers that are features."""
+        return tuple(self.header[index] for index in self.features)
 
 
-def _refuse_repeats(names: Sequence[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InvalidInputError(
-            f"The schema names the column {twice[0]!r} twice; a column is a feature, the label, "
-            "the group, the weight or ignored."
-        )
+def _repeated(names: Sequence[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
-def _check_classes(classes: tuple[str, ...]) -> None:
-    if not all(isinstance(name, str) and name for name in classes):
-        raise InvalidInputError("classes is a list of texts.")
-    if len(set(classes)) != len(classes) or len(classes) < 2:
-        raise InvalidInputError(
-            f"classes lists at least two different labels. Got {len(classes)}: "
-            f"{', '.join(map(repr, classes[:12]))}."
-        )
+def refuse_repeated(header: Sequence[str], file: object) -> None:
+    """Raise if two columns of a file have one name."""
+    if repeated := _repeated(header):
+        raise InvalidInputError(f"{file} has more than one column named {listed(repeated)}.")
 
 
-def _check_columns(schema: TableSchema) -> None:
-    columns = schema.columns
-    if not columns or not all(isinstance(column, Column) for column in columns):
-        raise InvalidInputError("A schema declares at least one feature column.")
-    if len(columns) + len(schema.ignore) > MAX_COLUMNS:
-        raise InvalidInputError(f"A schema lists at most {MAX_COLUMNS:,} columns.")
-    kinds: dict[str, type[Column]] = {"arrays": ArrayColumn, "images": ImageColumn}
-    whole = kinds.get(schema.kind)
-    if whole is None:
-        if any(isinstance(column, (ArrayColumn, ImageColumn)) for column in columns):
-            raise InvalidInputError(
-                "The columns of a table are numbers, categories, texts or dates."
-            )
-    elif len(columns) != 1 or not isinstance(columns[0], whole):
-        raise InvalidInputError(f"A schema of {schema.kind} has one column of type {whole.type}.")
-    if schema.kind == "images" and (schema.groups or schema.weights or schema.ignore):
-        raise InvalidInputError("A folder of images has no columns for groups or weights.")
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return names in quotes, the first few of many.
+
+    >>> listed(["a", "b"])
+    "'a', 'b'"
+    """
+    shown = ", ".join(
+        repr(name) if len(name) <= 80 else f"{name[:80]!r}..." for name in list(names)[:most]
+    )
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
 # Schema files: proposed, read by a human, frozen.
@@ -238,11 +356,11 @@ KEYS = (
 )  # fmt: skip
 
 
-def schema_digest(schema: TableSchema) -> str:
+def schema_digest(schema: Schema) -> str:
     """Return the SHA-256 of everything that the schema declares.
 
     >>> from poisonproof.data import NumberColumn
-    >>> one = TableSchema(columns=(NumberColumn(name="a"),), label="y", classes=("0", "1"))
+    >>> one = Schema(columns=(NumberColumn(name="a"),), label="y", classes=("0", "1"))
     >>> schema_digest(one) == schema_digest(freeze_schema(one))
     True
     """
@@ -252,25 +370,31 @@ def schema_digest(schema: TableSchema) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def freeze_schema(schema: TableSchema) -> TableSchema:
+def freeze_schema(schema: Schema) -> Schema:
     """Return the schema with its seal: a human has read it and says it is what they want."""
     return replace(schema, frozen=schema_digest(schema))
 
 
-def dump_schema(schema: TableSchema) -> bytes:
+def schema_values(schema: Schema) -> dict[str, Any]:
+    """Return what `parse_schema` reads, to be kept inside a model."""
+    head = {"format": FORMAT, "version": VERSION}
+    return {**head, **schema.to_json(), "frozen": schema.frozen}
+
+
+def dump_schema(schema: Schema) -> bytes:
     """Return the schema as the contents of a file: JSON, one column per line."""
-    values = schema.to_json()
+    values = schema_values(schema)
     columns = ",\n".join(
         f"  {json.dumps(column, ensure_ascii=True)}" for column in values.pop("columns")
     )
-    head = {"format": FORMAT, "version": VERSION, **values}
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    seal = values.pop("frozen")
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()]
     lines.append(f' "columns": [\n{columns}\n ]')
-    lines.append(f' "frozen": {json.dumps(schema.frozen)}')
+    lines.append(f' "frozen": {json.dumps(seal)}')
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) -> TableSchema:
+def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) -> Schema:
     """Read a schema file.
 
     Parameters
@@ -290,26 +414,22 @@ def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) ->
     file = Path(path)
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise InvalidInputError(f"{file} is larger than {MAX_BYTES:,} bytes: no schema.")
-        values = parse_json(file.read_bytes())
+            raise InvalidInputError(f"it is larger than {MAX_BYTES:,} bytes: no schema")
+        schema = parse_schema(parse_json(file.read_bytes()))
     except OSError as error:
         raise InvalidInputError(f"Cannot read {file}: {error.strerror or error}.") from error
-    except ValueError as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise InvalidInputError(f"{file} is not a schema file: {error}.") from error
-    try:
-        schema = parse_schema(values)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{file}: {error}") from error
     except GuaranteeError as error:
         raise GuaranteeError(f"{file}: {error}") from error
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{file}: {error}") from error
+    except ValueError as error:
+        raise InvalidInputError(f"{file} is not a schema file: {error}.") from error
     if require_frozen:
         schema.require_frozen(file)
     return schema
 
 
-def parse_schema(values: Any) -> TableSchema:
+def parse_schema(values: Any) -> Schema:
     """Return the schema that JSON values describe; a broken seal raises `GuaranteeError`."""
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InvalidInputError(f"this is not a schema: its format is not {FORMAT!r}.")
@@ -318,15 +438,20 @@ def parse_schema(values: Any) -> TableSchema:
             f"schema version {values.get('version')!r}; this poisonproof reads version {VERSION}."
         )
     expected = {"format", "version", "frozen", *KEYS}
-    if set(values) - {"limits"} != expected:
-        wrong = sorted(map(str, set(values) - {"limits"} ^ expected))
-        raise InvalidInputError(f"a schema has the keys {sorted(expected)}; check {wrong}.")
+    if wrong := set(values) - {"limits", "others"} ^ expected:
+        raise InvalidInputError(
+            f"a schema has the keys {sorted(expected)}; check {sorted(map(str, wrong))}."
+        )
     for key in ("classes", "columns", "ignore"):
         if not isinstance(values[key], list):
             raise InvalidInputError(f"{key} is a list. Got {type(values[key]).__name__}.")
-    options = {key: values[key] for key in KEYS}
+    if values["label"] is None:
+        raise InvalidInputError("label is the name of a column. Got None.")
+    if not values["columns"]:
+        raise InvalidInputError("A schema file declares at least one feature column.")
+    options = {key: values[key] for key in (*KEYS, *({"others"} & set(values)))}
     options["columns"] = tuple(parse_column(entry) for entry in values["columns"])
-    schema = TableSchema(**options, limits=_parse_limits(values.get("limits", {})))
+    schema = Schema(**options, limits=_parse_limits(values.get("limits", {})))
     if values["frozen"] and values["frozen"] != schema_digest(schema):
         raise GuaranteeError(
             "the schema was changed after it was frozen. Read it again, empty the entry 'frozen' "
@@ -340,16 +465,6 @@ def _parse_limits(entry: Any) -> Limits:
     if not isinstance(entry, dict) or not set(entry) <= known:
         raise InvalidInputError(f"limits are {', '.join(sorted(known))}. Got {str(entry)[:80]}.")
     return Limits(**entry)
-
-
-def schema_values(schema: TableSchema) -> dict[str, Any]:
-    """Return what `parse_schema` reads, to be kept inside a model."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        **schema.to_json(),
-        "frozen": schema.frozen,
-    }
 
 
 # Which rows are held out of training: decided by a hash of each row.

@@ -18,8 +18,8 @@ from joblib.externals.loky import get_reusable_executor
 from numpy.typing import NDArray
 from sklearn.utils import get_tags
 
-from poisonproof.data.rows import RowProblem
-from poisonproof.data.sources import Chunk, RowSource, SampleFiles, sample_files
+from poisonproof.data.rows import CheckedRows
+from poisonproof.data.sources import DataSource
 from poisonproof.estimators.checked_table import check_table
 from poisonproof.estimators.dpa import DPAClassifier
 from poisonproof.estimators.maps import refuse_steps_in_front
@@ -31,11 +31,14 @@ from poisonproof.members.member import Finished
 from poisonproof.members.scikit import check_random_state
 from poisonproof.members.training import train_portions
 from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import kind_of, stacked
+from poisonproof.partition.containers import kind_of
 from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
 from poisonproof.partition.partitioners import ContentHash, make_partitioner
 from poisonproof.progress import Silent, make_progress, reporting
 from poisonproof.store.writing import check_target
+
+PIECE = 1 << 22
+"""Bytes of samples that are brought into order at a time."""
 
 
 def key_type(*, weighted: bool) -> np.dtype[Any]:
@@ -45,7 +48,7 @@ def key_type(*, weighted: bool) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedRows:
+class DiskPartitions:
     """k partitions in a folder.
 
     Attributes
@@ -56,8 +59,8 @@ class ShardedRows:
         Their names, R of them.
     offsets : ndarray of shape (R, k + 1)
         Partition i is the rows ``offsets[r, i]:offsets[r, i + 1]`` of each run r.
-    samples : SampleFiles
-        How samples are kept.
+    dtype, shape : dtype, tuple of int
+        What a sample is.
     has_weights : bool
         Whether the rows have weights.
     """
@@ -65,7 +68,8 @@ class ShardedRows:
     folder: Path
     runs: tuple[str, ...]
     offsets: NDArray[np.uint32]
-    samples: SampleFiles
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
     has_weights: bool
 
     def __len__(self) -> int:
@@ -89,22 +93,26 @@ class ShardedRows:
         written = sum(file.stat().st_size for file in self.folder.glob("run-*"))
         return max(1, written // max(1, int(self.sizes.sum())))
 
-    def joined(self, other: ShardedRows) -> ShardedRows:
+    def joined(self, other: DiskPartitions) -> DiskPartitions:
         """Return the rows of both, which lie in the same folder and are of the same kind."""
-        if self.samples != other.samples or self.weighted != other.weighted:
-            raise InvalidRowsError(
-                "All files of a training set must have the same columns, types and weights."
-            )
+        if (self.dtype, self.shape) != (other.dtype, other.shape):
+            raise InvalidRowsError(_OTHER_SAMPLES)
         offsets = np.concatenate([self.offsets, other.offsets])
         return replace(self, runs=self.runs + other.runs, offsets=offsets)
 
     def shard(self, index: int) -> Shard:
         """Read one partition: one stretch of every run, in canonical order."""
         keys = self._keys(index, index + 1)
-        spans = [(run, *self.offsets[run, index : index + 2].tolist()) for run in self._runs(index)]
-        parts = [self.samples.read(self._file(run, "samples"), a, b) for run, a, b in spans]
+        size = int(np.prod(self.shape))
+        parts = [
+            np.fromfile(file, self.dtype, rows * size, offset=first * size * self.dtype.itemsize)
+            for file, first, rows in self._stretches(index, index + 1, "samples")
+        ]
+        X = np.concatenate(parts) if parts else np.empty(0, self.dtype)
         weight = keys["weight"].copy() if self.weighted else None
-        shard = Shard.build(stacked(parts), keys["y"].copy(), weight, keys["digest"].copy())
+        shard = Shard.build(
+            X.reshape(-1, *self.shape), keys["y"].copy(), weight, keys["digest"].copy()
+        )
         if not shard.is_intact():
             raise StoreError(
                 f"The rows of partition {index} in {self.folder} are not those that were written "
@@ -147,23 +155,20 @@ class ShardedRows:
             yield first, max(first + 1, last)
             first = max(first + 1, last)
 
-    def _runs(self, index: int) -> list[int]:
-        """Return the runs that hold rows of a partition; one that holds none if no run does."""
-        runs = np.flatnonzero(self.offsets[:, index] < self.offsets[:, index + 1])
-        return [int(run) for run in runs] or [0]
-
     def _keys(self, first: int, last: int) -> NDArray[Any]:
         kind = key_type(weighted=self.weighted)
-        parts = []
-        for run in range(len(self.offsets)):
-            start, stop = int(self.offsets[run, first]), int(self.offsets[run, last])
-            if stop > start:
-                file, offset = self._file(run, "keys"), start * kind.itemsize
-                parts.append(np.fromfile(file, kind, stop - start, offset=offset))
+        parts = [
+            np.fromfile(file, kind, rows, offset=start * kind.itemsize)
+            for file, start, rows in self._stretches(first, last, "keys")
+        ]
         return np.concatenate(parts) if parts else np.empty(0, kind)
 
-    def _file(self, run: int, what: str) -> Path:
-        return self.folder / f"{self.runs[run]}.{what}"
+    def _stretches(self, first: int, last: int, what: str) -> Iterator[tuple[Path, int, int]]:
+        """Yield where the rows of partitions lie: a file, the first row and the number of rows."""
+        for run, offsets in zip(self.runs, self.offsets, strict=True):
+            start, stop = int(offsets[first]), int(offsets[last])
+            if stop > start:
+                yield self.folder / f"{run}.{what}", start, stop - start
 
 
 # Runs: as many rows as memory holds, sorted by partition and written to disk.
@@ -173,90 +178,78 @@ class ShardedRows:
 # neither k open files nor k buffers.
 
 
+_OTHER_SAMPLES = "All rows of a training set must become samples of one type and shape."
+
+
 class RunWriter:
-    """Collects rows whose partitions are known, and writes a run whenever there are enough.
+    """Collects rows whose partitions are known, and writes a run whenever there are enough."""
 
-    Parameters
-    ----------
-    folder : Path
-        Where to write.
-    name : str
-        How the names of the runs begin; no two writers in a folder have the same.
-    n_partitions : int
-        The number of partitions, k.
-    run_bytes : int
-        How much memory the rows of a run may take.
-    samples : SampleFiles, optional
-        How samples are kept; by default as the first ones say.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        n_partitions: int,
-        run_bytes: int,
-        samples: SampleFiles | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, name: str, n_partitions: int, run_bytes: int) -> None:
         self._folder = folder
         self._name = name
-        self._runs: list[str] = []
         self._k = n_partitions
         self._run_bytes = run_bytes
+        self._runs: list[str] = []
+        self._offsets: list[NDArray[np.uint32]] = []
         self._parts: list[tuple[Shard, NDArray[np.int64]]] = []
         self._held = 0
-        self._offsets: list[NDArray[np.uint32]] = []
-        self._samples = samples
-        self._weighted: bool | None = None
+        self._first: Shard | None = None
 
     def add(self, rows: Shard, partitions: NDArray[np.int64]) -> None:
         """Take rows in any order, with the partition of each."""
-        if self._weighted is None:
-            self._samples = self._samples or sample_files(rows.X)
-            self._weighted = rows.sample_weight is not None
-        assert self._samples is not None
-        if not self._samples.fits(rows.X) or self._weighted != (rows.sample_weight is not None):
-            raise InvalidRowsError(
-                "All chunks of a training set must have the same columns, types and weights."
-            )
+        if self._first is None:
+            self._first = rows.take(np.arange(0))
+        first = self._first
+        if (rows.X.dtype, rows.X.shape[1:]) != (first.X.dtype, first.X.shape[1:]):
+            raise InvalidRowsError(_OTHER_SAMPLES)
         self._parts.append((rows, partitions))
-        self._held += self._samples.n_bytes(rows.X) + rows.digests.nbytes + 16 * len(rows)
+        self._held += rows.X.nbytes + rows.digests.nbytes + 16 * len(rows)
         if self._held >= self._run_bytes:
             self._write()
 
-    def finish(self) -> ShardedRows | None:
+    def finish(self) -> DiskPartitions | None:
         """Write what is left and return the training set; None if it has no rows."""
-        self._write()
-        if self._samples is None or self._weighted is None:
+        if self._first is None:
             return None
-        return ShardedRows(
-            self._folder,
-            tuple(self._runs),
-            np.array(self._offsets),
-            self._samples,
-            bool(self._weighted),
-        )
+        self._write()
+        X, weighted = self._first.X, self._first.sample_weight is not None
+        runs, offsets = tuple(self._runs), np.array(self._offsets)
+        return DiskPartitions(self._folder, runs, offsets, X.dtype, X.shape[1:], weighted)
 
     def _write(self) -> None:
-        if not self._parts or self._samples is None:
+        if not self._parts:
             return
         partitions = np.concatenate([part for _, part in self._parts])
         counts = np.bincount(partitions, minlength=self._k)
         narrow = partitions.astype(np.uint16 if self._k <= 2**16 else np.int64)
         order = np.argsort(narrow, kind="stable")
         run = f"{self._name}-{len(self._runs)}"
-        keys = np.empty(len(order), dtype=key_type(weighted=bool(self._weighted)))
+        weights = [w for rows, _ in self._parts if (w := rows.sample_weight) is not None]
+        keys = np.empty(len(order), dtype=key_type(weighted=bool(weights)))
         keys["digest"] = np.concatenate([rows.digests for rows, _ in self._parts])
         keys["y"] = np.concatenate([rows.y for rows, _ in self._parts])
-        if self._weighted:
-            weights = [w for rows, _ in self._parts if (w := rows.sample_weight) is not None]
+        if weights:
             keys["weight"] = np.concatenate(weights)
         keys[order].tofile(self._folder / f"{run}.keys")
         samples = [rows.X for rows, _ in self._parts]
         self._parts, self._held = [], 0  # `samples` alone holds them now
-        self._samples.write(self._folder / f"{run}.samples", samples, order)
+        _write_samples(self._folder / f"{run}.samples", samples, order)
         self._runs.append(run)
         self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
+
+
+def _write_samples(path: Path, parts: list[NDArray[Any]], order: NDArray[np.intp]) -> None:
+    """Write the samples of all parts together, in the order given; the list is used up."""
+    whole = np.empty((len(order), *parts[0].shape[1:]), parts[0].dtype)
+    filled = 0
+    while parts:  # each part goes before the next is copied
+        part = parts.pop(0)
+        whole[filled : filled + len(part)] = part
+        filled += len(part)
+    step = max(1, PIECE // max(1, whole.nbytes // max(1, len(whole))))
+    with path.open("xb") as file:  # a new file: no link can lead elsewhere
+        for start in range(0, len(order), step):
+            np.take(whole, order[start : start + step], axis=0).tofile(file)
 
 
 # From a source to partitions on disk, in one pass and bounded memory.
@@ -275,22 +268,21 @@ PARTS_PER_WORKER = 8
 
 @dataclass
 class Rejected:
-    """Rows that were left out because they did not fit: how many, and the first."""
+    """Rows that were left out because they did not fit: how many, and the first in words."""
 
     count: int = 0
-    first: tuple[str, RowProblem] | None = None
+    first: str = ""
 
-    def add(self, where: str, problems: tuple[RowProblem, ...]) -> None:
+    def add(self, count: int, first: str) -> None:
         """Count rows that were left out."""
-        if problems and self.first is None:
-            self.first = where, problems[0]
-        self.count += len(problems)
+        self.count += count
+        self.first = self.first or first
 
 
 class Part(NamedTuple):
     """What became of a part of a source."""
 
-    rows: ShardedRows | None
+    rows: DiskPartitions | None
     fitted: dict[str, Any]
     n_dropped: int
     rejected: Rejected
@@ -298,8 +290,8 @@ class Part(NamedTuple):
 
 
 def partition_stream(
-    classifier: Any, source: RowSource, folder: Path, *, memory: int = MEMORY
-) -> ShardedRows:
+    classifier: Any, source: DataSource, folder: Path, *, memory: int = MEMORY
+) -> DiskPartitions:
     """Read a source once and write its rows to `folder`, sorted by partition.
 
     Parameters
@@ -308,7 +300,7 @@ def partition_stream(
         Says how rows are checked, labelled and partitioned. Its `classes` are declared. It gets
         ``classes_``, ``partitioner_``, ``n_features_in_``, ``n_dropped_`` and ``rejected_``. With
         `n_jobs`, as many processes read files of a folder.
-    source : RowSource
+    source : DataSource
         The rows.
     folder : Path
         An empty folder; the result reads from it.
@@ -317,8 +309,8 @@ def partition_stream(
 
     Returns
     -------
-    ShardedRows
-        The training set, to be asked for one partition at a time.
+    DiskPartitions
+        The training set, which is read one partition at a time.
 
     Guarantee
     ---------
@@ -327,7 +319,7 @@ def partition_stream(
     """
     _check(classifier, memory)
     jobs = max(1, int(effective_n_jobs(classifier.n_jobs)))
-    rows: ShardedRows | None = None
+    rows: DiskPartitions | None = None
     classifier.n_dropped_, classifier.rejected_ = 0, Rejected()
     with reporting(make_progress(classifier.verbose), source.total, "Partitioning") as progress:
         parts = _parts(classifier, source, folder, memory, jobs, progress.advance)
@@ -336,8 +328,7 @@ def partition_stream(
             for part in parts:
                 vars(classifier).update(part.fitted)
                 classifier.n_dropped_ += part.n_dropped
-                classifier.rejected_.count += part.rejected.count
-                classifier.rejected_.first = classifier.rejected_.first or part.rejected.first
+                classifier.rejected_.add(part.rejected.count, part.rejected.first)
                 if part.rows is not None:
                     rows = part.rows if rows is None else rows.joined(part.rows)
     if rows is None:
@@ -367,7 +358,7 @@ def _check(classifier: Any, memory: int) -> None:
 
 def _parts(
     classifier: Any,
-    source: RowSource,
+    source: DataSource,
     folder: Path,
     memory: int,
     jobs: int,
@@ -397,47 +388,42 @@ def _parts(
 
 def _partition(
     classifier: Any,
-    source: RowSource,
+    source: DataSource,
     folder: Path,
     name: str,
     memory: int,
     advance: Callable[[int], None] | None = None,
 ) -> Part:
     """Write the rows of a source as runs whose names begin with `name`."""
-    k, kept = classifier.partitioner_.k, source.sample_files()
-    writer = RunWriter(folder, name, k, memory // RUN_SHARE, kept)
+    writer = RunWriter(folder, name, classifier.partitioner_.k, memory // RUN_SHARE)
+    names = np.array(source.schema.classes)
     known: NDArray[Any] | None = None
     rejected, n_dropped, amount = Rejected(), 0, 0
-    for chunk in source.chunks(
+    for rows, step in source.pieces(
         memory // CHUNK_SHARE,
         allow_missing=bool(get_tags(classifier).input_tags.allow_nan),
         invalid_rows=classifier.invalid_rows,
     ):
-        rejected.add(chunk.where, chunk.problems)
-        amount += chunk.amount
-        if len(chunk.y):
-            known, dropped = _place(classifier, chunk, known, writer)
+        if rows.problems:
+            rejected.add(len(rows.problems), rows.describe_problems())
+        amount += step
+        if len(rows):
+            known, dropped = _place(classifier, rows, names[rows.labels], known, writer)
             n_dropped += dropped
         if advance is not None:
-            advance(chunk.amount)
-    names = ("classes_", "n_features_in_", "feature_names_in_")
-    fitted = {
-        name: vars(classifier)[name]
-        for name in names
-        if known is not None and name in vars(classifier)
-    }
+            advance(step)
+    found = vars(classifier) if known is not None else {}
+    fitted = {name: found[name] for name in ("classes_", "n_features_in_") if name in found}
     return Part(writer.finish(), fitted, n_dropped, rejected, amount)
 
 
 def _place(
-    classifier: Any, chunk: Chunk, known: NDArray[Any] | None, writer: RunWriter
+    classifier: Any, read: CheckedRows, y: Any, known: NDArray[Any] | None, writer: RunWriter
 ) -> tuple[NDArray[Any], int]:
-    """Check and write the rows of a chunk; return the label set, and how many were dropped."""
+    """Check and write rows that were read; return the label set, and how many were dropped."""
     partitioner = classifier.partitioner_
     try:
-        rows = check_table(
-            classifier, chunk.X, chunk.y, chunk.groups, chunk.sample_weight, classes=known
-        )
+        rows = check_table(classifier, read.X, y, read.groups, read.weights, classes=known)
         if len(rows.y):
             digests = sample_digests(rows.X)
             partitions = (
@@ -447,7 +433,8 @@ def _place(
             )
             writer.add(Shard(rows.X, rows.y, rows.sample_weight, digests), partitions)
     except InvalidInputError as error:
-        raise type(error)(f"{chunk.where} (counted as row 0): {error}") from error
+        where = f"{read.path}, from {read.unit} {read.places[0]} on (counted as row 0)"
+        raise type(error)(f"{where}: {error}") from error
     classifier.classes_ = rows.classes
     return rows.classes, rows.n_dropped
 
@@ -461,7 +448,7 @@ TRAINING_SHARE = 10
 def fit_stream(
     classifier: DPAClassifier,
     path: str | os.PathLike[str],
-    source: RowSource,
+    source: DataSource,
     *,
     memory: int = MEMORY,
     keep_data: bool = False,
@@ -482,8 +469,8 @@ def fit_stream(
         With declared `classes` and a partitioner that looks at one row at a time.
     path : path
         The model directory.
-    source : RowSource
-        `DeclaredRows`, `ImageRows` or `FrameRows`.
+    source : DataSource
+        The rows.
     memory : int, default=1 GiB
         About how many bytes partitioning takes at most. Training takes what a learner needs for
         the rows it is given, of which there are at most a tenth of `memory`, and at least one
@@ -504,7 +491,7 @@ def fit_stream(
     Returns
     -------
     DPAClassifier
-        The classifier, whose members are read from the store when they are asked.
+        The classifier, whose members are read from the store when they predict.
 
     Guarantee
     ---------
@@ -514,12 +501,11 @@ def fit_stream(
     --------
     >>> import pathlib, tempfile
     >>> import pandas as pd
-    >>> from poisonproof.data import Schema
-    >>> from poisonproof.data import DeclaredRows
+    >>> from poisonproof.data import DataSource, Schema
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> frame = pd.DataFrame({"u": range(200), "kind": ["a", "b"] * 100})
     >>> frame.to_csv(folder / "rows.csv", index=False)
-    >>> source = DeclaredRows(folder / "rows.csv", Schema(label="kind", classes=("a", "b")))
+    >>> source = DataSource(folder / "rows.csv", Schema(label="kind", classes=("a", "b")))
     >>> classifier = DPAClassifier(n_partitions=5, classes=["a", "b"])
     >>> fit_stream(classifier, folder / "model", source).partition_sizes_.sum()
     np.int64(200)
@@ -560,7 +546,7 @@ def fit_stream(
 
 
 def _train_slabs(
-    classifier: Any, rows: ShardedRows, missing: Sequence[int], finished: Finished, budget: int
+    classifier: Any, rows: DiskPartitions, missing: Sequence[int], finished: Finished, budget: int
 ) -> None:
     """Train the missing members, those of as many partitions at a time as memory holds."""
 
@@ -569,9 +555,9 @@ def _train_slabs(
         progress.advance(len(indices))
 
     with reporting(make_progress(classifier.verbose), len(missing), "Training") as progress:
-        asked = set(missing)
+        wanted = set(missing)
         for first, last in rows.slabs(budget // rows.row_bytes):
-            which = [index for index in range(first, last) if index in asked]
+            which = [index for index in range(first, last) if index in wanted]
             if which:
                 data = gathered({index: rows.shard(index) for index in which}, len(rows))
                 task = classifier._task(data, which)
@@ -579,7 +565,7 @@ def _train_slabs(
                 train_portions(*task, n_jobs=jobs, progress=Silent(), finished=_count)
 
 
-def _one_partition(rows: ShardedRows) -> PartitionedData:
+def _one_partition(rows: DiskPartitions) -> PartitionedData:
     """Return the first partition that has rows: a fixed map looks at the kind of a sample."""
     index = int((rows.sizes > 0).argmax())
     return gathered({index: rows.shard(index)}, len(rows))

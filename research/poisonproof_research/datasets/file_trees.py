@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
-import stat
 import tarfile
 import tempfile
 import zipfile
@@ -13,36 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
+import PIL
+from PIL import Image, ImageOps
+
+from poisonproof.data.image_files import MEBIBYTE, read_at_most, read_file, walk
 from poisonproof.exceptions import InvalidInputError
-
-MEBIBYTE = 2**20
-
-
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, none at the end."""
-
-
-def read_at_most(file: Readable, limit: int, where: str) -> bytes:
-    """Read a stream to its end, or refuse it beyond `limit` bytes.
-
-    Examples
-    --------
-    >>> import io
-    >>> read_at_most(io.BytesIO(b"abc"), 3, "here")
-    b'abc'
-    """
-    parts, size = [], 0
-    while part := file.read(MEBIBYTE):
-        size += len(part)
-        if size > limit:
-            raise InvalidInputError(f"{where} holds more than the {limit:,} bytes allowed here.")
-        parts.append(part)
-    return b"".join(parts)
 
 
 class FileTree(ABC):
@@ -245,12 +220,7 @@ class FolderTree(FileTree):
         for archive, tree in self._mounted.items():
             if path.startswith(f"{archive}/"):
                 return tree.read(path.removeprefix(f"{archive}/"), limit)
-        try:
-            with (self.root / path).open("rb") as file:
-                return read_at_most(file, limit, self.where(path))
-        except OSError as error:
-            reason = error.strerror or error
-            raise InvalidInputError(f"{self.where(path)} cannot be read: {reason}.") from error
+        return read_file(self.root / path, limit)
 
 
 @contextmanager
@@ -281,31 +251,14 @@ def open_tree(source: Path, archives: str = "") -> Iterator[FolderTree]:
             yield FolderTree(source.parent, [source.name], [], [], stack)
 
 
-def walk(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield the path of every entry below `root` that is no folder, and why it cannot be read.
-
-    That is nothing for plain files. Links are not entered, and nothing is opened; a folder that
-    cannot be listed is an error.
-    """
-    for folder, folders, files in os.walk(root, onerror=_refuse):
-        inside = Path(folder)
-        for name in [*(name for name in folders if (inside / name).is_symlink()), *files]:
-            path = inside / name
-            try:
-                reason = _left_out(path.lstat().st_mode)
-            except OSError as error:
-                reason = f"cannot be read: {error.strerror}"
-            yield path.relative_to(root).as_posix(), reason
+# What only published files need of Pillow.
 
 
-def _left_out(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return ""
-    if stat.S_ISLNK(mode):
-        return "is a symbolic link; links are not followed"
-    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
-    return f"is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a file"
+def equalized(image: Image.Image) -> Image.Image:
+    """Return the image with the histogram of each channel flattened, in integers."""
+    return ImageOps.equalize(image)
 
 
-def _refuse(error: OSError) -> None:
-    raise InvalidInputError(f"{error.filename} cannot be read: {error.strerror}.") from error
+def pillow_version() -> str:
+    """Return the version of Pillow, which is part of what decided the resized pixels."""
+    return PIL.__version__

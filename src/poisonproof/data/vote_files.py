@@ -1,154 +1,21 @@
-"""From a file to checked rows, by the suffix of its name."""
+"""Vote matrices from files: the narrow waist between training and certificates."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import chain, islice
-from math import prod
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.csv_files import (
-    BYTE_ORDER_MARK,
-    is_blank,
-    lines_of,
-    read_csv_rows,
-    read_header,
-    split_line,
-)
-from poisonproof.data.declared_columns import Schema
-from poisonproof.data.npz_files import load_array, load_arrays, read_npy_rows, read_npz_rows
-from poisonproof.data.parquet_files import open_parquet, parquet_texts, read_parquet_rows
-from poisonproof.data.rows import CheckedRows, RawRows, check_rows
-from poisonproof.data.schema import Limits
+from poisonproof.data.csv_files import BYTE_ORDER_MARK, delimiter_of, is_blank, split_line
+from poisonproof.data.npz_files import load_array, load_arrays
+from poisonproof.data.parquet_files import open_parquet
+from poisonproof.data.sources import check_file
 from poisonproof.exceptions import InvalidInputError, InvalidVotesError
-
-Reader = TypeVar("Reader")
-
-_READERS: dict[str, Callable[[Path, Schema], RawRows]] = {
-    ".csv": read_csv_rows,
-    ".tsv": read_csv_rows,
-    ".parquet": read_parquet_rows,
-    ".npz": read_npz_rows,
-    ".npy": read_npy_rows,
-}
-
-
-def read_rows(path: str | os.PathLike[str], schema: Schema) -> CheckedRows:
-    """Read a data file.
-
-    Parameters
-    ----------
-    path : path
-        A file that ends in .csv, .tsv, .parquet, .npz or .npy.
-    schema : Schema
-        What its columns mean.
-
-    Returns
-    -------
-    CheckedRows
-        The rows that fit, and why the others were rejected.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, or a declared column is not there.
-
-    Guarantee
-    ---------
-    What a row becomes depends on its own cells, the column names and the schema. No other row has
-    a say in its type, its values or whether it is kept.
-    """
-    path = Path(path)
-    raw = read_raw(path, schema)
-    return check_rows(
-        replace(raw, X=raw.X.reshape(len(raw.X), prod(raw.X.shape[1:]))), schema, path
-    )
-
-
-def read_raw(path: Path, schema: Schema) -> RawRows:
-    """Read a data file without judging any value; samples of arrays keep their shape."""
-    reader = check_file(path, _READERS)
-    try:
-        return reader(path, schema)
-    except OSError as error:
-        raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
-
-
-def check_file(path: Path, readers: dict[str, Reader]) -> Reader:
-    """Return the reader for the suffix of an existing, non-empty file."""
-    suffix = path.suffix.lower()
-    if suffix not in readers:
-        raise InvalidInputError(
-            f"{path} must end in one of {', '.join(readers)}, which tells its format."
-        )
-    if not path.exists():
-        raise InvalidInputError(f"There is no file {path}.")
-    if not path.is_file():
-        raise InvalidInputError(f"{path} is not a file.")
-    if path.stat().st_size == 0:
-        raise InvalidInputError(f"{path} is empty.")
-    return readers[suffix]
-
-
-# The first rows of a table as text, for a human and for a proposal to look at.
-
-MOST_ROWS = 10_000
-MOST_CELLS = 10_000_000
-
-
-@dataclass(frozen=True)
-class FirstRows:
-    """Cells by column name, None where a cell is empty.
-
-    Attributes
-    ----------
-    columns : dict of str to list of (str or None)
-    n_rows : int
-        Rows in these lists.
-    n_broken : int
-        Lines among the first that are no rows.
-    """
-
-    columns: dict[str, list[str | None]]
-    n_rows: int
-    n_broken: int
-
-
-def first_rows(path: Path) -> FirstRows:
-    """Return up to 10,000 rows (fewer of a very wide table) of a CSV or Parquet file."""
-    check_file(path, dict.fromkeys((".csv", ".tsv", ".parquet")))
-    if path.suffix.lower() == ".parquet":
-        columns = parquet_texts(path, MOST_ROWS, Limits())
-        return FirstRows(columns, len(next(iter(columns.values()), [])), 0)
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open("rb") as file:
-        header = read_header(path, file, delimiter, Limits().line)
-        repeated = [name for name, count in Counter(header).items() if count > 1]
-        if repeated:
-            raise InvalidInputError(f"{path} has more than one column named {repeated[0][:80]!r}.")
-        rows, broken = [], 0
-        lines = lines_of(file, Limits().line)
-        for line in islice(lines, max(1, min(MOST_ROWS, MOST_CELLS // len(header)))):
-            if line is not None and is_blank(line, delimiter):
-                continue
-            try:
-                if line is None:
-                    raise ValueError("the line is too long")
-                rows.append(split_line(line, delimiter, len(header)))
-            except ValueError:
-                broken += 1
-    columns = {name: [row[j] or None for row in rows] for j, name in enumerate(header)}
-    return FirstRows(columns, len(rows), broken)
-
-
-# Vote matrices from files: the narrow waist between training and certificates.
 
 _MISSING = frozenset({"na", "n/a", "nan", "none", "null", "abstain"})
 
@@ -217,7 +84,7 @@ def _with_abstentions(votes: NDArray[Any], abstain: int) -> NDArray[Any]:
 
 
 def _read_text(path: Path, header: bool | None) -> NDArray[np.int64]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    delimiter = delimiter_of(path)
     rows: list[list[int]] = []
     width, blank = None, None
     with path.open("rb") as file:
