@@ -260,7 +260,7 @@ def test_damaged_model(refused: Refused, model: Path, test_csv: Path) -> None:
         (("--partitioner", "group"), "--partitioner group needs --groups COLUMN"),
         (("--partitioner", "content", "--groups", "links"), "use --partitioner group"),
         (("-k", "0"), "--partitions must be at least 1. Got 0."),
-        (("--features", "length,length"), "'length' is declared twice"),
+        (("--features", "length,length"), "names the column 'length' twice"),
         (("--model", "logistic", "--weights", "links"), "takes no weights"),
         (("--model", "neighbors", "--weights", "links"), "takes no weights"),
         (("--classes-file", "none.txt"), "not both"),

@@ -101,9 +101,9 @@ def features(
 def _read(path: Path, size: str, gray: bool, x_key: str) -> Any:
     """Return the images as an array with channels first, or without channels."""
     from poisonproof.data.columns import ImageColumn
-    from poisonproof.data.image_files import read_image_rows
     from poisonproof.data.npz_files import load_array, load_arrays
-    from poisonproof.data.schema import Limits
+    from poisonproof.data.schema import Schema, freeze_schema
+    from poisonproof.data.sources import read_table
 
     if path.suffix.lower() == ".npy" and path.is_file():
         return load_array(path)
@@ -111,12 +111,12 @@ def _read(path: Path, size: str, gray: bool, x_key: str) -> Any:
         return load_arrays(path, [x_key])[x_key]
     height, width = parse_size(size) or (32, 32)
     column = ImageColumn(name="image", height=height, width=width, gray=gray, encoder="pixels")
-    bar = make_progress(verbosity())
-    rows = read_image_rows(path, column, Limits(), labelled=False, progress=bar)
+    schema = freeze_schema(Schema(kind="images", columns=(column,)))
+    rows = read_table(path, schema, progress=make_progress(verbosity()))
     if rows.problems:
         first = rows.problems[0]
         note(f"{len(rows.problems):,} files left out; the first: {first.place}: {first.reason}.")
-    return rows.X
+    return rows.X.reshape(-1, *column.shape)
 
 
 def _spec(
