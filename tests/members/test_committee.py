@@ -1,4 +1,4 @@
-"""Classifiers of several kinds, one vote: equal voices, the same bits for the same seed."""
+"""Classifiers of several kinds, one vote: equal weight, the same bits for the same seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from poisonproof import DPAClassifier
 from poisonproof.evaluation import clean_accuracy, median_radius
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.closed_form import ScaledKernelClassifier
-from poisonproof.members.committee import Committee, equal_voices
+from poisonproof.members.committee import Committee, standardized
 
 X, Y = load_digits(return_X_y=True)
 KINDS = [("ridge", RidgeClassifier()), ("tree", ExtraTreeClassifier())]
@@ -32,36 +32,36 @@ def test_a_committee_keeps_scikit_learns_contract(estimator: Any, check: Any) ->
 def test_no_classifier_is_louder_than_another() -> None:
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((50, 10))
-    np.testing.assert_allclose(equal_voices(1e6 * scores + 3), equal_voices(scores), atol=1e-9)
-    assert np.array_equal(equal_voices(np.full((2, 3), 7.0)), np.zeros((2, 3)))
+    np.testing.assert_allclose(standardized(1e6 * scores + 3), standardized(scores), atol=1e-9)
+    assert np.array_equal(standardized(np.full((2, 3), 7.0)), np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize("n_classes", [2, 10, 43])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_voice_depends_on_its_own_scores_alone(n_classes: int, dtype: Any) -> None:
+def test_standardized_scores_depend_on_nothing_beside_them(n_classes: int, dtype: Any) -> None:
     """Whoever else is asked, whatever else is asked, and however the numbers lie in memory."""
     scores = np.random.default_rng(0).standard_normal((200, 150, n_classes)).astype(dtype)
-    voices = equal_voices(scores)
-    assert np.array_equal(voices, equal_voices(np.asfortranarray(scores)))
+    found = standardized(scores)
+    assert np.array_equal(found, standardized(np.asfortranarray(scores)))
     for member in (0, 77, 149):
         own = np.asfortranarray(scores[:, member])
-        assert np.array_equal(voices[:, member], equal_voices(own))
-        alone = np.concatenate([equal_voices(own[row : row + 1]) for row in range(200)])
-        assert np.array_equal(voices[:, member], alone)
+        assert np.array_equal(found[:, member], standardized(own))
+        alone = np.concatenate([standardized(own[row : row + 1]) for row in range(200)])
+        assert np.array_equal(found[:, member], alone)
 
 
 def test_a_row_gets_the_same_scores_alone() -> None:
     committee = Committee([("bayes", GaussianNB()), ("ridge", RidgeClassifier())]).fit(X, Y)
     assert not committee.classifiers_[0].predict_proba(X).flags.c_contiguous
-    whole = equal_voices(committee.classifiers_[0].predict_proba(X))
-    alone = [equal_voices(committee.classifiers_[0].predict_proba(row[None])) for row in X[:300]]
+    whole = standardized(committee.classifiers_[0].predict_proba(X))
+    alone = [standardized(committee.classifiers_[0].predict_proba(row[None])) for row in X[:300]]
     assert np.array_equal(whole[:300], np.concatenate(alone))
 
 
-def test_the_sum_of_equal_voices_decides() -> None:
+def test_the_sum_of_standardized_decides() -> None:
     committee = Committee([("ridge", RidgeClassifier()), ("bayes", GaussianNB())]).fit(X, Y)
     ridge, bayes = RidgeClassifier().fit(X, Y), GaussianNB().fit(X, Y)
-    total = equal_voices(ridge.decision_function(X)) + equal_voices(bayes.predict_proba(X))
+    total = standardized(ridge.decision_function(X)) + standardized(bayes.predict_proba(X))
     assert np.array_equal(committee.predict(X), total.argmax(axis=1))
     assert np.array_equal(committee.predict_proba(X).argmax(axis=1), total.argmax(axis=1))
 

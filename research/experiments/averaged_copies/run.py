@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from poisonproof.members.committee import equal_voices
+from poisonproof.members.committee import standardized
 from poisonproof_research.reproduction import data_from_pack
 from poisonproof_research.reproduction.running import read_scores
 
@@ -34,7 +34,7 @@ def main() -> None:
     data = data_from_pack(options.data)
     n = len(data.y_test)
     voices = [
-        equal_voices(read_scores(options.scores / name, n, K).astype(np.float32)) for name in COPIES
+        standardized(read_scores(options.scores / name, n, K).astype(np.float32)) for name in COPIES
     ]
     for d in range(2, len(COPIES) + 1):
         write_votes(

@@ -19,7 +19,7 @@ from maps import MAPS, MOVED, PLAIN, SIX, copies_of, edges
 from numpy.typing import NDArray
 
 from poisonproof.members.closed_form import ScaledKernelClassifier
-from poisonproof.members.committee import equal_voices
+from poisonproof.members.committee import standardized
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_tasks import Task, read_tasks
@@ -77,7 +77,7 @@ def main() -> None:
         }
         groups = [*({name: copies} for name, copies in scores), *COMMITTEES]
         for group in groups:
-            joint = np.sum([equal_voices(scores[one]) for one in group.items()], axis=0)
+            joint = np.sum([standardized(scores[one]) for one in group.items()], axis=0)
             share = float((joint.argmax(axis=1) == task.y_test).mean())
             words = ", ".join(f"{name} ({copies})" for name, copies in group.items())
             right.setdefault(words, []).append(round(100 * share, 2))

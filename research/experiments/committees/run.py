@@ -23,7 +23,7 @@ from maps import MAPS, MOVED, PLAIN, copies_of, edges
 from numpy.typing import NDArray
 
 from poisonproof.members.closed_form import ScaledKernelClassifier
-from poisonproof.members.committee import equal_voices
+from poisonproof.members.committee import standardized
 from poisonproof_research.reproduction import (
     RowData,
     data_from_pack,
@@ -114,7 +114,7 @@ class Study:
 
     def certify(self, committee: tuple[str, ...]) -> None:
         """Let one committee vote on every partition, and write it down."""
-        scores = sum(equal_voices(self.scores[name]) for name in committee)
+        scores = sum(standardized(self.scores[name]) for name in committee)
         command = (
             "python research/experiments/committees/run.py --data PACK --maps MAPS --work WORK"
             + "".join(f" --moved {name}" for name in self.options.moved)

@@ -18,7 +18,7 @@ from colours import colours
 from run import mapped
 
 from poisonproof.members.closed_form import ScaledKernelClassifier
-from poisonproof.members.committee import equal_voices
+from poisonproof.members.committee import standardized
 from poisonproof_research.methods.committees import ranked
 from poisonproof_research.reproduction import (
     RowData,
@@ -63,8 +63,8 @@ def main() -> None:
     _, parts = make_partitions(recipe, data)
     both = zip(mapped(data, options.features), (data.x_train, data.x_test), strict=True)
     train, test = (np.concatenate([rows, colours(images)], axis=1) for rows, images in both)
-    default = equal_voices(kernel_scores(data, train, test, parts.assignment, k))
-    network = equal_voices(read_scores(options.scores / ROW, len(test), k).astype(np.float32))
+    default = standardized(kernel_scores(data, train, test, parts.assignment, k))
+    network = standardized(read_scores(options.scores / ROW, len(test), k).astype(np.float32))
     command = (
         "python research/experiments/signs/committee.py --data PACK --features FILE --scores DIR"
     )

@@ -14,7 +14,7 @@ from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.certifying import VotingMembers, member_scores
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.members.committee import equal_voices
+from poisonproof.members.committee import standardized
 
 COMMON_ROWS = (
     "all ensembles of the committee are given the same rows, in the same number format and under "
@@ -141,7 +141,7 @@ def _joint_scores(classifiers: Sequence[VotingMembers], X: Any) -> NDArray[np.fl
     for classifier in classifiers:
         scores = np.asarray(member_scores(classifier, X), dtype=np.float64)
         abstains = np.isnan(scores).all(axis=2, keepdims=True)
-        total = total + np.where(abstains, 0.0, equal_voices(ranked(scores)))
+        total = total + np.where(abstains, 0.0, standardized(ranked(scores)))
         votes = votes | ~abstains
     return np.where(votes, total, np.nan)
 

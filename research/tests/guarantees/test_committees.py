@@ -19,7 +19,7 @@ from poisonproof.estimators import certify_runoff, member_scores
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features import OrientationHistogram
 from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
-from poisonproof.members.committee import equal_voices
+from poisonproof.members.committee import standardized
 from poisonproof.networks import TorchLearner
 from poisonproof_research.methods.committees import COMMON_ROWS, certify_committee
 from tests.guarantees.data import near_copies
@@ -118,7 +118,7 @@ def test_one_ensemble_is_its_own_run_off() -> None:
 
 def test_scores_are_added_with_equal_weight_and_targets_are_certified() -> None:
     fitted = fit([dpa(GaussianNB()), dpa(NETWORK)], X[TRAIN], Y[TRAIN])
-    scores = sum(equal_voices(np.float64(member_scores(clf, X[TEST]))) for clf in fitted)
+    scores = sum(standardized(np.float64(member_scores(clf, X[TEST]))) for clf in fitted)
     for method in ("runoff", "plurality"):
         found = certify_committee(fitted, X[TEST], method, target=3)
         expected = certify_scores(scores, method, target=3)

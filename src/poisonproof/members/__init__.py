@@ -1,3 +1,1 @@
-"""How members are trained and asked."""
-
-from __future__ import annotations
+"""Members: what they are, how they are trained and how they vote."""

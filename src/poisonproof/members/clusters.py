@@ -9,7 +9,7 @@ assignment problem with one edge forbidden.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,23 +32,23 @@ _DENSE = 400  # below this many samples all eigenvectors are computed: quicker, 
 
 
 class SpectralClusters(ClusterMixin, BaseEstimator):
-    """Cut the graph of nearest neighbours by the largest eigenvectors of its normalised matrix.
+    """Cut the graph of nearest neighbors by the largest eigenvectors of its normalised matrix.
 
     Every sample is joined to its nearest samples by cosine; the eigenvectors say which samples
     hang together, and a pivoted QR factorisation reads the clusters off (Damle, Minden and Ying,
     2019): no random start, no iteration. A new sample takes the cluster of most of its
-    neighbours.
+    neighbors.
 
     Parameters
     ----------
     n_clusters : int, default=10
         Number of clusters, K.
     n_neighbors : int, default=30
-        Neighbours joined to each sample, and asked for a new one.
+        Neighbors joined to each sample, and that vote on a new one.
     precision : {"single", "double"}, default="single"
         Bits kept of a row; see `poisonproof.features.exact_rows`.
     device : str, optional
-        "cuda" finds neighbours on a GPU, with the same result.
+        "cuda" finds neighbors on a GPU, with the same result.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
     """
 
     rowwise: ClassVar[bool] = True
-    """The cluster of a new sample does not depend on what is asked with it."""
+    """The cluster of a new sample does not depend on the other rows of the same call."""
 
     rows_: ExactRows
 
@@ -97,9 +97,9 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """Return the cluster of most neighbours of every row, ties to the smaller cluster."""
-        asked = exact_rows(np.asarray(X), self.precision)
-        found = nearest_rows(asked, self.rows_, self.n_neighbors, self.device)
+        """Return the cluster of most neighbors of every row, ties to the smaller cluster."""
+        rows = exact_rows(np.asarray(X), self.precision)
+        found = nearest_rows(rows, self.rows_, self.n_neighbors, self.device)
         votes = self.labels_[found]
         counts = np.stack([(votes == c).sum(axis=1) for c in range(self.n_clusters)], axis=1)
         return np.asarray(counts.argmax(axis=1), dtype=np.int64)
@@ -108,7 +108,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
 def leading_vectors(graph: sparse.csr_array, count: int) -> NDArray[np.float64]:
     """Return the eigenvectors of the `count` largest eigenvalues of D^-1/2 W D^-1/2, as columns.
 
-    Rows are scaled to length one, which makes samples of few and of many neighbours comparable.
+    Rows are scaled to length one, which makes samples of few and of many neighbors comparable.
     """
     _, vectors, _ = leading_pairs(graph, count)
     lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
@@ -151,17 +151,9 @@ def _check_count(name: str, value: Any) -> None:
 def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -> Any:
     """Return an unfitted clusterer with `fit` and `predict`.
 
-    Parameters
-    ----------
-    clusterer : {"spectral", "kmeans"} or estimator
-        "spectral" cuts the graph of neighbors, "kmeans" is scikit-learn's `KMeans`.
-    n_clusters : int
-        Number of clusters, K. An estimator brings its own.
-    device : str, optional
-        Where "spectral" finds neighbors; has no influence on the clusters.
+    "spectral" cuts the graph of neighbors, found on `device`; "kmeans" is scikit-learn's. An
+    estimator brings its own number of clusters.
 
-    Examples
-    --------
     >>> make_clusterer("kmeans", 10).n_clusters
     10
     """
@@ -183,29 +175,19 @@ def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -
 
 
 AssignmentRule = Literal["local", "one_to_one", "onto"]
-RULES: tuple[AssignmentRule, ...] = ("local", "one_to_one", "onto")
+RULES: tuple[AssignmentRule, ...] = get_args(AssignmentRule)
 
 Ints = NDArray[np.int64]
 
 
 def best_assignment(table: NDArray[Any], rule: AssignmentRule) -> Ints:
-    """Return the class of every cluster, the assignment with most agreeing rows.
+    """Return the class of every cluster, shape (K,): the assignment with most agreeing rows.
 
-    Parameters
-    ----------
-    table : ndarray of int, shape (K, C)
-        Rows of every cluster by label.
-    rule : {"local", "one_to_one", "onto"}
-        "local": every cluster by itself takes its most frequent label. "one_to_one": no two
-        clusters share a class (K <= C). "onto": every class has a cluster (K >= C).
+    `table`, shape (K, C), counts the rows of every cluster by label. By the rule "local" every
+    cluster takes its most frequent label; by "one_to_one" no two clusters share a class (K <= C);
+    by "onto" every class has a cluster (K >= C). Of several best assignments the lexicographically
+    first is taken.
 
-    Returns
-    -------
-    ndarray of shape (K,)
-        Of several best assignments the lexicographically first.
-
-    Examples
-    --------
     >>> table = np.array([[6, 5], [5, 1]])
     >>> best_assignment(table, "local"), best_assignment(table, "one_to_one")
     (array([0, 0]), array([1, 0]))
@@ -231,22 +213,9 @@ def assignment_radius(
     """Return for every cluster its class, its radius in flipped labels, and the closest rival.
 
     The radius of cluster a is the minimum, over admissible p with p(a) != p*(a), of
-    floor((S(p*) - S(p) - [p before p*]) / 2); with `target` over those with p(a) = target.
-
-    Parameters
-    ----------
-    table : ndarray of int, shape (K, C)
-        Rows of every cluster by label.
-    rule : {"local", "one_to_one", "onto"}
-        As in `best_assignment`.
-    target : int, optional
-        The only class that counts as a success of the attack; the radius is -1 where it is given
-        already.
-
-    Returns
-    -------
-    labels, radius, runner_up : ndarray of shape (K,)
-        Without any rival the radius is the number of all rows, and the label its own runner-up.
+    floor((S(p*) - S(p) - [p before p*]) / 2); with `target` over those with p(a) = target, and -1
+    where that class is given already. Without any rival the radius is the number of all rows, and
+    the label its own runner-up.
 
     Guarantee
     ---------
@@ -311,7 +280,7 @@ def _global(
 def _comes_before(
     table: NDArray[Any], allowed: NDArray[np.bool_], rule: AssignmentRule, best: Ints, total: int
 ) -> bool:
-    """Say whether an allowed assignment of this total is lexicographically before `best`.
+    """Return whether an allowed assignment of this total is lexicographically before `best`.
 
     It agrees with `best` up to some cluster and has a smaller class there.
     """
@@ -428,7 +397,7 @@ def certify_clusters(
     if wanted.name != "label_flip" or wanted.unit != "row":
         raise GuaranteeError(
             "Clusters are learned from all samples, so they certify rows relabelled only, but "
-            f"{wanted.plural} were asked. Use DPAClassifier or NeighborVoteClassifier."
+            f"{wanted.plural} were wanted. Use DPAClassifier or NeighborVoteClassifier."
         )
     labels, radius, runner_up = assignment_radius(table, rule, target)
     return Certificates(

@@ -1,4 +1,4 @@
-"""What members of several classifiers share: all are fitted on the same rows, and vote as one."""
+"""Members of several classifiers, fitted on the same rows and voting as one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.members.scikit import is_count
 from poisonproof.members.streams import give_one_worker, seed_nested
 
 
@@ -68,13 +69,10 @@ class JointClassifier(ClassifierMixin, BaseEstimator, ABC):
         return labels
 
     def __sklearn_tags__(self) -> Any:
-        self._check_parameters()  # an ensemble asks for tags before anything is fitted
+        self._check_parameters()  # tags are read before anything is fitted
         tags = super().__sklearn_tags__()
         tags.input_tags = get_tags(self._templates()[0]).input_tags
         return tags
-
-
-# A member that averages several copies of a classifier, each with its own random stream.
 
 
 class SeedAverage(JointClassifier):
@@ -127,12 +125,12 @@ class SeedAverage(JointClassifier):
 
     def _templates(self) -> list[Any]:
         template = ExtraTreeClassifier() if self.estimator is None else self.estimator
-        return [template] * max(1, self.n_copies)
+        return [template] * int(self.n_copies)
 
     def _check_parameters(self) -> None:
-        if isinstance(self.n_copies, bool) or not self.n_copies >= 1:
+        if not is_count(self.n_copies):
             raise InvalidInputError(f"n_copies must be at least 1. Got {self.n_copies!r}.")
-        (template, *_) = self._templates()
+        template = self._templates()[0]
         if not hasattr(template, "predict_proba"):
             raise InvalidInputError(
                 f"{type(template).__name__} has no predict_proba, so there is nothing to average. "
@@ -140,16 +138,13 @@ class SeedAverage(JointClassifier):
             )
 
 
-# A member of several kinds of classifier, who cast one vote together.
-
-
 class Committee(JointClassifier):
-    """Several classifiers on the same rows; the sum of their class scores decides.
+    """Soft voting: several classifiers on the same rows; the sum of their class scores decides.
 
     As a member of `DPAClassifier` it gives all classifiers of a partition one common vote, so the
     certificate is the same function of the votes. Classifiers that see different things err on
-    different rows, and their sum errs less. No classifier speaks louder than another: for every
-    row the scores of each have mean 0 and deviation 1 over the classes.
+    different rows, and their sum errs less. All count alike: for every row the scores of each have
+    mean 0 and deviation 1 over the classes.
 
     Parameters
     ----------
@@ -190,7 +185,7 @@ class Committee(JointClassifier):
     def _joint_scores(self, X: Any) -> NDArray[np.float64]:
         total: NDArray[np.float64] = np.zeros(())
         for classifier in self.classifiers_:
-            total = total + equal_voices(_scores(classifier, X))
+            total = total + standardized(_scores(classifier, X))
         return total
 
     def _templates(self) -> list[Any]:
@@ -210,7 +205,7 @@ class Committee(JointClassifier):
                 )
 
 
-def equal_voices(scores: NDArray[Any]) -> NDArray[Any]:
+def standardized(scores: NDArray[Any]) -> NDArray[Any]:
     """Return scores of mean 0 and deviation 1 over the last axis, the classes.
 
     Scores that are all equal become zeros. Those of a row depend on nothing beside it.
@@ -218,7 +213,7 @@ def equal_voices(scores: NDArray[Any]) -> NDArray[Any]:
     Examples
     --------
     >>> import numpy as np
-    >>> equal_voices(np.array([[10.0, 30.0], [7.0, 7.0]]))
+    >>> standardized(np.array([[10.0, 30.0], [7.0, 7.0]]))
     array([[-1.,  1.],
            [ 0.,  0.]])
     """
@@ -226,12 +221,12 @@ def equal_voices(scores: NDArray[Any]) -> NDArray[Any]:
     scores = np.ascontiguousarray(scores)
     centred = scores - scores.mean(axis=-1, keepdims=True)
     deviation = centred.std(axis=-1, keepdims=True)
-    voices: NDArray[Any] = centred / np.where(deviation > 0, deviation, 1.0)
-    return voices
+    found: NDArray[Any] = centred / np.where(deviation > 0, deviation, 1.0)
+    return found
 
 
 def _scores(classifier: Any, X: Any) -> NDArray[np.float64]:
     """Return one classifier's scores, a column for every class."""
-    ask = getattr(classifier, "decision_function", None) or classifier.predict_proba
-    scores = np.asarray(ask(X), dtype=np.float64)
+    predict = getattr(classifier, "decision_function", None) or classifier.predict_proba
+    scores = np.asarray(predict(X), dtype=np.float64)
     return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores

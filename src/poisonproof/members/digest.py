@@ -39,7 +39,7 @@ NO_VOTE: Mapping[str, frozenset[str]] = {
     "sklearn.model_selection._search.BaseSearchCV": frozenset({"cv_results_", "refit_time_"}),
     # Seconds, and what only training and `set_params` need.
     "skorch.net.NeuralNet": frozenset({"callbacks_", "history_", "optimizer_", "virtual_params_"}),
-    # A predictor sets it, so it tells whether the network was asked.
+    # Set by whoever predicts, so it tells whether the network has predicted.
     "torch.nn.modules.module.Module": frozenset({"training"}),
     "catboost.core.CatBoost": frozenset(
         {"_loss_value_change", "_prediction_values_change", "_test_evals"}
@@ -77,7 +77,7 @@ def deciding_state(value: Any, state: Any) -> Any:
     """Return what an object's state (of `__reduce_ex__`) holds that can decide a vote.
 
     Attributes come in the order of their names. What a class computes from others when it is first
-    asked (`functools.cached_property`) is left out.
+    read (`functools.cached_property`) is left out.
 
     >>> from sklearn.feature_extraction.text import CountVectorizer
     >>> words = CountVectorizer().fit(["ant bee"])
@@ -147,11 +147,7 @@ def state_digest(value: Any) -> str:
 
 
 class _Walk:
-    """One pass over an object graph.
-
-    Every object is hashed by its own content and the digests of its parts, so it does not matter
-    which equal parts are one object in memory: copies and loaded models share less.
-    """
+    """One pass over an object graph, by content: which equal parts are one object is no matter."""
 
     def __init__(self) -> None:
         self.known: dict[int, bytes] = {}
@@ -236,7 +232,7 @@ class _Walk:
         return _hash("class", [name, *map(self.digest, cls.__bases__), *parts])
 
     def digest_neighbour_tree(self, tree: Any) -> bytes:
-        """Leave out the counters by which these trees note how often they were asked."""
+        """Leave out the counters by which these trees note how often they were searched."""
         _, (kind,), state = tree.__reduce__()
         parts = [part for part in state if not isinstance(part, int)]
         return _hash("neighbours", [self.digest(kind), *map(self.digest, parts)])
@@ -283,10 +279,7 @@ def _function(part: Any) -> Any:
 
 
 def _globals_of(function: types.FunctionType) -> dict[str, Any]:
-    """Return the constants, functions and classes of the user's program that a function reads.
-
-    What else it reads, a list or a model say, may be written to while the program runs.
-    """
+    """Return the constants, functions and classes of the user's program that a function reads."""
     names = _names_read(function.__code__)
     known = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
     return {name: known[name] for name in sorted(known) if _is_written(known[name])}
@@ -301,14 +294,14 @@ def _names_read(code: types.CodeType) -> frozenset[str]:
 
 
 def _is_written(value: Any) -> bool:
-    """Whether a value stands in the user's own program."""
+    """Return whether a value stands in the user's own program, and stays as it is."""
     if isinstance(value, (types.FunctionType, type)):
         return not _is_installed(value.__module__)
     return _is_constant(value)
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether a value is a number, a text or an array, or a tuple of these."""
+    """Return whether a value is a number, a text or an array, or a tuple of these."""
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
     numbers = isinstance(value, np.ndarray) and not value.dtype.hasobject
@@ -317,7 +310,7 @@ def _is_constant(value: Any) -> bool:
 
 @cache
 def _is_installed(module: str | None) -> bool:
-    """Whether a module belongs to Python or an installed package, so that a name says enough.
+    """Return whether a module is Python's or an installed package's: a name says enough.
 
     >>> _is_installed("sklearn.tree"), _is_installed("__main__")
     (True, False)

@@ -1,8 +1,8 @@
 """The contract between the data of one partition and the member it trains.
 
-A *learner* is a deterministic rule. Given one partition and a seed it returns one member;
-nothing else may reach the member. Learners that can train many members in one computation
-implement `BatchedLearner`; they owe the same law, bit for bit.
+A *learner* is deterministic: given one partition and a seed it returns one member; nothing else may
+reach the member. Learners that train many members in one computation implement `BatchedLearner`,
+and owe the same members, bit for bit.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import hashlib
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from math import prod
 from numbers import Real
@@ -136,12 +135,12 @@ class Ensemble(ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold, besides the method's own assumptions, for members to obey the law."""
+        """What must hold, besides the method's own assumptions, for members to keep their bits."""
         return ()
 
 
 Finished = Callable[[Sequence[int], Ensemble], None]
-"""Told of members as soon as they are trained: their partitions, and an ensemble of as many."""
+"""Receives members as soon as they are trained: their partitions, and an ensemble of as many."""
 
 
 class ArrayEnsemble(Ensemble):
@@ -202,41 +201,19 @@ class BatchedLearner(ABC):
         """
 
 
-# Whose error it is: the machine's, which stops a fit, or a member's own, which silences it.
-#
-# Memory, disks and devices are shared: a member whose neighbour takes them all would abstain,
-# although its own partition did not change. So such an error must not become an abstention; the fit
-# stops and can be resumed. Everything else that a learner raises is a function of its rows.
+# Memory, disks and devices are shared: a member whose neighbor takes them all would abstain,
+# although its own partition did not change. So the machine's errors must not become abstentions:
+# the fit stops and can be resumed. Everything else that a learner raises is a function of its rows.
 
-ADDRESSES = 2**47
+_ADDRESSES = 2**47
 """Bytes that a process can address at most (128 TiB), however much memory a machine has."""
 
 _OF_A_NAME = frozenset(
     getattr(errno, name)
     for name in (
-        "EACCES",  # may not be opened, or lies in a directory that may not be entered
-        "EBADF",
-        "EEXIST",
-        "EFBIG",
-        "EILSEQ",
-        "EINVAL",
-        "EISDIR",
-        "ELOOP",
-        "ENAMETOOLONG",
-        "ENODEV",
-        "ENOENT",
-        "ENOTDIR",
-        "ENOTEMPTY",
-        "ENOTSUP",
-        "ENOTTY",
-        "ENXIO",  # a pipe or device without another end
-        "EOPNOTSUPP",
-        "EOVERFLOW",
-        "EPERM",
-        "EROFS",
-        "ESPIPE",
-        "ETXTBSY",
-        "EXDEV",
+        *("EACCES", "EBADF", "EEXIST", "EFBIG", "EILSEQ", "EINVAL", "EISDIR", "ELOOP"),
+        *("ENAMETOOLONG", "ENODEV", "ENOENT", "ENOTDIR", "ENOTEMPTY", "ENOTSUP", "ENOTTY", "ENXIO"),
+        *("EOPNOTSUPP", "EOVERFLOW", "EPERM", "EROFS", "ESPIPE", "ETXTBSY", "EXDEV"),
     )
 )
 """What the system answers because of the name it was given, or of what lies there.
@@ -281,6 +258,11 @@ def is_machine_error(error: BaseException) -> bool:
     (True, False)
     >>> is_machine_error(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     True
+    >>> try:
+    ...     np.empty(2**50)
+    ... except MemoryError as error:
+    ...     is_machine_error(error)
+    False
     """
     seen: list[BaseException] = []
     behind: BaseException | None = error
@@ -294,7 +276,10 @@ def is_machine_error(error: BaseException) -> bool:
 
 def _is_of_machine(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
-        return not _is_impossible(error)
+        # More than a process can address fails everywhere and always, so the rows are to blame.
+        shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+        known = shape is not None and dtype is not None
+        return not (known and prod(map(int, shape)) * np.dtype(dtype).itemsize >= _ADDRESSES)
     if isinstance(error, _SHARED):
         return True
     if isinstance(error, OSError):  # a library that raises one itself has no number for it
@@ -303,28 +288,6 @@ def _is_of_machine(error: BaseException) -> bool:
     if native and type(error).__name__ in _DEVICE:
         return True
     return (native or isinstance(error, RuntimeError)) and _text(error).startswith(_BEGINNINGS)
-
-
-def _is_impossible(error: MemoryError) -> bool:
-    """Say whether an array was asked for that is larger than what a process can address.
-
-    Such a request fails everywhere and always, so it is a property of the rows that made a learner
-    ask, as any other exception is. A smaller request may fail here and succeed elsewhere.
-
-    Examples
-    --------
-    >>> try:
-    ...     np.empty(2**50)
-    ... except MemoryError as error:
-    ...     _is_impossible(error)
-    True
-    >>> _is_impossible(MemoryError())
-    False
-    """
-    shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
-    if shape is None or dtype is None:
-        return False
-    return bool(prod(map(int, shape)) * np.dtype(dtype).itemsize >= ADDRESSES)
 
 
 def reason_of(error: BaseException) -> str:
@@ -344,7 +307,7 @@ def _text(error: BaseException) -> str:
 
 
 def largest_cell(X: Any) -> str:
-    """Return in words the largest number of some rows, which may be why so much was asked for.
+    """Return in words the largest number of some rows, which may be why memory ran out.
 
     >>> largest_cell(np.array([[1.0, 2.0], [-1e15, 3.0]]))
     ' (its largest value is -1e+15, in column 0)'
@@ -356,9 +319,6 @@ def largest_cell(X: Any) -> str:
     sizes = np.nan_to_num(np.abs(X.astype(np.float64)), nan=-1.0)
     row, column = np.unravel_index(int(np.argmax(sizes)), X.shape)
     return f" (its largest value is {X[row, column]:g}, in column {int(column)})"
-
-
-# Members that need no learner, and a list of members as an ensemble.
 
 
 @dataclass(frozen=True)
@@ -400,13 +360,7 @@ class AbstainingMember(Member):
 
 
 class MemberList(Ensemble):
-    """Members that are asked one after the other, or by several workers.
-
-    Parameters
-    ----------
-    members : sequence of Member
-        One per partition, in order.
-    """
+    """Members that vote one after the other, or in several workers; one per partition, in order."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = list(members)
@@ -415,46 +369,35 @@ class MemberList(Ensemble):
         return len(self.members)
 
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
-        """Ask every member about every row of `X`.
+        """Return the vote of every member on every row of `X`, shape (n, k).
 
         A member that raises on a row abstains on it, and a `MemberWarning` says why. That is so
-        where all do, too: an attacker who silences the others must not turn an answer into an
-        error.
+        where all do, too: an attacker who silences the others must not turn a vote into an error.
         """
         votes = np.empty((n_rows(X), len(self)), dtype=np.int16)
         workers = effective_n_jobs(n_jobs)
         blocks = np.array_split(np.arange(len(self)), min(len(self), 8 * workers))
+        chosen = ([self.members[i] for i in block] for block in blocks)
+        found = (_votes_of(members, X) for members in chosen)
+        if workers > 1:
+            found = Parallel(n_jobs=workers, backend="loky", return_as="generator")(
+                delayed(_votes_of)(members, X) for members in chosen
+            )
         errors: dict[int, str] = {}
         with reporting(progress, len(self), "Voting"):
-            for block, answers in zip(blocks, self._answers(blocks, X, workers), strict=True):
-                votes[:, block] = answers.votes
-                errors.update({int(block[place]): text for place, text in answers.errors.items()})
+            for block, (voted, raised) in zip(blocks, found, strict=True):
+                votes[:, block] = voted
+                errors |= {int(block[place]): reason for place, reason in raised.items()}
                 progress.advance(len(block))
-        self._report(errors)
-        return votes
-
-    def _answers(
-        self, blocks: Sequence[NDArray[np.intp]], X: Any, workers: int
-    ) -> Iterator[_Answers]:
-        chosen = ([self.members[i] for i in block] for block in blocks)
-        if workers == 1:
-            with _fixed_settings():
-                yield from (_ask(members, X) for members in chosen)
-        else:
-            yield from Parallel(n_jobs=workers, backend="loky", return_as="generator")(
-                delayed(_ask_in_worker)(members, X) for members in chosen
+        if errors:
+            first = min(errors)
+            warnings.warn(
+                f"{len(errors)} of {len(self)} members abstain on some of these rows; "
+                f"member {first}: {errors[first]}",
+                MemberWarning,
+                stacklevel=3,
             )
-
-    def _report(self, errors: dict[int, str]) -> None:
-        if not errors:
-            return
-        first = min(errors)
-        warnings.warn(
-            f"{len(errors)} of {len(self)} members abstain on some of these rows; "
-            f"member {first}: {errors[first]}",
-            MemberWarning,
-            stacklevel=4,
-        )
+        return votes
 
     def digests(self) -> list[str]:
         """Return one digest per member."""
@@ -482,59 +425,42 @@ class MemberList(Ensemble):
         return MemberList(copy)
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """What a few members said: votes (n, b), and what some raised."""
-
-    votes: NDArray[np.int16]
-    errors: dict[int, str]
-
-
-def _ask(members: Sequence[Member], X: Any) -> _Answers:
+def _votes_of(members: Sequence[Member], X: Any) -> tuple[NDArray[np.int16], dict[int, str]]:
+    """Return the votes of a few members, shape (n, b), and why some raised."""
     votes = np.full((n_rows(X), len(members)), ABSTAIN, dtype=np.int16)
     errors: dict[int, str] = {}
-    for position, member in enumerate(members):
-        try:
-            votes[:, position] = _votes(member, X)
-        except Exception as error:
-            if is_machine_error(error):
-                raise
-            errors[position] = reason_of(error)
-            votes[:, position] = _ask_by_halves(member, X)
-    return _Answers(votes, errors)
+    # On one thread, for BLAS may round differently with another number of them.
+    with one_thread(), restored_streams():
+        for place, member in enumerate(members):
+            error = predict_into(votes[:, place], member.votes, X)
+            if error is not None:
+                errors[place] = reason_of(error)
+    return votes, errors
 
 
-def _votes(member: Member, X: Any) -> NDArray[np.int16]:
-    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
-        return member.votes(guarded(X))
+def predict_into(
+    found: NDArray[Any], predict: Callable[[Any], Any], X: Any, parts: int = 2
+) -> Exception | None:
+    """Write predictions for the rows of `X` into `found`, and return what `predict` raised first.
 
-
-def _ask_by_halves(member: Member, X: Any) -> NDArray[np.int16]:
-    """Ask a member that has raised about fewer rows, so that one row silences it on no other."""
-    votes = np.full(n_rows(X), ABSTAIN, dtype=np.int16)
-    waiting = np.array_split(np.arange(len(votes)), 2)[::-1] if len(votes) > 1 else []
+    Where it raises, it is called on parts of the rows, so that one row silences a member on no
+    other. Errors of the machine are raised.
+    """
+    raised: Exception | None = None
+    waiting = [np.arange(len(found))]
     while waiting:
         rows = waiting.pop()
         try:
-            votes[rows] = _votes(member, take_rows(X, rows))
+            with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+                some = X if len(rows) == len(found) else take_rows(X, rows)
+                found[rows] = predict(guarded(some))
         except Exception as error:
             if is_machine_error(error):
                 raise
+            raised = error if raised is None else raised
             if len(rows) > 1:
-                waiting += np.array_split(rows, 2)[::-1]
-    return votes
-
-
-def _ask_in_worker(members: Sequence[Member], X: Any) -> _Answers:
-    with _fixed_settings():
-        return _ask(members, X)
-
-
-@contextmanager
-def _fixed_settings() -> Iterator[None]:
-    """Ask on one thread, for BLAS may round differently with another number of them."""
-    with one_thread(), restored_streams():
-        yield
+                waiting += np.array_split(rows, min(parts, len(rows)))[::-1]
+    return raised
 
 
 def mapped_by(features: Any, rows: Any) -> Any:
@@ -550,7 +476,7 @@ def mapped_by(features: Any, rows: Any) -> Any:
 
 
 def guarded(X: Any) -> Any:
-    """Return the rows in a form through which whoever sees them cannot change them for the next."""
+    """Return rows that whoever sees them cannot change for the next."""
     if isinstance(X, np.ndarray):
         view = X.view()
         view.setflags(write=False)

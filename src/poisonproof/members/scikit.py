@@ -1,4 +1,4 @@
-"""What a parameter may be: of the right type, and such that training comes to an end."""
+"""Any scikit-learn classifier as a member, with parameters such that training comes to an end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from numbers import Integral, Real
 from typing import Any
@@ -27,8 +27,7 @@ from poisonproof.members.member import (
     ConstantMember,
     Learner,
     Member,
-    guarded,
-    is_machine_error,
+    predict_into,
 )
 from poisonproof.members.streams import (
     WORKERS,
@@ -37,7 +36,7 @@ from poisonproof.members.streams import (
     nested_random_states,
     seed_nested,
 )
-from poisonproof.partition.containers import n_rows, take_rows
+from poisonproof.partition.containers import n_rows
 from poisonproof.partition.partitioned import Partition
 
 MOST_STEPS = 1_000_000
@@ -56,7 +55,7 @@ Its inner loops have no limit. They end if they can be computed: they do not whe
 
 
 def is_count(value: object) -> bool:
-    """Say whether a parameter is a whole number, at least 1.
+    """Return whether a parameter is an integer of at least 1.
 
     >>> is_count(3), is_count(0), is_count(2.5), is_count("3"), is_count(True)
     (True, False, False, False, False)
@@ -65,7 +64,7 @@ def is_count(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Say whether a parameter is a real number.
+    """Return whether a parameter is a real number.
 
     >>> is_number(0.5), is_number("0.5"), is_number(None)
     (True, False, False)
@@ -74,7 +73,7 @@ def is_number(value: object) -> bool:
 
 
 def check_random_state(random_state: Any) -> int:
-    """Accept a non-negative integer: anything else is a stream that would be shared, or drawn."""
+    """Return a non-negative integer; anything else is a stream that would be shared, or drawn."""
     if not isinstance(random_state, bool) and isinstance(random_state, Integral):
         seed = int(random_state)
         if seed >= 0:
@@ -118,8 +117,6 @@ def _uses_liblinear(part: Any) -> bool:
     return default or isinstance(part, LinearSVC)
 
 
-# Which installed packages a member's estimators come from: their versions decide bits too.
-
 _RECORDED = {"poisonproof", "numpy", "scipy", "sklearn", "torch"}
 """Packages whose versions every model records."""
 
@@ -149,24 +146,12 @@ def _distributions() -> dict[str, tuple[str, ...]]:
     return {root: tuple(sorted(set(names))) for root, names in provided.items()}
 
 
-# Any scikit-learn classifier as a member.
-
 PLAIN = (type(None), bool, int, float, str)
 """Kinds of parameters that cannot be changed in place."""
 
 
 class ScikitMember(Member):
-    """A fitted scikit-learn classifier that votes.
-
-    Parameters
-    ----------
-    estimator : fitted classifier
-        Trained on one partition with class values as labels.
-    classes : ndarray of shape (C,)
-        The label set, sorted; a vote is an index into it.
-    seed, index : int
-        The key of the random streams at prediction time.
-    """
+    """A scikit-learn classifier fitted on one partition; `seed` and `index` key its streams."""
 
     def __init__(self, estimator: Any, classes: NDArray[Any], seed: int, index: int) -> None:
         self.estimator = estimator
@@ -178,8 +163,8 @@ class ScikitMember(Member):
         """Predict, and turn class values into indices; a value outside the label set abstains."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            answer = in_own_streams(self.seed, self.index, lambda: self.estimator.predict(X))
-        predicted = np.asarray(answer)
+            found = in_own_streams(self.seed, self.index, lambda: self.estimator.predict(X))
+        predicted = np.asarray(found)
         position = np.searchsorted(self.classes, predicted)
         position = np.minimum(position, len(self.classes) - 1)
         known = self.classes[position] == predicted
@@ -217,7 +202,10 @@ class ScikitLearner(Learner):
         limit_steps(self._pristine)
         self._plain = _is_plain(self._pristine)
         if self._plain:
-            _check_parameters(self._pristine)
+            try:
+                self._pristine._validate_params()
+            except ValueError as error:
+                raise InvalidInputError(f"no member can be trained: {error}") from None
 
     def specification(self) -> Mapping[str, Any]:
         """Name the template and digest its parameters."""
@@ -240,25 +228,20 @@ class ScikitLearner(Learner):
         return ScikitMember(estimator, self.classes, seed, partition.index)
 
     def _fitted(self, partition: Partition, seed: int) -> Any:
-        estimator = self._fresh()
+        if self._plain:  # copied by hand, which is much faster
+            estimator = object.__new__(type(self._pristine))
+            vars(estimator).update(vars(self._pristine))
+        else:
+            estimator = clone(self._pristine)
         seed_nested(estimator, seed, partition.index, self._random_states)
-        weights = (
-            {} if partition.sample_weight is None else {"sample_weight": partition.sample_weight}
-        )
-        estimator.fit(partition.X, self.classes[partition.y], **weights)
-        return estimator
-
-    def _fresh(self) -> Any:
-        """Return an unfitted copy; a plain template is copied by hand, which is much faster."""
-        if not self._plain:
-            return clone(self._pristine)
-        estimator = object.__new__(type(self._pristine))
-        vars(estimator).update(vars(self._pristine))
+        weight = partition.sample_weight
+        options = {} if weight is None else {"sample_weight": weight}
+        estimator.fit(partition.X, self.classes[partition.y], **options)
         return estimator
 
 
 def _shown(template: Any) -> str:
-    """Return the plain parameters in words; others, which may show an address, are digested."""
+    """Return the plain parameters in words; others may show an address."""
     shown = sorted(template.get_params(deep=True).items())
     return ", ".join(
         f"{name}={value!r}"
@@ -267,18 +250,8 @@ def _shown(template: Any) -> str:
     )
 
 
-def _check_parameters(template: Any) -> None:
-    try:
-        template._validate_params()
-    except ValueError as error:
-        raise InvalidInputError(f"no member can be trained: {error}") from None
-
-
 def _is_plain(template: Any) -> bool:
-    """Say whether a template holds nothing that two copies could share, or nest, or clone oddly.
-
-    Its parameters are then the same for every member, and are validated once.
-    """
+    """Return whether a template holds nothing that copies could share, or nest, or clone oddly."""
     kind: Any = type(template)
     return (
         isinstance(template, BaseEstimator)
@@ -289,8 +262,6 @@ def _is_plain(template: Any) -> bool:
     )
 
 
-# Scores of members that are asked one by one: the probabilities of scikit-learn classifiers.
-
 _UNSEEN = -1.0
 """Score of a class that a member has no row of: below every probability."""
 
@@ -298,71 +269,34 @@ _UNSEEN = -1.0
 def member_probabilities(members: Sequence[Member], X: Any, n_classes: int) -> NDArray[np.float64]:
     """Return every member's score for every class, shape (n, k, C).
 
-    Parameters
-    ----------
-    members : sequence of Member
-        Members of scikit-learn classifiers with `predict_proba`, constant or abstaining ones.
-    X : array, sparse matrix or DataFrame, shape (n, ...)
-        Samples in canonical form.
-    n_classes : int
-        Number of classes, C.
-
-    Returns
-    -------
-    ndarray of shape (n, k, C)
-        Probabilities, -1 for a class that is not in the member's partition, and NaN for all classes
-        where the member abstains or `predict_proba` raises.
-
-    Raises
-    ------
-    InvalidInputError
-        If a member has no probabilities.
+    Scores are probabilities, -1 for a class that is not in the member's partition, and NaN for all
+    classes where the member abstains or `predict_proba` raises.
     """
     scores = np.full((n_rows(X), len(members), n_classes), np.nan)
     for place, member in enumerate(members):
         if isinstance(member, ConstantMember):
             scores[:, place] = _UNSEEN
             scores[:, place, member.label] = 1.0
+        elif isinstance(member, ScikitMember) and hasattr(member.estimator, "predict_proba"):
+            predict = partial(_probabilities, member, n_classes)
+            predict_into(scores[:, place], predict, X, parts=len(scores))
         elif not isinstance(member, AbstainingMember):
-            scores[:, place] = _asked(member, X, n_classes)
+            kind = type(getattr(member, "estimator", member)).__name__
+            raise InvalidInputError(
+                f"A run-off needs scores, but {kind} has no predict_proba. Use a classifier "
+                "that gives probabilities, closed-form members or TorchLearner; or certify the "
+                "plurality."
+            )
     return scores
 
 
-def _asked(member: Member, X: Any, n_classes: int) -> NDArray[np.float64]:
-    """Ask one member; where it raises, row by row, so that one row silences it on no other."""
-    if not (isinstance(member, ScikitMember) and hasattr(member.estimator, "predict_proba")):
-        kind = type(getattr(member, "estimator", member)).__name__
-        raise InvalidInputError(
-            f"A run-off needs scores, but {kind} has no predict_proba. Use a classifier that gives "
-            "probabilities, closed-form members or TorchLearner; or certify the plurality."
-        )
-    try:
-        return _probabilities(member, X, n_classes)
-    except Exception as error:
-        if is_machine_error(error):
-            raise
-        return np.concatenate(
-            [_one_row(member, take_rows(X, np.array([row])), n_classes) for row in range(n_rows(X))]
-        )
-
-
-def _one_row(member: ScikitMember, row: Any, n_classes: int) -> NDArray[np.float64]:
-    try:
-        return _probabilities(member, row, n_classes)
-    except Exception as error:
-        if is_machine_error(error):
-            raise
-        return np.full((1, n_classes), np.nan)
-
-
-def _probabilities(member: ScikitMember, X: Any, n_classes: int) -> NDArray[np.float64]:
-    ask = member.estimator.predict_proba
+def _probabilities(member: ScikitMember, n_classes: int, X: Any) -> NDArray[np.float64]:
+    predict = member.estimator.predict_proba
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        answer = in_own_streams(member.seed, member.index, lambda: ask(guarded(X)))
-    found = np.asarray(answer, dtype=np.float64)
-    scores = np.full((len(found), n_classes), _UNSEEN)
+        found = in_own_streams(member.seed, member.index, lambda: predict(X))
+    scores = np.full((n_rows(X), n_classes), _UNSEEN)
     places = np.searchsorted(member.classes, member.estimator.classes_)
-    scores[:, places] = found
+    scores[:, places] = np.asarray(found, dtype=np.float64)
     scores[~np.isfinite(scores).all(axis=1)] = np.nan  # a member without numbers abstains
     return scores

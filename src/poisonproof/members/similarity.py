@@ -1,4 +1,10 @@
-"""torch on a device, for computations that have the same result without it."""
+"""Which rows are near which, decided by the two rows alone, on the CPU or on a GPU.
+
+Rows are rounded to short integers, each by itself, so that every inner product is an exact sum (see
+`poisonproof.features.exact`). What follows is one correctly rounded operation after the other on
+the entries of a tile. So whether two rows are near is a function of these two rows and the
+parameters: tiles, threads, the other rows and the device only schedule.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +36,13 @@ def torch_on(device: str | None, dtype: str = "float32") -> Any:
     return torch
 
 
-# Which rows are near which, decided by the two rows alone, on the processor or on a GPU.
-#
-# Rows are rounded to short integers, each by itself, so that every inner product is an exact sum
-# (see `poisonproof.features.exact`). What follows is one correctly rounded operation after the
-# other
-# on the entries of a tile. So whether two rows are near is a function of these two rows and the
-# parameters: tiles, threads, the other rows and the device only schedule.
-
 Metric = Literal["cosine", "euclidean"]
 
 _Choose = Callable[[ExactRows], NDArray[np.int64]]
-"""From some asked rows to their nearest known rows."""
+"""From some queries to their nearest known rows."""
 
-_ASKED, _KNOWN = 512, 8192  # entries of a tile: a few megabytes
-_GPU_ASKED, _GPU_KNOWN = 2048, 65536
+_QUERIES, _KNOWN = 512, 8192  # entries of a tile: a few megabytes
+_GPU_QUERIES, _GPU_KNOWN = 2048, 65536
 
 
 @dataclass(frozen=True)
@@ -91,39 +89,25 @@ class Neighborhood:
         return exact_rows(X, self.precision)
 
     def count_by_class(
-        self, asked: ExactRows, known: ExactRows, y: NDArray[Any], n_classes: int
+        self, queries: ExactRows, known: ExactRows, y: NDArray[Any], n_classes: int
     ) -> NDArray[np.int64]:
-        """Count, for every asked row, the near known rows of each class.
-
-        Parameters
-        ----------
-        asked, known : ExactRows of length n and m
-            Rows made by `prepare`.
-        y : ndarray of int, shape (m,)
-            Class indices of the known rows.
-        n_classes : int
-            Number of classes, C.
-
-        Returns
-        -------
-        ndarray of shape (n, C)
-        """
-        counts = np.zeros((len(asked), n_classes), dtype=np.int64)
+        """Count, for every query, the near known rows of each class `y`; shape (n, C)."""
+        counts = np.zeros((len(queries), n_classes), dtype=np.int64)
         for label in range(n_classes):
             rows = np.flatnonzero(y == label)
             if len(rows):
-                counts[:, label] = self._count(asked, known[rows])
+                counts[:, label] = self._count(queries, known[rows])
         return counts
 
-    def _count(self, asked: ExactRows, known: ExactRows) -> NDArray[np.int64]:
+    def _count(self, queries: ExactRows, known: ExactRows) -> NDArray[np.int64]:
         if self.device is not None:
-            return _torch_count(self, asked, known)
-        counts = np.zeros(len(asked), dtype=np.int64)
-        left, right = self._terms(asked), self._terms(known)
+            return _torch_count(self, queries, known)
+        counts = np.zeros(len(queries), dtype=np.int64)
+        left, right = self._terms(queries), self._terms(known)
         for above in _blocks(len(known), _KNOWN):
             turned = np.ascontiguousarray(known.values[above].T)
-            for here in _blocks(len(asked), _ASKED):
-                product = asked.values[here] @ turned
+            for here in _blocks(len(queries), _QUERIES):
+                product = queries.values[here] @ turned
                 near = self._near(product, left[here], right[above])
                 counts[here] += np.count_nonzero(near, axis=1)
         return counts
@@ -149,34 +133,24 @@ class Neighborhood:
 
 
 def nearest_rows(
-    asked: ExactRows, known: ExactRows, n_neighbors: int, device: str | None = None
+    queries: ExactRows, known: ExactRows, n_neighbors: int, device: str | None = None
 ) -> NDArray[np.int64]:
-    """Return the known rows of largest cosine with every asked row, nearest first.
+    """Return the positions of the known rows of largest cosine with every query, nearest first.
 
-    Parameters
-    ----------
-    asked, known : ExactRows of length n and m
-        Rows made by `exact_rows`. The cosine with a row of zeros is 0.
-    n_neighbors : int
-        How many, at most m.
-    device : str or None
-        None computes with NumPy; "cpu", "cuda", ... with torch. Has no influence on the result.
-
-    Returns
-    -------
-    ndarray of int, shape (n, n_neighbors)
-        Positions in `known`; of equal cosines the smaller position.
+    Of equal cosines the smaller position comes first; the cosine with a row of zeros is 0. At most
+    `n_neighbors` columns come back, as many as there are known rows. `device` (None: NumPy) has no
+    influence on the result.
     """
     count = min(n_neighbors, len(known))
     choose = _chooser(known, count) if device is None else _torch_chooser(known, count, device)
-    rows = np.empty((len(asked), count), dtype=np.int64)
-    for here in _blocks(len(asked), 256):
-        rows[here] = choose(asked[here])
+    rows = np.empty((len(queries), count), dtype=np.int64)
+    for here in _blocks(len(queries), 256):
+        rows[here] = choose(queries[here])
     return rows
 
 
 def neighbor_graph(found: NDArray[np.int64]) -> sparse.csr_array:
-    """Return the symmetric graph of neighbours; a sample that is its own neighbour has no arc."""
+    """Return the symmetric graph of neighbors; a sample that is its own neighbour has no arc."""
     n, width = found.shape
     sources = np.repeat(np.arange(n), width)
     targets = found.ravel()
@@ -189,9 +163,9 @@ def neighbor_graph(found: NDArray[np.int64]) -> sparse.csr_array:
 def _chooser(known: ExactRows, count: int) -> _Choose:
     turned, right = np.ascontiguousarray(known.values.T), _inverse_lengths(known)
 
-    def choose(asked: ExactRows) -> NDArray[np.int64]:
-        tile = asked.values @ turned
-        tile *= _inverse_lengths(asked)[:, None]
+    def choose(queries: ExactRows) -> NDArray[np.int64]:
+        tile = queries.values @ turned
+        tile *= _inverse_lengths(queries)[:, None]
         tile *= right
         return _largest(tile, count)
 
@@ -228,10 +202,10 @@ def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
 
     turned, right = there(known.values).T, there(_inverse_lengths(known))
 
-    def choose(asked: ExactRows) -> NDArray[np.int64]:
+    def choose(queries: ExactRows) -> NDArray[np.int64]:
         with _full_precision(torch):
-            tile = there(asked.values) @ turned
-        tile *= there(_inverse_lengths(asked))[:, None]
+            tile = there(queries.values) @ turned
+        tile *= there(_inverse_lengths(queries))[:, None]
         tile *= right
         order = torch.sort(tile, dim=1, descending=True, stable=True).indices
         chosen: NDArray[np.int64] = order[:, :count].cpu().numpy()
@@ -240,10 +214,10 @@ def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
     return choose
 
 
-def _torch_count(near: Neighborhood, asked: ExactRows, known: ExactRows) -> NDArray[np.int64]:
+def _torch_count(near: Neighborhood, queries: ExactRows, known: ExactRows) -> NDArray[np.int64]:
     torch = torch_on(near.device, known.values.dtype.name)
-    counts = np.zeros(len(asked), dtype=np.int64)
-    left, right = near._terms(asked), near._terms(known)
+    counts = np.zeros(len(queries), dtype=np.int64)
+    left, right = near._terms(queries), near._terms(known)
 
     def there(array: NDArray[Any]) -> Any:
         return torch.as_tensor(array, device=near.device)
@@ -251,8 +225,8 @@ def _torch_count(near: Neighborhood, asked: ExactRows, known: ExactRows) -> NDAr
     with _full_precision(torch):
         for above in _blocks(len(known), _GPU_KNOWN):
             turned, terms = there(known.values[above]).T, there(right[above])
-            for here in _blocks(len(asked), _GPU_ASKED):
-                product = there(asked.values[here]) @ turned
+            for here in _blocks(len(queries), _GPU_QUERIES):
+                product = there(queries.values[here]) @ turned
                 hits = near._near(product, there(left[here]), terms)
                 counts[here] += hits.sum(dim=1).cpu().numpy()
     return counts

@@ -1,4 +1,4 @@
-"""Training members on this machine: one after the other, or by several worker processes.
+"""Train members on this machine: one after the other, or in several worker processes.
 
 The number of workers only schedules: every member is trained on one BLAS thread, with its own
 random streams, from its own partition, whoever does it.
@@ -32,6 +32,9 @@ from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress, Silent, reporting
 from poisonproof.threads import one_thread
 
+_SECONDS = 5.0
+"""About how long one call of a batched learner takes; so much work is lost with a process."""
+
 
 def train(
     learner: Learner | BatchedLearner,
@@ -43,30 +46,15 @@ def train(
     n_jobs: int | None,
     progress: Progress,
 ) -> Ensemble:
-    """Train the members of the partitions `which`.
+    """Train the members of the partitions `which`; the result has one member for each.
 
-    Parameters
-    ----------
-    learner : Learner or BatchedLearner
-        What a member is.
-    data : PartitionedData
-        The training set in partitions.
-    which : sequence of int
-        The partitions to train; the result has one member for each.
-    n_classes : int
-        Size of the label set.
-    seed : int
-        Random streams are keyed by (seed, partition index).
-    n_jobs : int or None
-        Worker processes, as in joblib. Has no influence on any member.
-    progress : Progress
-        Told of every finished member.
+    Random streams are keyed by `seed` and the partition's index; `n_jobs` only schedules.
     """
     if isinstance(learner, BatchedLearner):
         return learner.fit_members(data, which, n_classes, seed, n_jobs=n_jobs, progress=progress)
     members: list[Member] = []
     with reporting(progress, len(which), "Training"):
-        for member in fit_stream(learner, data, which, n_classes, seed, n_jobs):
+        for member in _fit_stream(learner, data, which, n_classes, seed, n_jobs):
             members.append(member)
             progress.advance()
     return MemberList(members)
@@ -79,8 +67,8 @@ def fit_one(
 
     An empty partition abstains, a partition of one class votes for it, and rows that cannot be read
     or a learner that raises leave a member that abstains and keeps the reason. Errors of the
-    machine are raised (see `is_machine_error`), and so are those of the files that hold the
-    partition: they say nothing about its rows.
+    machine are raised, and so are those of the files that hold the partition: they say nothing
+    about its rows.
     """
     labels = data.y[data.rows(index)]
     if len(labels) == 0:
@@ -104,7 +92,7 @@ def fit_one(
         return AbstainingMember(f"{reason_of(error)}{about}")
 
 
-def fit_stream(
+def _fit_stream(
     learner: Learner,
     data: PartitionedData,
     which: Sequence[int],
@@ -135,16 +123,6 @@ def _fit_block(
         return [fit_one(learner, data, index, n_classes, seed) for index in block]
 
 
-# Training that hands over members as they finish.
-#
-# Members of a `Learner` come one by one. A `BatchedLearner` trains many in one computation; it is
-# called for a few partitions at a time, as many as take some seconds. That only schedules: a member
-# does not depend on which others are trained with it.
-
-SECONDS = 5.0
-"""About how long one call of a batched learner takes; so much work is lost with a process."""
-
-
 def train_portions(
     learner: Learner | BatchedLearner,
     data: PartitionedData,
@@ -156,47 +134,30 @@ def train_portions(
     progress: Progress,
     finished: Finished,
 ) -> None:
-    """Train the members of the partitions `which` and hand each over when it is finished.
+    """Train the members of the partitions `which` and call `finished` with each, once.
 
-    Parameters
-    ----------
-    learner, data, which, n_classes, seed, n_jobs, progress
-        As in `poisonproof.members.training.train`.
-    finished : function of (partitions, members)
-        Called in this thread, every member once.
+    A batched learner gets as many partitions at a time as take some seconds. That only schedules: a
+    member does not depend on which others are trained with it.
     """
     with reporting(progress, len(which), "Training"):
-        if isinstance(learner, BatchedLearner):
-            _batched(learner, data, which, n_classes, seed, n_jobs, progress, finished)
+        if not isinstance(learner, BatchedLearner):
+            stream = _fit_stream(learner, data, which, n_classes, seed, n_jobs)
+            for index, member in zip(which, stream, strict=True):
+                finished([index], MemberList([member]))
+                progress.advance()
             return
-        stream = fit_stream(learner, data, which, n_classes, seed, n_jobs)
-        for index, member in zip(which, stream, strict=True):
-            finished([index], MemberList([member]))
-            progress.advance()
-
-
-def _batched(
-    learner: BatchedLearner,
-    data: PartitionedData,
-    which: Sequence[int],
-    n_classes: int,
-    seed: int,
-    n_jobs: int | None,
-    progress: Progress,
-    finished: Finished,
-) -> None:
-    start, size = 0, max(1, int(effective_n_jobs(n_jobs)))
-    while start < len(which):
-        portion = which[start : start + size]
-        begin = time.monotonic()
-        members = learner.fit_members(
-            data, portion, n_classes, seed, n_jobs=n_jobs, progress=Silent()
-        )
-        elapsed = time.monotonic() - begin
-        finished(portion, members)
-        progress.advance(len(portion))
-        start += len(portion)
-        if elapsed < SECONDS:
-            size = min(4 * size, max(size, int(size * SECONDS / max(elapsed, 1e-6))))
-        elif elapsed > 2 * SECONDS:
-            size = max(1, size // 2)
+        start, size = 0, max(1, int(effective_n_jobs(n_jobs)))
+        while start < len(which):
+            portion = which[start : start + size]
+            begin = time.monotonic()
+            members = learner.fit_members(
+                data, portion, n_classes, seed, n_jobs=n_jobs, progress=Silent()
+            )
+            elapsed = time.monotonic() - begin
+            finished(portion, members)
+            progress.advance(len(portion))
+            start += len(portion)
+            if elapsed < _SECONDS:
+                size = min(4 * size, max(size, int(size * _SECONDS / max(elapsed, 1e-6))))
+            elif elapsed > 2 * _SECONDS:
+                size = max(1, size // 2)

@@ -39,16 +39,16 @@ class WalkWeights(BaseEstimator):
         others, if there are fewer.
     chance : float, default=0.99
         Chance that a walk goes on after a step; its mean length is ``1 / (1 - chance)``. Longer
-        walks ask more rows: larger certificates, fewer right predictions.
+        walks reach more rows: larger certificates, fewer right predictions.
     precision : {"single", "double"}, default="single"
-        Bits kept of a row when neighbours are sought; see `poisonproof.features.exact_rows`.
+        Bits kept of a row when neighbors are sought; see `poisonproof.features.exact_rows`.
     device : str, optional
-        "cuda" finds neighbours on a GPU, with the same result.
+        "cuda" finds neighbors on a GPU, with the same result.
 
     Guarantee
     ---------
-    The weights of an asked sample are a function of the training samples, that sample and the
-    parameters, bit for bit: no label enters, and no sample that is asked with it.
+    The weights for a row are a function of the training samples, that sample and the
+    parameters, bit for bit: no label enters, and no other row of the same call.
 
     Examples
     --------

@@ -243,26 +243,26 @@ class KernelMembers(StackedMembers):
         sizes = np.diff(self.offsets)
         return np.array([_fine_bits(int(size), precision) for size in sizes], dtype=np.intp)
 
-    def _worth(self, asked: ExactRows) -> NDArray[np.float64]:
-        worth: NDArray[np.float64] = np.ldexp(1.0, self._kernel.terms(asked).exponents)
+    def _worth(self, queries: ExactRows) -> NDArray[np.float64]:
+        worth: NDArray[np.float64] = np.ldexp(1.0, self._kernel.terms(queries).exponents)
         return worth
 
     def _unit(self, index: int) -> float:
         bits = _KERNEL_BITS[self.settings["precision"]]
         return float(np.ldexp(1.0, int(self.single["exponent"][index]) - bits))
 
-    def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
+    def _score_chunk(self, queries: ExactRows, visit: Visit) -> None:
         support, terms = self._support
-        asked_terms = self._kernel.terms(asked)
+        query_terms = self._kernel.terms(queries)
         unit = support.values.dtype.type(2.0 ** _KERNEL_BITS[self.settings["precision"]])
-        products = np.empty((self._tile_rows(), len(asked)), dtype=support.values.dtype)
+        products = np.empty((self._tile_rows(), len(queries)), dtype=support.values.dtype)
         integers = np.empty(products.shape)
-        turned = np.ascontiguousarray(asked.values.T)
-        sums = _Sums(self._tiles, len(asked))
+        turned = np.ascontiguousarray(queries.values.T)
+        sums = _Sums(self._tiles, len(queries))
         for tile, readouts in zip(self._tiles, self._readouts, strict=True):
             here, size = slice(tile.start, tile.stop), tile.stop - tile.start
             np.matmul(support.values[here], turned, out=products[:size])
-            self._kernel.bounded(products[:size], terms[here], asked_terms)
+            self._kernel.bounded(products[:size], terms[here], query_terms)
             products[:size] *= unit
             np.rint(products[:size], out=integers[:size])
             sums.add(readouts, integers)
@@ -296,7 +296,7 @@ def _tile_readouts(
     """Return the readouts of a tile; `parts` are upper and lower bits of all coefficients."""
     readouts = []
     first = 0
-    for pieces in _neighbours(tile.pieces):
+    for pieces in _neighbors(tile.pieces):
         counts = [len(classes[piece.member]) for piece in pieces]
         low, high, last = pieces[0].low, pieces[-1].high, first + sum(counts)
         blocks = tuple(np.zeros((last - first, high - low)) for _ in parts)
@@ -314,7 +314,7 @@ def _tile_readouts(
     return readouts
 
 
-def _neighbours(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _neighbors(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
     """Group whole small members; one that is cut by the tile's edge stays alone."""
     group: list[Piece] = []
     for piece in pieces:

@@ -31,18 +31,18 @@ class LinearMembers(StackedMembers):
     def _weights(self) -> ExactRows:
         return ExactRows(self.rows["values"], self.rows["exponents"])
 
-    def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
+    def _score_chunk(self, queries: ExactRows, visit: Visit) -> None:
         weights = self._weights
         scales, bias = weights.scales, self.rows["bias"]
-        asked_scales = asked.scales
-        products = np.empty((self._tile_rows(), len(asked)), dtype=weights.values.dtype)
+        query_scales = queries.scales
+        products = np.empty((self._tile_rows(), len(queries)), dtype=weights.values.dtype)
         scores = np.empty(products.shape)
-        turned = np.ascontiguousarray(asked.values.T)
+        turned = np.ascontiguousarray(queries.values.T)
         for tile in self._tiles:
             here, size = slice(tile.start, tile.stop), tile.stop - tile.start
             np.matmul(weights.values[here], turned, out=products[:size])
             np.multiply(products[:size], scales[here, np.newaxis], out=scores[:size])
-            scores[:size] *= asked_scales
+            scores[:size] *= query_scales
             scores[:size] += bias[here, np.newaxis]
             visit(tile, scores[:size])
 

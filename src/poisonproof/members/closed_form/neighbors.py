@@ -16,10 +16,10 @@ from poisonproof.members.scikit import is_count
 
 
 class NeighborMembers(StackedMembers):
-    """k-nearest neighbours inside each partition.
+    """k-nearest neighbors inside each partition.
 
     Rows at the same distance count in the order of the partition, classes with equally many
-    neighbours in the order of the classes. A partition with fewer rows lets all of them vote.
+    neighbors in the order of the classes. A partition with fewer rows lets all of them vote.
     """
 
     kind: ClassVar[str] = "neighbors"
@@ -40,15 +40,15 @@ class NeighborMembers(StackedMembers):
             return factor, np.zeros(len(rows))
         return 2 * rows.scales, square * rows.scales * rows.scales
 
-    def _score_chunk(self, asked: ExactRows, visit: Visit) -> None:
+    def _score_chunk(self, queries: ExactRows, visit: Visit) -> None:
         values = self.rows["values"]
         factor, constant = self._closeness_terms
         # A test row's own length is the same for all rows it is compared with.
-        scales = asked.scales if self.settings["metric"] == "euclidean" else np.ones(len(asked))
-        products = np.empty((self._tile_rows(), len(asked)), dtype=values.dtype)
+        scales = queries.scales if self.settings["metric"] == "euclidean" else np.ones(len(queries))
+        products = np.empty((self._tile_rows(), len(queries)), dtype=values.dtype)
         closeness = np.empty(products.shape)
-        turned = np.ascontiguousarray(asked.values.T)
-        nearest = _Nearest(self.settings["n_neighbors"], len(asked))
+        turned = np.ascontiguousarray(queries.values.T)
+        nearest = _Nearest(self.settings["n_neighbors"], len(queries))
         for tile in self._tiles:
             here, size = slice(tile.start, tile.stop), tile.stop - tile.start
             np.matmul(values[here], turned, out=products[:size])
@@ -106,7 +106,7 @@ class _Nearest:
 class NeighborsClassifier(ClosedFormClassifier):
     """The most frequent class among the nearest rows.
 
-    Classes with equally many neighbours: the smaller wins. A partition with fewer rows than
+    Classes with equally many neighbors: the smaller wins. A partition with fewer rows than
     `n_neighbors` lets all of them vote.
 
     Parameters

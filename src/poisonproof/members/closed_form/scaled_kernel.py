@@ -200,7 +200,7 @@ _LEAST_ROWS = 256
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Queries:
     """Test rows turned into columns (d, width), and where cells are missing, if any are."""
 
     cells: Floats
@@ -248,7 +248,7 @@ class ScaledKernelMembers(StackedMembers):
     def _tiles(self) -> list[Tile]:
         return whole_tiles(self.offsets, self.classes, self._tile_rows())
 
-    def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> _Asked:
+    def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> _Queries:
         cells = np.zeros((samples.shape[1], padded(stop - start)))
         cells[:, : stop - start] = samples[start:stop].T
         if np.isinf(cells).any():
@@ -256,26 +256,26 @@ class ScaledKernelMembers(StackedMembers):
         gone = np.isnan(cells)
         with np.errstate(over="ignore"):
             short = cells.astype(np.float32)
-        return _Asked(cells, short, gone if gone.any() else None)
+        return _Queries(cells, short, gone if gone.any() else None)
 
-    def _score_chunk(self, asked: _Asked, visit: Visit) -> None:
-        room = _Room(self.settings["n_features"], len(asked))
-        scores = np.empty((max((tile.n_scores for tile in self._tiles), default=0), len(asked)))
+    def _score_chunk(self, queries: _Queries, visit: Visit) -> None:
+        room = _Room(self.settings["n_features"], len(queries))
+        scores = np.empty((max((tile.n_scores for tile in self._tiles), default=0), len(queries)))
         for tile in self._tiles:
             row = 0
             for index in tile.members.tolist():
                 count = len(self.classes[index])
-                self._score_member(index, asked, room, scores[row : row + count])
+                self._score_member(index, queries, room, scores[row : row + count])
                 row += count
             visit(tile, scores[:row])
 
-    def _score_member(self, index: int, asked: _Asked, room: _Room, out: Floats) -> None:
+    def _score_member(self, index: int, queries: _Queries, room: _Room, out: Floats) -> None:
         """Write one member's scores for its classes, shape (p, width)."""
         known = self.classes[index]
         scales = ColumnScales(
             **{field.name: self.single[field.name][index] for field in fields(ColumnScales)}
         )
-        seen = _scaled(asked, scales, room)
+        seen = _scaled(queries, scales, room)
         lengths = np.einsum("ij,ij->j", seen, seen)
         per_unit = np.float32(1 / (UNIT * UNIT))
         gamma = np.float32(self.settings["gamma"]) * per_unit
@@ -315,35 +315,35 @@ class _Room:
         return self._inner[:n_rows], self._kernel[:n_rows], self._integers[:n_rows]
 
 
-def _scaled(asked: _Asked, scales: ColumnScales, room: _Room) -> NDArray[np.float32]:
+def _scaled(queries: _Queries, scales: ColumnScales, room: _Room) -> NDArray[np.float32]:
     """Return test rows as one member sees them: columns of integers, entry by entry."""
     coarse, fine, told = scales.columns()
     used = np.concatenate([coarse, fine])
     seen = room.seen[: len(used) + len(told)]
     numbers = seen[: len(coarse)]
     centre = scales.centre[coarse, np.newaxis].astype(np.float32)
-    if len(coarse) == len(asked.short):  # all columns: no need to gather them first
-        np.subtract(asked.short, centre, out=numbers)
+    if len(coarse) == len(queries.short):  # all columns: no need to gather them first
+        np.subtract(queries.short, centre, out=numbers)
     else:
-        np.take(asked.short, coarse, axis=0, out=numbers, mode="clip")
+        np.take(queries.short, coarse, axis=0, out=numbers, mode="clip")
         numbers -= centre
     numbers *= scales.factor[coarse, np.newaxis].astype(np.float32)
     if len(fine):
-        cells = asked.cells[fine] - scales.centre[fine, np.newaxis]
+        cells = queries.cells[fine] - scales.centre[fine, np.newaxis]
         seen[len(coarse) : len(used)] = cells * scales.factor[fine, np.newaxis]
     numbers = seen[: len(used)]
     bound = scales.bound[used, np.newaxis].astype(np.float32)
     np.minimum(numbers, bound, out=numbers)
     np.maximum(numbers, -bound, out=numbers)
     np.rint(numbers, out=numbers)
-    if asked.gone is not None:
-        numbers[asked.gone[used]] = 0
+    if queries.gone is not None:
+        numbers[queries.gone[used]] = 0
     if len(told):
         flags = seen[len(used) :]
         flags[:] = scales.present[told, np.newaxis]
-        if asked.gone is not None:
+        if queries.gone is not None:
             absent = np.broadcast_to(scales.absent[told, np.newaxis], flags.shape)
-            np.copyto(flags, absent, where=asked.gone[told], casting="same_kind")
+            np.copyto(flags, absent, where=queries.gone[told], casting="same_kind")
     return seen
 
 

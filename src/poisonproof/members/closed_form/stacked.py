@@ -344,7 +344,7 @@ class StackedMembers(ArrayEnsemble):
         return MemberParts(np.empty(0, dtype=np.int16), {**exact, **rows})
 
     @abstractmethod
-    def _score_chunk(self, asked: Any, visit: Visit) -> None:
+    def _score_chunk(self, queries: Any, visit: Visit) -> None:
         """Call ``visit(tile, scores)`` for each tile in which members end."""
 
     def __len__(self) -> int:
@@ -376,12 +376,12 @@ class StackedMembers(ArrayEnsemble):
         def predict(start: int, stop: int) -> None:
             found = np.empty((len(self), padded(stop - start)), dtype=np.int16)
             found[:] = constant
-            asked = self._chunk(samples, start, stop)
+            queries = self._chunk(samples, start, stop)
             # A row of a member may be so large that its products overflow; it is then infinitely
             # far, for that member alone.
             with np.errstate(over="ignore", invalid="ignore"):
-                room = VotingRoom(self._tiles, len(asked))
-                self._score_chunk(asked, lambda tile, scores: tile.vote(scores, found, room))
+                room = VotingRoom(self._tiles, len(queries))
+                self._score_chunk(queries, lambda tile, scores: tile.vote(scores, found, room))
             # Turned in blocks that fit into the cache.
             for block in range(0, len(self), _TURNED):
                 here = slice(block, block + _TURNED)
@@ -402,8 +402,8 @@ class StackedMembers(ArrayEnsemble):
             scores[:, index, classes] = 0.0
 
         def score(start: int, stop: int) -> None:
-            asked = self._chunk(samples, start, stop)
-            worth = self._worth(asked)[: stop - start, np.newaxis]
+            queries = self._chunk(samples, start, stop)
+            worth = self._worth(queries)[: stop - start, np.newaxis]
 
             def visit(tile: Tile, block: NDArray[np.float64]) -> None:
                 units = np.array([self._unit(index) for index in tile.members])
@@ -412,14 +412,14 @@ class StackedMembers(ArrayEnsemble):
                 scores[start:stop, owners, tile.classes] = found
 
             with np.errstate(over="ignore", invalid="ignore"):  # as in `votes`
-                self._score_chunk(asked, visit)
+                self._score_chunk(queries, visit)
 
         self._stream(score, len(samples), n_jobs, progress)
         return scores
 
-    def _worth(self, asked: Any) -> NDArray[np.float64]:
+    def _worth(self, queries: Any) -> NDArray[np.float64]:
         """Return by what a test row's scores are to be multiplied, shape (width,)."""
-        return np.ones(len(asked))
+        return np.ones(len(queries))
 
     def _unit(self, index: int) -> float:
         """Return by what a member's scores are to be multiplied."""
