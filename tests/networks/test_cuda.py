@@ -74,7 +74,7 @@ def test_augmented_images_agree_on_cpu_and_cuda(rule, tolerance):
 )
 def test_one_kernel_step_is_as_close_to_float64_as_autocast(shape, classes):
     from poisonproof.networks.fused.layout import Layout, from_tables
-    from poisonproof.networks.fused.passes import Backward, Forward, Workspace
+    from poisonproof.networks.fused.passes import Passes, Workspace
     from poisonproof.networks.fused.trainer import _load
 
     learner = TorchLearner("nin", device="cuda", stack_width=3, weight_decay=0.0)
@@ -90,8 +90,9 @@ def test_one_kernel_step_is_as_close_to_float64_as_autocast(shape, classes):
     work.targets[:, :, :classes] = functional.one_hot(labels, classes).float()
     work.counts.copy_(torch.tensor([50, 0, 81]))
     work.rates.fill_(1.0)
-    Forward(work).run(work.images, train=True)
-    Backward(work).run()
+    passes = Passes(work)
+    passes.forward(work.images, train=True)
+    passes.backward()
     after = from_tables(work.layout, work.parameters, work.norm["run_mean"], work.norm["run_var"])
     assert all(torch.equal(after[name][1], state[name][1]) for name in after), "a frozen lane moved"
     for lane, size in ((0, 50), (2, 81)):

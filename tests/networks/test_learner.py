@@ -242,7 +242,7 @@ def test_memory_of_the_kernels_is_known_beforehand():
         ({"augmentation": "crop"}, "needs images"),
         ({"image_shape": (1, 7, 7)}, "does not fit samples"),
         ({"optimizer": "lbfgs"}, "optimizer must be one of"),
-        ({"execution": "fused"}, "execution='fused' is for network='nin'"),
+        ({"execution": "fused"}, "execution='fused' is for network in"),
         ({"network": "resnet10", "image_shape": (1, 8, 8), "execution": "stacked"}, "stacked"),
     ],
 )

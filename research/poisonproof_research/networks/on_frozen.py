@@ -24,7 +24,7 @@ from poisonproof.networks.batches import (
     partition_rows,
 )
 from poisonproof.networks.device import deterministic, fingerprint, require_device
-from poisonproof.networks.ensemble import DeepMembers
+from poisonproof.networks.ensemble import TorchEnsemble
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.partition.partitioned import Partition, PartitionedData
@@ -87,7 +87,7 @@ class OnFrozenSpec(Spec, ABC):
 # The fitted members that share a frozen first part.
 
 
-class OnFrozenEnsemble(DeepMembers):
+class OnFrozenEnsemble(TorchEnsemble):
     """Members of one specification on one frozen part, in the order of their partitions.
 
     Parameters

@@ -26,7 +26,7 @@ from poisonproof.networks.pretraining.frozen import (
     read_tensors,
     write_tensors,
 )
-from poisonproof.networks.pretraining.loop import Limits, Run, Watch, machine_of
+from poisonproof.networks.pretraining.loop import RunLimits, Run, Watch, machine_of
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.pretraining.tasks import Task
 from poisonproof.networks.pretraining.views import samples_digest, sorted_images
@@ -141,7 +141,7 @@ def refine_clusters(
     spec: RefineSpec,
     *,
     folder: str | os.PathLike[str] | None = None,
-    limits: Limits | None = None,
+    limits: RunLimits | None = None,
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> ClusterNetwork | None:
@@ -158,7 +158,7 @@ def refine_clusters(
     folder : path, optional
         Where states are kept; a run that was stopped goes on from there. What each stage came to
         is in its folders ``start``, ``agreement`` and ``labels``.
-    limits : Limits, optional
+    limits : RunLimits, optional
         When to save and when to stop; epochs are counted over both stages.
     progress : Progress, optional
         Told of every epoch.
@@ -187,7 +187,7 @@ def refine_clusters(
         )
     with deterministic(features.spec.machine()):
         refining = _Refining(images, features, spec, None if folder is None else Path(folder))
-        return refining.finish(limits or Limits(), progress or Silent(), watch)
+        return refining.finish(limits or RunLimits(), progress or Silent(), watch)
 
 
 class _Refining:
@@ -212,7 +212,7 @@ class _Refining:
         }
 
     def finish(
-        self, limits: Limits, progress: Progress, watch: Watch | None
+        self, limits: RunLimits, progress: Progress, watch: Watch | None
     ) -> ClusterNetwork | None:
         kept = self._known("start") or self._start()
         done = 0
@@ -246,7 +246,7 @@ class _Refining:
         self,
         name: str,
         before: ClusterNetwork,
-        limits: Limits,
+        limits: RunLimits,
         progress: Progress,
         watch: Watch | None,
     ) -> ClusterNetwork | None:
@@ -312,7 +312,7 @@ class _Refining:
         return known
 
 
-def _later(limits: Limits, done: int) -> Limits:
+def _later(limits: RunLimits, done: int) -> RunLimits:
     """Return the limits of a stage before which `done` epochs were counted."""
     if limits.stop_after is None:
         return limits

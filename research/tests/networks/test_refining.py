@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from poisonproof import ClusterVoteClassifier, load
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
-from poisonproof.networks.pretraining.loop import Limits
+from poisonproof.networks.pretraining.loop import RunLimits
 from poisonproof_research.networks.refine_spec import RefineSpec
 from poisonproof_research.networks.refine_stages import SelfLabels
 from poisonproof_research.networks.refining import (
@@ -56,7 +56,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits_in_any_order_of_images(
 ):
     whole = refine_clusters(patterns, features, BRIEF)
     for done in (1, 2, 3):
-        limits = Limits(stop_after=done)
+        limits = RunLimits(stop_after=done)
         stopped = refine_clusters(patterns[::-1], features, BRIEF, folder=tmp_path, limits=limits)
         assert stopped is None
     assert refine_clusters(patterns, features, BRIEF, folder=tmp_path).digest() == whole.digest()

@@ -78,13 +78,13 @@ def features(
     pixels = _read(images, size, gray, x_key)
 
     from poisonproof.networks import train_features
-    from poisonproof.networks.pretraining.loop import Limits
+    from poisonproof.networks.pretraining.loop import RunLimits
 
     learned = train_features(
         pixels,
         _spec(method, pixels.shape[1:], device, epochs, seed),
         folder=out / "run",
-        limits=Limits(every, stop_after=stop_after),
+        limits=RunLimits(every, stop_after=stop_after),
         progress=make_progress(verbosity()),
         watch=lambda report, _: say(
             f"Epoch {report.epoch}: loss {report.loss:.4f}, {100 * report.share:.2f} % right, "

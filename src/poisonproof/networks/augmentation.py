@@ -35,17 +35,8 @@ class Purpose(IntEnum):
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
-    """Return four 32-bit words per counter, shape (..., 4), as int64.
+    """Return four 32-bit words per counter, shape (..., 4), as int64; all words in [0, 2**32).
 
-    Parameters
-    ----------
-    counter : four int64 tensors of one broadcast shape
-        Words in [0, 2**32).
-    key : two int64 tensors
-        Words in [0, 2**32).
-
-    Examples
-    --------
     >>> zero = torch.zeros((), dtype=torch.int64)
     >>> [f"{word:08x}" for word in philox((zero,) * 4, (zero,) * 2).tolist()]
     ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
@@ -78,15 +69,8 @@ def below(words: Tensor, bound: int) -> Tensor:
 class Stream:
     """The streams of several members on one device.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the ensemble, in [0, 2**64).
-    lanes : tensor of shape (S,)
-        Number of each member's stream: its partition index, or 0 under one shared seed.
-    host : tensor of shape (S,), optional
-        The same numbers on the CPU, where they are known already: asking the device would wait
-        for all work queued there.
+    `lanes` (S,) are the numbers of the streams: partition indices, or 0 under one shared seed.
+    `host` has the same numbers on the CPU: asking the device would wait for all work queued there.
     """
 
     def __init__(self, seed: int, lanes: Tensor, host: Tensor | None = None) -> None:
@@ -100,20 +84,10 @@ class Stream:
         return Stream(self._seed, self.lanes.cpu() if self._host is None else self._host)
 
     def words(self, purpose: int, epoch: int | Tensor, rows: Tensor) -> Tensor:
-        """Draw four words per lane and row.
+        """Draw four words per lane and row, shape (S, n, 4), or (E, S, n, 4).
 
-        Parameters
-        ----------
-        purpose : int
-            A `Purpose`; ``INITIAL + j`` for the j-th parameter.
-        epoch : int or int64 tensor of shape (E, 1, 1)
-            Epochs, counted from 0.
-        rows : int64 tensor of shape (n,), (S, n) or (E, S, n)
-            Row numbers within the partition, in canonical order.
-
-        Returns
-        -------
-        int64 tensor of shape (S, n, 4), or (E, S, n, 4)
+        `epoch` may have shape (E, 1, 1); `rows`, numbers within the partition in canonical order,
+        shape (n,), (S, n) or (E, S, n). The purpose ``INITIAL + j`` is for the j-th parameter.
         """
         rows = rows.expand(len(self.lanes), -1) if rows.ndim == 1 else rows
         device = rows.device
@@ -133,27 +107,16 @@ class Stream:
         return self.words(purpose, 0, blocks).reshape(len(self.lanes), -1)[:, :count]
 
 
-# Random changes of training images, on the device, addressed by (seed, partition, epoch, row).
-#
-# Draws are integers and alike on CPU and CUDA. Crop, flip and cutout only move or drop pixels, so
-# their images are alike too; affine and colour round, and agree to about 1e-5.
+# Random changes of training images, on the device. Draws are integers and alike on CPU and CUDA.
+# Crop, flip and cutout only move or drop pixels, so their images are alike too; affine and colour
+# round, and agree to about 1e-5.
 
 Draw = Callable[[Purpose], Tensor]
 """From a purpose to four words per lane and row, shape (S, B, 4)."""
 
 
 def augment(images: Tensor, rule: Augmentation, draw: Draw) -> Tensor:
-    """Return changed copies of a batch.
-
-    Parameters
-    ----------
-    images : float32 tensor of shape (S, B, C, H, W)
-        Raw pixels of S members, before normalisation: black is zero.
-    rule : Augmentation
-        What may change.
-    draw : callable
-        The members' draws for these rows in this epoch.
-    """
+    """Return changed copies of a batch (S, B, C, H, W) of raw pixels, in which black is zero."""
     if rule.crop or rule.flip:
         images = _crop_and_flip(images, rule, draw(Purpose.CROP))
     if rule.has_affine:

@@ -290,18 +290,13 @@ class _Block:
             purpose: stream.words(purpose, when, rows).view(*shape, 4)
             for purpose in purposes(spec.augmentation)
         }
-        self.rates = sent(_rates(spec, sizes, epochs, steps), device)
+        own = [n_steps(size, spec) for size in sizes]
+        rates = [[[spec.rate(e, t, s) for s in own] for t in range(steps)] for e in epochs]
+        self.rates = sent(torch.tensor(rates, dtype=torch.float32), device)
         self.shares = sent(_mixup(spec, stream, epochs, steps), device) if spec.mixup else None
 
     def drawn(self, e: int, lanes: slice | int, steps: slice | int) -> Draw:
         return lambda purpose: self.words[purpose][e, lanes, steps]
-
-
-def _rates(spec: NetworkSpec, sizes: list[int], epochs: range, steps: int) -> Tensor:
-    """Return the learning rate per epoch, step and lane, shape (E, T, S)."""
-    own = [n_steps(size, spec) for size in sizes]
-    table = [[[spec.rate(e, t, s) for s in own] for t in range(steps)] for e in epochs]
-    return torch.tensor(table, dtype=torch.float32)
 
 
 def _mixup(spec: NetworkSpec, stream: Stream, epochs: range, steps: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""torch's global settings: the same for every member, whatever the caller has chosen.
+"""The machine under the networks: torch's settings, what must be pinned or recorded, memory.
 
 A default dtype, an outer autocast, coarser products or a forgotten ``no_grad`` would train other
 members, and a later update would mix them with the first ones. Some settings belong to a thread, so
@@ -31,8 +31,6 @@ from poisonproof.networks.fused.layout import Layout
 from poisonproof.networks.modules import build, own_streams, try_once
 from poisonproof.networks.specification import NetworkSpec
 
-_SUBNORMAL = 2.0**-140
-
 _lock = threading.Lock()
 _undo = ExitStack()
 """How the settings of the process become what they were."""
@@ -55,8 +53,6 @@ def use_onednn() -> None:
 def fixed_settings(device: str) -> Iterator[None]:
     """Fix what decides dtype, precision, kernels and gradients, then restore it all.
 
-    Examples
-    --------
     >>> torch.set_default_dtype(torch.float64)
     >>> with fixed_settings("cpu"), torch.no_grad():
     ...     torch.zeros(1).dtype
@@ -69,7 +65,7 @@ def fixed_settings(device: str) -> Iterator[None]:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(_of_the_process())
-        flushed = bool(torch.tensor(_SUBNORMAL, dtype=torch.float32) * 1.0 == 0.0)
+        flushed = bool(torch.tensor(2.0**-140, dtype=torch.float32) * 1.0 == 0.0)
         stack.callback(torch.set_flush_denormal, flushed)
         torch.set_flush_denormal(False)
         for kind in sorted({"cpu", device}):
@@ -84,10 +80,7 @@ def _of_the_process() -> Iterator[None]:
     global _inside  # noqa: PLW0603 - settings of a process have bookkeeping of a process
     with _lock:
         if not _inside:
-            _undo.callback(torch.set_default_dtype, torch.get_default_dtype())
-            torch.set_default_dtype(torch.float32)
-            _precision(_undo)
-            _kernels(_undo)
+            _fix_process(_undo)
         _inside += 1
     try:
         yield
@@ -98,47 +91,42 @@ def _of_the_process() -> Iterator[None]:
                 _undo.close()
 
 
-def _kernels(stack: ExitStack) -> None:
-    """Kernels that always give the same bits, and none that are chosen by timing."""
-    algorithms = torch.are_deterministic_algorithms_enabled()
-    warning = torch.is_deterministic_algorithms_warn_only_enabled()
-    stack.callback(torch.use_deterministic_algorithms, algorithms, warn_only=warning)
-    torch.use_deterministic_algorithms(True)
-    memory, cudnn = torch.utils.deterministic, torch.backends.cudnn
-    fixed: list[tuple[Any, str, bool]] = [
-        # Nothing here reads memory before writing it, and filling it costs time.
-        (memory, "fill_uninitialized_memory", False),
-        # Timing-based choices would let the load of the machine pick the kernel.
-        (cudnn, "benchmark", False),
-        (cudnn, "deterministic", True),
-        (cudnn, "allow_tf32", False),
-    ]
-    for owner, name, value in fixed:
+def _fix_process(stack: ExitStack) -> None:
+    """Set full precision, and kernels that always give the same bits, none chosen by timing."""
+
+    def put(owner: Any, name: str, value: bool) -> None:
         stack.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
 
-
-def _precision(stack: ExitStack) -> None:
-    """Full precision in products and convolutions; oneDNN wherever it works."""
+    stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+    torch.set_default_dtype(torch.float32)
     mkldnn: Any = torch.backends.mkldnn
-    stack.callback(setattr, mkldnn, "enabled", mkldnn.enabled)
-    mkldnn.enabled = True
+    put(mkldnn, "enabled", True)
     matmul: Any = torch.backends.cuda.matmul
     for operation in (matmul, mkldnn.matmul, mkldnn.conv, mkldnn.rnn):
         stack.callback(setattr, operation, "fp32_precision", operation.fp32_precision)
-    # Whoever has set precisions by operation has none for all of them, and asking raises.
+    # Whoever has set precisions by operation has none for all of them, and reading it raises.
     with suppress(RuntimeError):
         stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
     torch.set_float32_matmul_precision("highest")
     for operation in (mkldnn.conv, mkldnn.rnn):
         operation.fp32_precision = "ieee"
+    algorithms = torch.are_deterministic_algorithms_enabled()
+    warning = torch.is_deterministic_algorithms_warn_only_enabled()
+    stack.callback(torch.use_deterministic_algorithms, algorithms, warn_only=warning)
+    torch.use_deterministic_algorithms(True)
+    # Nothing here reads memory before writing it, and filling it costs time.
+    put(torch.utils.deterministic, "fill_uninitialized_memory", False)
+    cudnn = torch.backends.cudnn
+    put(cudnn, "benchmark", False)  # the load of the machine would pick the kernel
+    put(cudnn, "deterministic", True)
+    put(cudnn, "allow_tf32", False)
 
 
-# Products of stacked members, checked: no bit may depend on where in memory a lane lies.
-#
-# Without its mode for reproducible results MKL does round by it on some processors, in about one in
-# twenty shapes (``benchmarks/lane_products.py``). `import poisonproof` asks for that mode, but MKL
-# hears it only before its first product.
+# Products of stacked members, checked: no bit may depend on where in memory a lane lies. Without
+# its mode for reproducible results MKL does round by it on some processors, in about one in twenty
+# shapes (``benchmarks/lane_products.py``). `import poisonproof` asks for that mode, but MKL hears
+# it only before its first product.
 
 # Odd sides put the lanes of a stack on every address that a number can have within a cache line.
 _SIDES = (3, 10, 33, 43)
@@ -284,7 +272,7 @@ def fingerprint(spec: NetworkSpec) -> dict[str, str | int]:
 
 @contextmanager
 def deterministic(spec: NetworkSpec) -> Iterator[None]:
-    """Pin threads and kernels while members are trained or asked, then restore the caller's."""
+    """Pin threads and kernels while members are trained or vote, then restore the caller's."""
     threads = torch.get_num_threads()  # OpenMP keeps this number per calling thread
     torch.set_num_threads(spec.threads)
     try:
@@ -297,8 +285,6 @@ def deterministic(spec: NetworkSpec) -> Iterator[None]:
 
 
 # How much memory a specification needs, known before the first step.
-
-_GIB = 2.0**30
 
 
 def _sizes(spec: NetworkSpec) -> tuple[int, int]:
@@ -335,8 +321,6 @@ def _values(output: object) -> int:
 def needed_bytes(spec: NetworkSpec) -> int:
     """Return the bytes that training under `spec` needs at its peak, the data not counted.
 
-    Examples
-    --------
     >>> spec = NetworkSpec("mlp", (64,), 10, hidden=(64,), stack_width=50)
     >>> needed_bytes(spec) < 2**26
     True
@@ -353,20 +337,17 @@ def needed_bytes(spec: NetworkSpec) -> int:
     return lanes * (copies * parameters * 4 + max(batch, votes))
 
 
-def available_bytes(spec: NetworkSpec) -> int:
-    """Return the free memory of the specification's device."""
-    if spec.device == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def require_memory(spec: NetworkSpec) -> None:
     """Raise before the start if the specification cannot fit; never shrink it silently."""
-    needed, free = needed_bytes(spec), available_bytes(spec)
+    needed = needed_bytes(spec)
+    if spec.device == "cuda":
+        free = int(torch.cuda.mem_get_info()[0])
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > free:
         lower = "batch_size" if spec.execution == "single" else "stack_width, or batch_size"
         raise InvalidInputError(
-            f"This specification needs {needed / _GIB:.1f} GiB on {spec.device}, but"
-            f" {free / _GIB:.1f} GiB are free. Lower {lower} (now stack_width="
+            f"This specification needs {needed / 2**30:.1f} GiB on {spec.device}, but"
+            f" {free / 2**30:.1f} GiB are free. Lower {lower} (now stack_width="
             f"{spec.stack_width}, batch_size={spec.batch_size}); that trains another model."
         )

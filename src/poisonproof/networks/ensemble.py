@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Self
@@ -64,10 +63,10 @@ def _seen(
     height = spec.batch_size if spec.execution == "fused" else spec.vote_rows
     blocks = []
     for first in range(0, len(X), height):
-        block = np.zeros((height, *spec.input_shape), np.float32)
+        filled = np.zeros((height, *spec.input_shape), np.float32)
         part = X[first : first + height]
-        block[: len(part)] = part
-        blocks.append(torch.from_numpy(block).to(device))
+        filled[: len(part)] = part
+        blocks.append(torch.from_numpy(filled).to(device))
     with _voting(spec, device, stacks) as load:
         for start in range(0, len(voters), width):
             group = voters[start : start + width]
@@ -144,25 +143,29 @@ def votes_of(scores: Tensor) -> NDArray[np.int16]:
     return votes.to(torch.int16).cpu().numpy()
 
 
-class DeepMembers(ArrayEnsemble):
+class TorchEnsemble(ArrayEnsemble):
     """Networks trained under one specification, in the order of their partitions."""
+
+    family: ClassVar[str] = "torch"
 
     def __init__(self, spec: Spec, members: Sequence[MemberState]) -> None:
         self.spec = spec
         self.members = list(members)
+        self._stacks: Stacks = {}
 
     @property
-    @abstractmethod
     def schedule(self) -> NetworkSpec:
         """Shape and scale of the samples, and the label set."""
+        assert isinstance(self.spec, NetworkSpec)
+        return self.spec
 
-    @abstractmethod
     def _blocks(self, samples: NDArray[np.float32]) -> Iterator[Block]:
         """Yield scores, some members on some rows at a time; abstaining members are left out."""
+        return score_blocks(self.schedule, self.members, samples, self._stacks)
 
-    @abstractmethod
     def _with(self, members: Sequence[MemberState]) -> Self:
         """Return other members of the same specification."""
+        return type(self)(self.spec, members)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -228,7 +231,7 @@ class DeepMembers(ArrayEnsemble):
 
 
 def member_states(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[MemberState]:
-    """Return the members that `DeepMembers.export` described; arrays are not copied."""
+    """Return the members that `TorchEnsemble.export` described; arrays are not copied."""
     tensors: list[dict[str, Array]] = [{} for _ in meta["members"]]
     for key, array in arrays.items():
         place, _, name = key.partition("/")
@@ -237,28 +240,6 @@ def member_states(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[
         MemberState(entry["index"], own, entry["failure"])
         for entry, own in zip(meta["members"], tensors, strict=True)
     ]
-
-
-class TorchEnsemble(DeepMembers):
-    """The networks that `TorchLearner` trains."""
-
-    family: ClassVar[str] = "torch"
-    spec: NetworkSpec
-
-    def __init__(self, spec: NetworkSpec, members: Sequence[MemberState]) -> None:
-        super().__init__(spec, members)
-        self._stacks: Stacks = {}
-
-    @property
-    def schedule(self) -> NetworkSpec:
-        """The specification itself."""
-        return self.spec
-
-    def _blocks(self, samples: NDArray[np.float32]) -> Iterator[Block]:
-        return score_blocks(self.spec, self.members, samples, self._stacks)
-
-    def _with(self, members: Sequence[MemberState]) -> Self:
-        return type(self)(self.spec, members)
 
 
 def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> TorchEnsemble:

@@ -472,7 +472,8 @@ class GraphVoter:
         self._block = torch.zeros(spec.vote_rows, *spec.input_shape, device=device)
         self._out = torch.zeros(spec.vote_rows, spec.n_classes, device=device)
         self._tensors: dict[str, Tensor] = {}
-        self._recorder, self._forward = Recorder(device), None
+        self._recorder = Recorder(device)
+        self._forward: Work | None = None
 
     def close(self) -> None:
         """Forget the graph."""

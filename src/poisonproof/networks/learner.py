@@ -42,6 +42,7 @@ from poisonproof.networks.modules import (
 )
 from poisonproof.networks.specification import NETWORKS, Augmentation, NetworkSpec
 from poisonproof.networks.stacked import (
+    Gradients,
     autograd_gradients,
     first_parameters,
     module_forward,
@@ -68,22 +69,9 @@ AUGMENTATIONS = {
 }
 """Augmentation by name."""
 
-# The rate falls after the epochs 60, 120 and 160 counted from 0, so first in the next ones.
-_NIN: dict[str, Any] = {
-    "network": "nin",
-    "epochs": 200,
-    "batch_size": 128,
-    "learning_rate": 0.1,
-    "momentum": 0.9,
-    "nesterov": True,
-    "weight_decay": 5e-4,
-    "schedule": "step",
-    "milestones": (61, 121, 161),
-    "gamma": 0.2,
-    "augmentation": "crop",
-    "normalize": "partition",
-    "seed_rule": "partition",
-}
+# The rest are the defaults: 200 epochs in which the rate falls after the epochs 60, 120 and 160
+# counted from 0, so first in the next ones.
+_NIN: dict[str, Any] = {"network": "nin", "milestones": (61, 121, 161), "augmentation": "crop"}
 
 PRESETS: dict[str, dict[str, Any]] = {
     "nin-mnist": {**_NIN, "image_shape": (1, 28, 28)},
@@ -141,12 +129,18 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     seed_rule : {"partition", "shared"}
         Whether members draw from streams of their own.
     execution : {None, "stacked", "single", "graph", "fused", "vmap"}
-        How members are trained; None takes the one for the network and device.
+        How members are trained; None takes the one for the network and device. ``"stacked"``:
+        `stack_width` members per launch, batches padded to `batch_size`. ``"single"``: one member
+        at a time, shapes follow its own partition. ``"graph"``: the same shapes, `stack_width`
+        members at once, each replayed from CUDA graphs on a stream of its own. ``"fused"``: NiN
+        kernels in which every program belongs to one member; CUDA only. ``"vmap"``: a user's
+        module through `torch.func`, shapes as in ``"stacked"``.
     stack_width : int, optional
-        Members per launch, or on their way at once for ``"graph"``; 32, or 8 for ``"graph"``. For
-        ``"vmap"`` on a CPU it is rounded up to a multiple of 64, the vectors of any processor.
+        Members per launch, or at once for ``"graph"``; 32, or 8 for ``"graph"``. For ``"vmap"`` on
+        a CPU it is rounded up to a multiple of 64, the vectors of any processor.
     tile_rows : int
-        Rows per launch of a stacked batch.
+        Rows per launch of a stacked batch: it is computed tile by tile, and its gradients are added
+        in that order. Lanes with few rows then carry little padding.
     dtype : {None, "float32", "bfloat16"}
         None takes bfloat16 for ``"fused"`` and for ``"graph"`` on CUDA, and float32 otherwise.
     device : {"cpu", "cuda"}
@@ -508,7 +502,7 @@ def _trainer(
     spec: NetworkSpec, seed: int, device: torch.device
 ) -> Callable[[_Group], list[MemberState]]:
     """Return what trains one group: a stack, or a member alone."""
-    gradients = perceptron_gradients
+    gradients: Gradients = perceptron_gradients
     if spec.execution == "vmap":
         gradients = autograd_gradients(module_forward(spec, device, training=True))
 

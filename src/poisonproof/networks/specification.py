@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -13,6 +13,16 @@ from poisonproof.members.member import Spec
 
 NETWORKS = ("linear", "mlp", "nin", "nin4", "resnet10", "resnet18", "custom")
 EXECUTIONS = ("stacked", "single", "graph", "fused", "vmap")
+_FUSED: dict[str, Sequence[object]] = {
+    "network": ("nin", "nin4"),
+    "device": ("cuda",),
+    "dtype": ("bfloat16",),
+    "batch_size": (16, 32, 64, 128),
+    "optimizer": ("sgd",),
+    "on_nan": ("abstain",),
+    "n_classes": range(2, 65),
+}
+"""What the kernels of NiN can do."""
 _REAL = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "mixup", "warmup_epochs")
 
 
@@ -76,6 +86,8 @@ class Augmentation:
 class NetworkSpec(Spec):
     """The training of a network: with a partition and a seed it fixes every bit of a member.
 
+    All fields but these are described with the parameters of `TorchLearner`.
+
     Attributes
     ----------
     network : str
@@ -84,31 +96,8 @@ class NetworkSpec(Spec):
         ``(d,)`` for vectors, ``(C, H, W)`` for images.
     n_classes : int
         Width of the output: declared, never found in the data.
-    execution : str
-        ``"stacked"`` (`stack_width` members per launch, batches padded to `batch_size`),
-        ``"single"`` (one member at a time, shapes follow its own partition), ``"graph"`` (the
-        same shapes, `stack_width` members at once, each replayed from CUDA graphs on a stream of
-        its own), ``"fused"`` (NiN kernels in which every program belongs to one member; CUDA
-        only) or ``"vmap"`` (a user's module through `torch.func`, shapes as in ``"stacked"``).
-    milestones : tuple of int
-        First epoch (counted from 0) of each lower learning rate of the step schedule.
     normalize : str
-        Mean and standard deviation of the partition itself per ``"channel"`` or per
-        ``"feature"``, or ``"fixed"`` numbers (`mean`, `std`), or ``"none"``.
-    seed_rule : str
-        ``"partition"``: member i draws from the stream (seed, i), as in the paper;
-        ``"shared"``: every member draws from the stream (seed, 0).
-    tile_rows : int
-        Rows of a stacked batch per launch: a batch is computed tile by tile, and its gradients
-        are added in that order. Lanes with few rows then carry little padding.
-    threads : int
-        Threads inside one CPU operation; more can mean other bits. One where members share it.
-    vote_rows : int
-        Samples per launch when members vote.
-    mirrored_votes : bool
-        Members see every sample and its mirror image, and vote with the mean of both scores.
-    on_nan : str
-        A member whose loss stops being finite abstains, or keeps its last finite state.
+        ``"partition"`` has become ``"channel"`` for images and ``"feature"`` for vectors.
 
     Examples
     --------
@@ -218,7 +207,12 @@ class NetworkSpec(Spec):
         if self.execution == "vmap" and self.network != "custom":
             wrong.append("execution='vmap' is for custom modules only.")
         if self.execution == "fused":
-            wrong += self._wrong_fused()
+            wrong += [
+                f"execution='fused' is for {name} in {allowed!r}, got"
+                f" {getattr(self, name)!r}; use execution='graph' or 'single'."
+                for name, allowed in _FUSED.items()
+                if getattr(self, name) not in allowed
+            ]
         if self.threads > 1 and self.shares_launches and self.device == "cpu":
             wrong.append(
                 f"execution={self.execution!r} computes on one thread, got threads={self.threads}:"
@@ -229,26 +223,6 @@ class NetworkSpec(Spec):
             wrong.append("a custom network, and no other, names its factory.")
         if self.normalize == "fixed" and not self.mean:
             wrong.append("normalize='fixed' needs mean and std.")
-        return wrong
-
-    def _wrong_fused(self) -> list[str]:
-        wrong = []
-        if self.network not in ("nin", "nin4") or self.device != "cuda":
-            wrong.append(
-                "execution='fused' is for network='nin' or 'nin4' on device='cuda', got"
-                f" {self.network!r} on {self.device!r}; use execution='graph' or 'single'."
-            )
-        if self.dtype != "bfloat16" or self.batch_size not in (16, 32, 64, 128):
-            wrong.append(
-                "execution='fused' computes in bfloat16 with batch_size 16, 32, 64 or 128, got"
-                f" dtype={self.dtype!r}, batch_size={self.batch_size}."
-            )
-        if self.optimizer != "sgd" or self.on_nan != "abstain" or self.n_classes > 64:
-            wrong.append(
-                "execution='fused' supports optimizer='sgd', on_nan='abstain' and at most 64"
-                f" classes, got {self.optimizer!r}, {self.on_nan!r} and {self.n_classes}; use"
-                " execution='graph' for others."
-            )
         return wrong
 
     @property

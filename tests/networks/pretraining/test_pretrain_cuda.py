@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from poisonproof.networks import FrozenNetwork, PretrainSpec, train_features
 from poisonproof.networks.augmentation import Stream
-from poisonproof.networks.pretraining.loop import Limits
+from poisonproof.networks.pretraining.loop import RunLimits
 from poisonproof.networks.pretraining.tasks import SimCLR
 from poisonproof.networks.pretraining.views import make_views
 from poisonproof.partition import PartitionedData, sample_digests
@@ -59,7 +59,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(name, engine, tmp_path):
     X = samples(spec, 256)
     whole = train_features(X, spec)
     for done in (1, 2):
-        limits = Limits(stop_after=done)
+        limits = RunLimits(stop_after=done)
         assert train_features(X[::-1], spec, folder=tmp_path, limits=limits) is None
     assert train_features(X, spec, folder=tmp_path).digest() == whole.digest()
     losses = [loss for loss, _ in whole.history]
@@ -94,7 +94,7 @@ def test_refined_clusters_have_the_same_bits_after_a_stop(engine, tmp_path):
     )
     whole = refine_clusters(X, features, law)
     for done in (1, 3):
-        limits = Limits(stop_after=done)
+        limits = RunLimits(stop_after=done)
         assert refine_clusters(X[::-1], features, law, folder=tmp_path, limits=limits) is None
     assert refine_clusters(X, features, law, folder=tmp_path).digest() == whole.digest()
     assert np.isfinite(whole.history).all()

@@ -16,7 +16,7 @@ from poisonproof.networks import (
     load_features,
     train_features,
 )
-from poisonproof.networks.pretraining.loop import Limits
+from poisonproof.networks.pretraining.loop import RunLimits
 from poisonproof.networks.pretraining.tasks import RotNet
 
 from .conftest import ROTNET
@@ -44,7 +44,7 @@ def test_other_samples_make_another_map(images):
 def test_a_stopped_run_goes_on_to_the_same_bits(images, rotnet, tmp_path):
     for done in (1, 2):
         stopped = train_features(
-            images[:96], ROTNET, folder=tmp_path, limits=Limits(stop_after=done)
+            images[:96], ROTNET, folder=tmp_path, limits=RunLimits(stop_after=done)
         )
         assert stopped is None
     assert train_features(images[:96], ROTNET, folder=tmp_path).digest() == rotnet.digest()
@@ -65,7 +65,7 @@ class Counter:
 
 def test_the_bar_moves_with_every_step_and_starts_where_a_run_goes_on(images, tmp_path):
     spec, heard = replace(SHORT, batch_size=32), Counter()
-    limits = Limits(stop_after=1)
+    limits = RunLimits(stop_after=1)
     assert train_features(images[:96], spec, folder=tmp_path, limits=limits, progress=heard) is None
     assert (heard.total, heard.done, heard.stopped) == (6, 3, True)
     train_features(images[:96], spec, folder=tmp_path, progress=heard)
@@ -73,14 +73,14 @@ def test_the_bar_moves_with_every_step_and_starts_where_a_run_goes_on(images, tm
 
 
 def test_a_checkpoint_without_its_momentum_is_passed_over(images, rotnet, tmp_path):
-    train_features(images[:96], ROTNET, folder=tmp_path, limits=Limits(stop_after=1))
+    train_features(images[:96], ROTNET, folder=tmp_path, limits=RunLimits(stop_after=1))
     for path in tmp_path.glob("momentum-*"):
         path.unlink()
     assert train_features(images[:96], ROTNET, folder=tmp_path).digest() == rotnet.digest()
 
 
 def test_another_run_in_the_folder_is_refused(images, tmp_path):
-    train_features(images[:64], SHORT, folder=tmp_path, limits=Limits(stop_after=1))
+    train_features(images[:64], SHORT, folder=tmp_path, limits=RunLimits(stop_after=1))
     with pytest.raises(StoreError, match="another run"):
         train_features(images[:64], replace(SHORT, seed=1), folder=tmp_path)
 

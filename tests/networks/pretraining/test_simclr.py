@@ -11,7 +11,7 @@ import torch
 
 from poisonproof.networks import PretrainSpec, train_features
 from poisonproof.networks.augmentation import Stream
-from poisonproof.networks.pretraining.loop import Limits
+from poisonproof.networks.pretraining.loop import RunLimits
 from poisonproof.networks.pretraining.tasks import SimCLR, contrast
 from poisonproof.networks.pretraining.views import _turned, make_views
 
@@ -45,7 +45,7 @@ def draws(n: int) -> dict[int, torch.Tensor]:
 def test_the_map_is_a_function_of_samples_however_it_was_run(tmp_path):
     X = colourful(64)
     whole = train_features(X, SPEC)
-    assert train_features(X[::-1], SPEC, folder=tmp_path, limits=Limits(stop_after=1)) is None
+    assert train_features(X[::-1], SPEC, folder=tmp_path, limits=RunLimits(stop_after=1)) is None
     assert train_features(X, SPEC, folder=tmp_path).digest() == whole.digest()
     assert whole.transform(X[:5]).shape == (5, 64)
     assert np.array_equal(whole.transform(X[3:4])[0], whole.transform(X[:5])[3])

@@ -1,4 +1,4 @@
-"""Kernels of the last layer and of the update. Every program belongs to one lane."""
+"""Kernels of the last layer, the update and the backward pass. A program belongs to one lane."""
 
 from __future__ import annotations
 
@@ -158,10 +158,7 @@ def update(
         tl.store(low_ptr + lane * LOW_LANE + i, p.to(low_ptr.dtype.element_ty), mask=ok)
 
 
-# Kernels of the backward pass and of the update. Every program belongs to one lane.
-
-# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call"
-# mypy: allow-untyped-decorators
+# The convolutions and batch norms.
 
 
 @triton.jit

@@ -243,10 +243,7 @@ def statistics(
     tl.store(run_var_ptr + place, old_var * 0.9 + unbiased * 0.1)
 
 
-# Kernels of the pools between blocks. Every program belongs to one lane.
-
-# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call"
-# mypy: allow-untyped-decorators
+# The pools between blocks.
 
 
 @triton.jit

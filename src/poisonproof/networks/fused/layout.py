@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -18,7 +15,6 @@ def _chunks(channels: int) -> tuple[int, int, int]:
     return cuts.get(channels, (channels, 0, 0))
 
 
-@dataclass(frozen=True)
 class Unit:
     """One convolution with batch norm and ReLU, as a matrix product.
 
@@ -27,185 +23,73 @@ class Unit:
     then the convolution. The first convolution reads columns that were laid out beforehand.
     """
 
-    number: int
-    side: int
-    cin: int
-    cout: int
-    height: int
-    width: int
-    first: bool
-
-    @property
-    def pixels(self) -> int:
-        """Output pixels per image."""
-        return self.height * self.width
-
-    @property
-    def spatial(self) -> bool:
-        """Whether the input lies in a bordered buffer."""
-        return self.side > 1 and not self.first
-
-    @property
-    def border(self) -> int:
-        """Zeros around the bordered buffer."""
-        return self.side // 2 if self.spatial else 0
-
-    @property
-    def runs(self) -> int:
-        """Runs per window."""
-        return self.side if self.spatial else 1
-
-    @property
-    def run(self) -> int:
-        """Real values per run."""
-        if self.first:
-            return self.side * self.side * self.cin
-        return (self.side if self.spatial else 1) * self.cin
-
-    @property
-    def run_padded(self) -> int:
-        """Values per run in the weights: a whole number of blocks."""
-        block = self.block_k
-        return -(-self.run // block) * block
-
-    @property
-    def block_k(self) -> int:
-        """Values per step of the inner loop."""
-        return 64 if self.run % 64 == 0 or self.run > 256 else 32
-
-    @property
-    def in_channels(self) -> int:
-        """Values per pixel of the input buffer."""
-        return self.run_padded if self.first else self.cin
-
-    @property
-    def line(self) -> int:
-        """Values per line of the input buffer."""
-        return (self.width + 2 * self.border) * self.in_channels
-
-    @property
-    def image(self) -> int:
-        """Values per image of the input buffer."""
-        return (self.height + 2 * self.border) * self.line
-
-    @property
-    def grad_line(self) -> int:
-        """Values per line of the bordered gradient buffer."""
-        return (self.width + 2 * self.border) * self.cout
-
-    @property
-    def grad_image(self) -> int:
-        """Values per image of the bordered gradient buffer."""
-        return (self.height + 2 * self.border) * self.grad_line
-
-    @property
-    def weights(self) -> int:
-        """Weights, padding included."""
-        return self.runs * self.run_padded * self.cout
-
-    @property
-    def in_chunks(self) -> tuple[int, int, int]:
-        """Input channels in pieces."""
-        return _chunks(self.cin)
-
-    @property
-    def out_chunks(self) -> tuple[int, int, int]:
-        """Output channels in pieces."""
-        return _chunks(self.cout)
+    def __init__(
+        self, number: int, side: int, cin: int, cout: int, height: int, width: int
+    ) -> None:
+        self.number, self.side, self.cin, self.cout = number, side, cin, cout
+        self.height, self.width = height, width
+        self.first = number == 0
+        self.pixels = height * width
+        self.spatial = side > 1 and not self.first  # the input lies in a bordered buffer
+        border = side // 2 if self.spatial else 0
+        self.border = border
+        self.runs = side if self.spatial else 1
+        self.run = side * side * cin if self.first else self.runs * cin
+        # Values per step of the inner loop, and per run in the weights: a whole number of blocks.
+        self.block_k = 64 if self.run % 64 == 0 or self.run > 256 else 32
+        self.run_padded = -(-self.run // self.block_k) * self.block_k
+        self.weights = self.runs * self.run_padded * cout
+        # Values per pixel, line and image of the input buffer, and of the bordered gradients.
+        self.in_channels = self.run_padded if self.first else cin
+        self.line = (width + 2 * border) * self.in_channels
+        self.image = (height + 2 * border) * self.line
+        self.grad_line = (width + 2 * border) * cout
+        self.grad_image = (height + 2 * border) * self.grad_line
+        # How a product reads the input, and how gradients are written around their first pixel.
+        self.window = (self.pixels, width, self.image, self.line, self.in_channels)
+        self.grad_window = (self.grad_image, self.grad_line, border * (self.grad_line + cout))
+        self.in_chunks, self.out_chunks = _chunks(cin), _chunks(cout)
 
 
-@dataclass(frozen=True)
 class Pool:
-    """What stands between two blocks; writes the bordered input of the next unit."""
+    """What stands between two blocks; writes the bordered input of the unit behind it."""
 
-    kind: str
-    after: Unit
-    before: Unit
-
-    @property
-    def pixels(self) -> int:
-        """Output pixels per image."""
-        return self.before.pixels
+    def __init__(self, kind: str, after: Unit, before: Unit) -> None:
+        self.kind, self.after, self.before = kind, after, before
+        self.pixels = before.pixels
 
 
-@dataclass(frozen=True)
 class Layout:
     """All units, pools and parameter offsets of one NiN."""
 
-    spec: NetworkSpec
-
-    @property
-    def rows(self) -> int:
-        """Rows a lane can hold per step."""
-        return self.spec.batch_size
-
-    @property
-    def lanes(self) -> int:
-        """Members per launch."""
-        return self.spec.stack_width
-
-    @property
-    def n_blocks(self) -> int:
-        """Blocks of units."""
-        return 4 if self.spec.network == "nin4" else 3
-
-    @cached_property
-    def units(self) -> tuple[Unit, ...]:
-        """Every unit, first to last."""
-        cin, height, width = self.spec.input_shape
-        found: list[Unit] = []
-        for number, block in enumerate(NIN_BLOCKS[: self.n_blocks]):
+    def __init__(self, spec: NetworkSpec) -> None:
+        self.spec, self.rows, self.lanes = spec, spec.batch_size, spec.stack_width
+        n_blocks = 4 if spec.network == "nin4" else 3
+        cin, height, width = spec.input_shape
+        units: list[Unit] = []
+        for number, block in enumerate(NIN_BLOCKS[:n_blocks]):
             for side, cout in block:
-                found.append(Unit(len(found), side, cin, cout, height, width, not found))
+                units.append(Unit(len(units), side, cin, cout, height, width))
                 cin = cout
             if number < 2:
                 height, width = (height + 1) // 2, (width + 1) // 2
-        return tuple(found)
-
-    @cached_property
-    def pools(self) -> dict[int, Pool]:
-        """Pools by the number of the unit they follow."""
-        kinds = ("max", "avg", "copy")
-        return {
-            3 * b + 2: Pool(kinds[b], self.units[3 * b + 2], self.units[3 * b + 3])
-            for b in range(self.n_blocks - 1)
+        self.units = tuple(units)
+        self.pools = {
+            3 * b + 2: Pool(kind, units[3 * b + 2], units[3 * b + 3])
+            for b, kind in zip(range(n_blocks - 1), ("max", "avg", "copy"), strict=False)
         }
-
-    @property
-    def classes_padded(self) -> int:
-        """Classes, rounded up to a width of matrix instructions."""
-        return max(16, 1 << (self.spec.n_classes - 1).bit_length())
-
-    @cached_property
-    def offsets(self) -> dict[str, tuple[int, int]]:
+        self.classes_padded = max(16, 1 << (spec.n_classes - 1).bit_length())
+        sizes = {f"weight{unit.number}": unit.weights for unit in units}
+        self.convolution_parameters = _aligned(*sizes.values())  # they come first
+        for unit in units:
+            sizes |= {f"gamma{unit.number}": unit.cout, f"beta{unit.number}": unit.cout}
+        sizes |= {"head": units[-1].cout * self.classes_padded, "bias": self.classes_padded}
+        self.offsets: dict[str, tuple[int, int]] = {}
         """Start and size of every parameter in a lane's flat table."""
-        table: dict[str, tuple[int, int]] = {}
-        start = 0
-
-        def put(name: str, size: int) -> None:
-            nonlocal start
-            table[name] = (start, size)
-            start += -(-size // 64) * 64
-
-        for unit in self.units:
-            put(f"weight{unit.number}", unit.weights)
-        for unit in self.units:
-            put(f"gamma{unit.number}", unit.cout)
-            put(f"beta{unit.number}", unit.cout)
-        put("head", self.units[-1].cout * self.classes_padded)
-        put("bias", self.classes_padded)
-        return table
-
-    @property
-    def parameters(self) -> int:
-        """Length of a lane's flat table."""
-        start, size = self.offsets["bias"]
-        return start + -(-size // 64) * 64
-
-    @property
-    def convolution_parameters(self) -> int:
-        """Length of the part of the table that holds convolutions; it comes first."""
-        return self.offsets["gamma0"][0]
+        self.parameters = 0
+        for name, size in sizes.items():
+            self.offsets[name] = (self.parameters, size)
+            self.parameters += _aligned(size)
 
     def bytes_per_lane(self) -> int:
         """Return the device memory of one lane in training."""
@@ -216,9 +100,13 @@ class Layout:
             for unit in self.units
         )
         pooled = sum(2 * pool.pixels * pool.after.cout for pool in self.pools.values())
-        tables = 4 * self.parameters * 4
-        largest = max(unit.weights for unit in self.units) * 4
-        return self.rows * 2 * (activations + pooled) + tables + largest
+        largest = max(unit.weights for unit in self.units)
+        return self.rows * 2 * (activations + pooled) + 4 * (4 * self.parameters + largest)
+
+
+def _aligned(*sizes: int) -> int:
+    """Return the room of parameters that begin at multiples of 64 values."""
+    return sum(-(-size // 64) * 64 for size in sizes)
 
 
 # Between a module's state and a lane's flat table.
@@ -237,40 +125,28 @@ def _names(layout: Layout) -> tuple[list[str], list[str], str]:
 def to_tables(
     layout: Layout, state: dict[str, Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Return the flat parameters (S, P), and running means and variances per unit.
-
-    Parameters
-    ----------
-    layout : Layout
-        Offsets.
-    state : dict of tensors of shape (S, ...)
-        A NiN's state, stacked.
-    """
+    """Return the flat parameters (S, P) of a NiN's stacked state, and running moments per unit."""
     convolutions, norms, last = _names(layout)
     lanes = len(state[f"{last}.bias"])
-    device = state[f"{last}.bias"].device
-    table = torch.zeros(lanes, layout.parameters, device=device)
+    table = torch.zeros(lanes, layout.parameters, device=state[f"{last}.bias"].device)
+    pad = torch.nn.functional.pad
 
     def put(name: str, value: Tensor) -> None:
         start, size = layout.offsets[name]
         table[:, start : start + size] = value.reshape(lanes, size)
 
     for unit, conv, norm in zip(layout.units, convolutions, norms, strict=True):
-        put(f"weight{unit.number}", _to_runs(unit, state[f"{conv}.weight"]))
+        runs = state[f"{conv}.weight"].permute(0, 3, 4, 2, 1)
+        runs = runs.reshape(lanes, unit.runs, unit.run, unit.cout)
+        put(f"weight{unit.number}", pad(runs, (0, 0, 0, unit.run_padded - unit.run)))
         put(f"gamma{unit.number}", state[f"{norm}.weight"])
         put(f"beta{unit.number}", state[f"{norm}.bias"])
     spare = layout.classes_padded - layout.spec.n_classes
-    pad = torch.nn.functional.pad
     put("head", pad(state[f"{last}.weight"].transpose(1, 2), (0, spare)))
     put("bias", pad(state[f"{last}.bias"], (0, spare)))
     means = [state[f"{norm}.running_mean"] for norm in norms]
     variances = [state[f"{norm}.running_var"] for norm in norms]
     return table, means, variances
-
-
-def _to_runs(unit: Unit, weight: Tensor) -> Tensor:
-    runs = weight.permute(0, 3, 4, 2, 1).reshape(len(weight), unit.runs, unit.run, unit.cout)
-    return torch.nn.functional.pad(runs, (0, 0, 0, unit.run_padded - unit.run))
 
 
 def from_tables(

@@ -1,6 +1,12 @@
-"""The memory of a stack of NiN members on the device, allocated once."""
+"""The memory of a stack of NiN members on the device, and the launches of its kernels in order.
+
+Tile shapes, warps and stages are constants: none is found by timing, so the load of the machine
+cannot choose a kernel, and with it the bits.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
@@ -26,27 +32,28 @@ from poisonproof.networks.fused.forward_kernels import (
 )
 from poisonproof.networks.fused.layout import Layout, Pool, Unit
 
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-call"
+
 SPAN = 512
 """Rows per partial sum of batch norm."""
 
+SUM_SPANS = 16
+"""Partial sums added at once."""
+
 CHUNK = 4096
 """Rows of a weight gradient per program, where a lane has many."""
+
+STAGES = 3
+"""Depth of the software pipeline of a product."""
 
 _SLACK = 64
 """Values behind the last lane that a run's padding may read; always zero."""
 
 
 class Workspace:
-    """Buffers of `lanes` members; a lane is row ``[lane]`` of every tensor.
+    """Buffers of `lanes` members, allocated once; a lane is row ``[lane]`` of every tensor.
 
-    Parameters
-    ----------
-    layout : Layout
-        Shapes and offsets.
-    device : torch.device
-        A CUDA device.
-    train : bool
-        Whether gradients need room; members that only vote need none.
+    Members that only vote (`train` is False) need no room for gradients.
     """
 
     def __init__(self, layout: Layout, device: torch.device, *, train: bool = True) -> None:
@@ -88,40 +95,34 @@ class Workspace:
         self.factors = self._zeros((2 * widest,), single)
         spans = -(-rows * units[0].pixels // SPAN)
         self.partial = self._zeros((spans * 2 * widest,), single)
-        if train:
-            self._allocate_gradients(layout, (rows, channels, height, width))
-
-    def _allocate_gradients(self, layout: Layout, images: tuple[int, ...]) -> None:
-        units, rows, half = layout.units, layout.rows, torch.bfloat16
-        self.images = self._zeros(images, torch.float32)
+        if not train:
+            return
+        self.images = self._zeros((rows, channels, height, width), single)
         self.g = [self._zeros((rows * unit.pixels * unit.cout,), half) for unit in units]
         self.bordered = [
             self._zeros((rows * unit.grad_image,), half) if unit.spatial else None for unit in units
         ]
         self.pooled_grad = {
             i: self._zeros((rows * pool.pixels * pool.after.cout,), half)
-            for i, pool in layout.pools.items()
+            for i, pool in pools.items()
         }
-        largest = max(self.splits(unit.number) * unit.weights for unit in units)
-        self.weight_partial = self._zeros((largest,), torch.float32)
+        largest = max(self.splits(unit) * unit.weights for unit in units)
+        self.weight_partial = self._zeros((largest,), single)
 
     def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         lanes = self.layout.lanes
-        size = lanes
-        for side in shape:
-            size *= side
+        size = lanes * math.prod(shape)
         # Zeroed, slack included: borders are read and never written.
         flat = torch.zeros(size + _SLACK, dtype=dtype, device=self.device)
         return flat[:size].view(lanes, *shape)
 
-    def chunk(self, number: int) -> int:
+    def chunk(self, unit: Unit) -> int:
         """Return the rows per chunk of a unit's weight gradient; wide convolutions take all."""
-        unit = self.layout.units[number]
         return self.layout.rows * unit.pixels if unit.spatial else CHUNK
 
-    def splits(self, number: int) -> int:
+    def splits(self, unit: Unit) -> int:
         """Return the largest number of chunks of a unit's weight gradient."""
-        return -(-self.layout.rows * self.layout.units[number].pixels // self.chunk(number))
+        return -(-self.layout.rows * unit.pixels // self.chunk(unit))
 
     def table(self, name: str, source: Tensor | None = None) -> Tensor:
         """Return one parameter of all lanes (or the same stretch of `source`), shape (S, size)."""
@@ -129,66 +130,23 @@ class Workspace:
         return (self.parameters if source is None else source)[:, start : start + size]
 
 
-# What the launches of both passes share: how much work, in which pieces.
-#
-# Tile shapes, warps and stages are constants: none is found by timing, so the load of the machine
-# cannot choose a kernel, and with it the bits.
-
-# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-call"
+def _lanes(*buffers: Tensor) -> tuple[int, ...]:
+    """Return how far apart the lanes of buffers lie."""
+    return tuple(buffer.stride(0) for buffer in buffers)
 
 
-SUM_SPANS = 16
-"""Partial sums added at once."""
-
-STAGES = 3
-"""Depth of the software pipeline of a product."""
-
-
-class Launches:
-    """A workspace and the sizes of its launches.
-
-    Parameters
-    ----------
-    work : Workspace
-        The lanes.
-    """
+class Passes:
+    """Forward pass, backward pass and update of all lanes of a workspace."""
 
     def __init__(self, work: Workspace) -> None:
         self.work = work
         self.layout = work.layout
 
-    def tiling(self, unit: Unit) -> tuple[int, int, int]:
-        """Return the programs per lane of a product, the rows of each, and its warps."""
-        tile = 128 if unit.spatial else 64
-        return triton.cdiv(self.layout.rows * unit.pixels, tile), tile, tile // 16
+    def forward(self, images: Tensor, *, train: bool) -> None:
+        """Go from images (S, rows, C, H, W), or (1, ...) for all lanes alike, to scores.
 
-    def spans(self, unit: Unit) -> tuple[int, int]:
-        """Return the programs per lane that sum over rows, and the channels of each."""
-        piece = 64 if unit.cout % 64 == 0 else 32
-        return triton.cdiv(self.layout.rows * unit.pixels, SPAN) * (unit.cout // piece), piece
-
-    def low(self, unit: Unit) -> Tensor:
-        """Return a unit's weights in half precision, for products."""
-        return self.work.table(f"weight{unit.number}", self.work.low)
-
-    def input(self, unit: Unit) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a unit's input and the scale and shift to apply to it."""
-        norm, before = self.work.norm, max(unit.number - 1, 0)
-        stored = self.work.inputs[unit.number]
-        source = self.work.z[before] if stored is None else stored
-        return source, norm["scale"][before], norm["shift"][before]
-
-
-# The kernels of the forward pass, in order.
-
-# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-call"
-
-
-class Forward(Launches):
-    """Forward pass of all lanes of a workspace."""
-
-    def run(self, images: Tensor, *, train: bool) -> None:
-        """From images to features: shape (S, rows, C, H, W), or (1, ...) for all lanes alike."""
+        In training the loss and the gradients up to the features come with them.
+        """
         work, layout = self.work, self.layout
         self._columns(images)
         for unit in layout.units:
@@ -197,182 +155,14 @@ class Forward(Launches):
                 self._statistics(unit)
             if unit.number in layout.pools:
                 self._pool(layout.pools[unit.number])
-        last, norm = layout.units[-1], work.norm
-        pooled_features[layout.rows * (last.cout // 64), layout.lanes](
-            work.z[-1],
-            norm["scale"][-1],
-            norm["shift"][-1],
-            work.features,
-            work.counts,
-            work.z[-1].stride(0),
-            work.width,
-            layout.rows,
-            last.pixels,
-            last.cout,
-            64,
-            64,
-        )
+        last, norm, z = layout.units[-1], work.norm, work.z[-1]
+        buffers = (z, norm["scale"][-1], norm["shift"][-1], work.features, work.counts)
+        sizes = (z.stride(0), work.width, layout.rows, last.pixels, last.cout)
+        pooled_features[layout.rows * (last.cout // 64), layout.lanes](*buffers, *sizes, 64, 64)
         self._head(train=train)
 
-    def _columns(self, images: Tensor) -> None:
-        work, unit = self.work, self.layout.units[0]
-        target = work.inputs[0]
-        assert target is not None
-        stride = 0 if len(images) == 1 and self.layout.lanes > 1 else images.stride(0)
-        columns[triton.cdiv(self.layout.rows * unit.pixels, 64), self.layout.lanes](
-            images,
-            work.input_mean,
-            work.input_std,
-            target,
-            work.counts,
-            stride,
-            unit.cin,
-            unit.height,
-            unit.width,
-            unit.side,
-            unit.run,
-            unit.run_padded,
-            target.stride(0),
-            64,
-        )
-
-    def _convolve(self, unit: Unit) -> None:
-        work = self.work
-        source, scale, shift = self.input(unit)
-        z, low, flat = work.z[unit.number], self.low(unit), not unit.spatial
-        tiles, tile, warps = self.tiling(unit)
-        conv_forward[tiles, self.layout.lanes](
-            source,
-            low,
-            z,
-            scale,
-            shift,
-            work.counts,
-            source.stride(0),
-            low.stride(0),
-            z.stride(0),
-            work.width,
-            unit.pixels,
-            unit.width,
-            unit.image,
-            unit.line,
-            unit.in_channels,
-            unit.runs,
-            unit.run_padded,
-            unit.cout,
-            *unit.out_chunks,
-            flat,
-            flat and not unit.first,
-            tile,
-            unit.block_k,
-            STAGES,
-            num_warps=warps,
-        )
-
-    def _statistics(self, unit: Unit) -> None:
-        work, norm, i = self.work, self.work.norm, unit.number
-        gamma, beta = work.table(f"gamma{i}"), work.table(f"beta{i}")
-        programs, piece = self.spans(unit)
-        column_sums[programs, self.layout.lanes](
-            work.z[i],
-            work.partial,
-            work.counts,
-            work.z[i].stride(0),
-            work.partial.stride(0),
-            unit.pixels,
-            unit.cout,
-            SPAN,
-            32,
-            piece,
-        )
-        statistics[unit.cout // 32, self.layout.lanes](
-            work.partial,
-            gamma,
-            beta,
-            norm["mean"][i],
-            norm["rstd"][i],
-            norm["scale"][i],
-            norm["shift"][i],
-            norm["run_mean"][i],
-            norm["run_var"][i],
-            work.counts,
-            unit.pixels,
-            work.partial.stride(0),
-            gamma.stride(0),
-            work.width,
-            unit.cout,
-            SPAN,
-            SUM_SPANS,
-            32,
-        )
-
-    def _pool(self, pool: Pool) -> None:
-        work, i, norm = self.work, pool.after.number, self.work.norm
-        z, target = work.z[i], work.inputs[i + 1]
-        assert target is not None
-        which = work.which.get(i, work.healthy)
-        unit, after = pool.after, pool.before
-        grid = triton.cdiv(self.layout.rows * pool.pixels, 32) * (unit.cout // 32)
-        pool_forward[grid, self.layout.lanes](
-            z,
-            norm["scale"][i],
-            norm["shift"][i],
-            target,
-            which,
-            work.counts,
-            z.stride(0),
-            work.width,
-            target.stride(0),
-            which.stride(0),
-            unit.height,
-            unit.width,
-            after.height,
-            after.width,
-            unit.cout,
-            after.image,
-            after.line,
-            after.border,
-            pool.kind,
-            32,
-            32,
-        )
-
-    def _head(self, *, train: bool) -> None:
-        work, layout = self.work, self.layout
-        weight, grads = work.table("head"), work.gradients
-        head[(layout.lanes,)](
-            work.features,
-            weight,
-            work.table("bias"),
-            work.targets,
-            work.scores,
-            work.table("head", grads),
-            work.table("bias", grads),
-            work.feature_grad,
-            work.losses,
-            work.healthy,
-            work.counts,
-            weight.stride(0),
-            layout.rows,
-            layout.units[-1].cout,
-            32,
-            layout.spec.n_classes,
-            layout.classes_padded,
-            train,
-            num_warps=8,
-        )
-
-
-# The kernels of the backward pass and of the update, in order.
-
-# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-call"
-
-
-class Backward(Launches):
-    """Backward pass and update of all lanes of a workspace."""
-
-    def run(self) -> None:
-        """From the features' gradient to new weights."""
+    def backward(self) -> None:
+        """Go from the features' gradient to new weights."""
         units, pools = self.layout.units, self.layout.pools
         self._through_pool(units[-1], "mean", self.work.feature_grad, 1, 1)
         for unit in reversed(units):
@@ -387,164 +177,191 @@ class Backward(Launches):
                 self._through_pool(before.after, before.kind, grad, unit.height, unit.width)
         self._update_small()
 
-    def _through_pool(self, unit: Unit, kind: str, grad: Tensor, high: int, wide: int) -> None:
-        work, i = self.work, unit.number
-        which = work.which.get(i, work.healthy)
-        tiles = triton.cdiv(self.layout.rows * unit.pixels, 64)
-        pool_backward[tiles * (unit.cout // 32), self.layout.lanes](
-            grad,
-            which,
-            work.g[i],
-            work.counts,
-            grad.stride(0),
-            which.stride(0),
-            work.g[i].stride(0),
-            unit.height,
-            unit.width,
-            high,
-            wide,
-            unit.cout,
-            kind,
-            64,
-            32,
-        )
+    # What the launches of both passes share: how much work, in which pieces.
 
-    def _norm(self, unit: Unit) -> None:
-        work, i, norm = self.work, unit.number, self.work.norm
-        gamma = work.table(f"gamma{i}", work.gradients)
-        beta = work.table(f"beta{i}", work.gradients)
-        scale, shift, z = norm["scale"][i], norm["shift"][i], work.z[i]
-        programs, piece = self.spans(unit)
-        gradient_sums[programs, self.layout.lanes](
-            work.g[i],
-            z,
-            scale,
-            shift,
-            norm["mean"][i],
-            norm["rstd"][i],
-            work.partial,
-            work.counts,
-            z.stride(0),
-            work.width,
-            work.partial.stride(0),
-            unit.pixels,
-            unit.cout,
-            SPAN,
-            32,
-            piece,
-        )
-        norm_sums[unit.cout // 32, self.layout.lanes](
-            work.partial,
-            norm["mean"][i],
-            norm["rstd"][i],
-            scale,
-            work.factors,
-            gamma,
-            beta,
-            work.counts,
-            unit.pixels,
-            work.partial.stride(0),
-            gamma.stride(0),
-            work.width,
-            unit.cout,
-            SPAN,
-            SUM_SPANS,
-            32,
-        )
-        target = work.g[i] if work.bordered[i] is None else work.bordered[i]
-        assert target is not None
-        centre = unit.border * (unit.grad_line + unit.cout)
-        programs = triton.cdiv(self.layout.rows * unit.pixels, 64) * (unit.cout // piece)
-        norm_backward[programs, self.layout.lanes](
-            work.g[i],
-            z,
-            target,
-            scale,
-            shift,
-            work.factors,
-            work.counts,
-            z.stride(0),
-            target.stride(0),
-            work.width,
-            unit.pixels,
-            unit.width,
-            unit.grad_image,
-            unit.grad_line,
-            centre,
-            unit.cout,
-            not unit.spatial,
-            64,
-            piece,
-        )
+    def _tiling(self, unit: Unit) -> tuple[int, int, int]:
+        """Return the programs per lane of a product, the rows of each, and its warps."""
+        tile = 128 if unit.spatial else 64
+        return triton.cdiv(self.layout.rows * unit.pixels, tile), tile, tile // 16
+
+    def _spans(self, unit: Unit) -> tuple[int, int]:
+        """Return the programs per lane that sum over rows, and the channels of each."""
+        piece = 64 if unit.cout % 64 == 0 else 32
+        return triton.cdiv(self.layout.rows * unit.pixels, SPAN) * (unit.cout // piece), piece
+
+    def _low(self, unit: Unit) -> Tensor:
+        """Return a unit's weights in half precision, for products."""
+        return self.work.table(f"weight{unit.number}", self.work.low)
+
+    def _input(self, unit: Unit) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a unit's input and the scale and shift to apply to it."""
+        norm, before = self.work.norm, max(unit.number - 1, 0)
+        stored = self.work.inputs[unit.number]
+        source = self.work.z[before] if stored is None else stored
+        return source, norm["scale"][before], norm["shift"][before]
 
     def _gradient(self, unit: Unit) -> Tensor:
         bordered = self.work.bordered[unit.number]
         return self.work.g[unit.number] if bordered is None else bordered
 
+    # The kernels of the forward pass, in order.
+
+    def _columns(self, images: Tensor) -> None:
+        work, unit = self.work, self.layout.units[0]
+        target = work.inputs[0]
+        assert target is not None
+        buffers = (images, work.input_mean, work.input_std, target, work.counts)
+        stride = 0 if len(images) == 1 and self.layout.lanes > 1 else images.stride(0)
+        image = (unit.cin, unit.height, unit.width)
+        sizes = (*image, unit.side, unit.run, unit.run_padded, target.stride(0))
+        programs = triton.cdiv(self.layout.rows * unit.pixels, 64)
+        columns[programs, self.layout.lanes](*buffers, stride, *sizes, 64)
+
+    def _convolve(self, unit: Unit) -> None:
+        work = self.work
+        source, scale, shift = self._input(unit)
+        z, low, flat = work.z[unit.number], self._low(unit), not unit.spatial
+        tiles, tile, warps = self._tiling(unit)
+        buffers = (source, low, z, scale, shift, work.counts)
+        sizes = (*unit.window, unit.runs, unit.run_padded, unit.cout, *unit.out_chunks)
+        conv_forward[tiles, self.layout.lanes](
+            *buffers,
+            *_lanes(source, low, z),
+            work.width,
+            *sizes,
+            flat,
+            flat and not unit.first,
+            tile,
+            unit.block_k,
+            STAGES,
+            num_warps=warps,
+        )
+
+    def _statistics(self, unit: Unit) -> None:
+        work, norm, i = self.work, self.work.norm, unit.number
+        gamma, beta, z = work.table(f"gamma{i}"), work.table(f"beta{i}"), work.z[i]
+        programs, piece = self._spans(unit)
+        column_sums[programs, self.layout.lanes](
+            z,
+            work.partial,
+            work.counts,
+            *_lanes(z, work.partial),
+            unit.pixels,
+            unit.cout,
+            SPAN,
+            32,
+            piece,
+        )
+        moments = (
+            norm[name][i] for name in ("mean", "rstd", "scale", "shift", "run_mean", "run_var")
+        )
+        sizes = (unit.pixels, *_lanes(work.partial, gamma), work.width, unit.cout, SPAN, SUM_SPANS)
+        statistics[unit.cout // 32, self.layout.lanes](
+            work.partial, gamma, beta, *moments, work.counts, *sizes, 32
+        )
+
+    def _pool(self, pool: Pool) -> None:
+        work, i, norm = self.work, pool.after.number, self.work.norm
+        z, target = work.z[i], work.inputs[i + 1]
+        assert target is not None
+        which = work.which.get(i, work.healthy)
+        unit, after = pool.after, pool.before
+        buffers = (z, norm["scale"][i], norm["shift"][i], target, which, work.counts)
+        lanes = (z.stride(0), work.width, target.stride(0), which.stride(0))
+        sides = (unit.height, unit.width, after.height, after.width, unit.cout)
+        bordered = (after.image, after.line, after.border)
+        grid = triton.cdiv(self.layout.rows * pool.pixels, 32) * (unit.cout // 32)
+        pool_forward[grid, self.layout.lanes](
+            *buffers, *lanes, *sides, *bordered, pool.kind, 32, 32
+        )
+
+    def _head(self, *, train: bool) -> None:
+        work, layout = self.work, self.layout
+        weight, bias = (work.table(name) for name in ("head", "bias"))
+        weight_grad, bias_grad = (work.table(name, work.gradients) for name in ("head", "bias"))
+        forward = (work.features, weight, bias, work.targets, work.scores)
+        backward = (weight_grad, bias_grad, work.feature_grad)
+        state = (work.losses, work.healthy, work.counts)
+        sizes = (weight.stride(0), layout.rows, layout.units[-1].cout, 32)
+        classes = (layout.spec.n_classes, layout.classes_padded)
+        head[(layout.lanes,)](*forward, *backward, *state, *sizes, *classes, train, num_warps=8)
+
+    # The kernels of the backward pass and of the update, in order.
+
+    def _through_pool(self, unit: Unit, kind: str, grad: Tensor, high: int, wide: int) -> None:
+        work, i = self.work, unit.number
+        which, g = work.which.get(i, work.healthy), work.g[i]
+        programs = triton.cdiv(self.layout.rows * unit.pixels, 64) * (unit.cout // 32)
+        sizes = (unit.height, unit.width, high, wide, unit.cout)
+        pool_backward[programs, self.layout.lanes](
+            grad, which, g, work.counts, *_lanes(grad, which, g), *sizes, kind, 64, 32
+        )
+
+    def _norm(self, unit: Unit) -> None:
+        work, i, norm = self.work, unit.number, self.work.norm
+        gamma, beta = (work.table(f"{name}{i}", work.gradients) for name in ("gamma", "beta"))
+        mean, rstd, scale, shift = (norm[name][i] for name in ("mean", "rstd", "scale", "shift"))
+        g, z, target = work.g[i], work.z[i], self._gradient(unit)
+        programs, piece = self._spans(unit)
+        sizes = (z.stride(0), work.width, work.partial.stride(0), unit.pixels, unit.cout, SPAN)
+        gradient_sums[programs, self.layout.lanes](
+            g, z, scale, shift, mean, rstd, work.partial, work.counts, *sizes, 32, piece
+        )
+        given = (work.partial, mean, rstd, scale, work.factors, gamma, beta, work.counts)
+        lanes = (*_lanes(work.partial, gamma), work.width)
+        norm_sums[unit.cout // 32, self.layout.lanes](
+            *given, unit.pixels, *lanes, unit.cout, SPAN, SUM_SPANS, 32
+        )
+        buffers = (g, z, target, scale, shift, work.factors, work.counts)
+        window = (*_lanes(z, target), work.width, unit.pixels, unit.width, *unit.grad_window)
+        programs = triton.cdiv(self.layout.rows * unit.pixels, 64) * (unit.cout // piece)
+        norm_backward[programs, self.layout.lanes](
+            *buffers, *window, unit.cout, not unit.spatial, 64, piece
+        )
+
     def _input_grad(self, unit: Unit) -> None:
         work, before = self.work, unit.number - 1
-        source, low = self._gradient(unit), self.low(unit)
+        source, low = self._gradient(unit), self._low(unit)
         target = work.pooled_grad[before] if unit.spatial else work.g[before]
-        tiles, tile, warps = self.tiling(unit)
+        tiles, tile, warps = self._tiling(unit)
+        lanes = _lanes(source, low, target)
+        image = (unit.pixels, unit.width, unit.grad_image, unit.grad_line)
+        sizes = (unit.side, unit.cin, unit.cout, unit.run_padded, *unit.in_chunks)
+        block = 64 if unit.cout % 64 == 0 else 32
+        flat = not unit.spatial
         conv_input_grad[tiles, self.layout.lanes](
             source,
             low,
             target,
             work.counts,
-            source.stride(0),
-            low.stride(0),
-            target.stride(0),
-            unit.pixels,
-            unit.width,
-            unit.grad_image,
-            unit.grad_line,
-            unit.side,
-            unit.cin,
-            unit.cout,
-            unit.run_padded,
-            *unit.in_chunks,
-            not unit.spatial,
+            *lanes,
+            *image,
+            *sizes,
+            flat,
             tile,
-            64 if unit.cout % 64 == 0 else 32,
+            block,
             STAGES,
             num_warps=warps,
         )
 
     def _weight_grad(self, unit: Unit) -> None:
         work = self.work
-        source, scale, shift = self.input(unit)
+        source, scale, shift = self._input(unit)
         grad, flat = self._gradient(unit), not unit.spatial
         block = 128 if unit.spatial else min(64, unit.run_padded)
-        tiles = triton.cdiv(unit.run_padded, block)
-        centre = unit.border * (unit.grad_line + unit.cout)
-        conv_weight_grad[work.splits(unit.number) * unit.runs * tiles, self.layout.lanes](
-            source,
-            grad,
-            work.weight_partial,
-            scale,
-            shift,
-            work.counts,
-            source.stride(0),
-            grad.stride(0),
-            work.weight_partial.stride(0),
-            unit.weights,
-            work.width,
-            unit.pixels,
-            unit.width,
-            unit.image,
-            unit.line,
-            unit.in_channels,
-            unit.grad_image,
-            unit.grad_line,
-            centre,
-            unit.runs,
-            unit.run,
-            unit.run_padded,
-            unit.cout,
-            *unit.out_chunks,
+        programs = work.splits(unit) * unit.runs * triton.cdiv(unit.run_padded, block)
+        buffers = (source, grad, work.weight_partial, scale, shift, work.counts)
+        lanes = (*_lanes(source, grad, work.weight_partial), unit.weights, work.width)
+        runs = (unit.runs, unit.run, unit.run_padded, unit.cout, *unit.out_chunks)
+        conv_weight_grad[programs, self.layout.lanes](
+            *buffers,
+            *lanes,
+            *unit.window,
+            *unit.grad_window,
+            *runs,
             flat,
             flat and not unit.first,
-            work.chunk(unit.number),
+            work.chunk(unit),
             block,
             64,
             STAGES,
@@ -552,64 +369,39 @@ class Backward(Launches):
         )
 
     def _update_convolution(self, unit: Unit) -> None:
-        work = self.work
-        name = f"weight{unit.number}"
-        self._update(
-            work.table(name),
-            work.table(name, work.velocity),
-            self.low(unit),
-            work.weight_partial,
-            unit.weights,
-            unit.pixels,
-            work.chunk(unit.number),
-            low=True,
-        )
+        work, name = self.work, f"weight{unit.number}"
+        tables = (work.table(name), work.table(name, work.velocity), self._low(unit))
+        chunks = (unit.weights, unit.pixels, work.chunk(unit))
+        self._update(tables, work.weight_partial, chunks, low=True)
 
     def _update_small(self) -> None:
         work, start = self.work, self.layout.convolution_parameters
-        parameters = work.parameters[:, start:]
-        self._update(
-            parameters,
-            work.velocity[:, start:],
-            work.low,
-            work.gradients[:, start:],
-            0,
-            1,
-            self.layout.rows,
-            low=False,
-        )
+        tables = (work.parameters[:, start:], work.velocity[:, start:], work.low)
+        self._update(tables, work.gradients[:, start:], (0, 1, self.layout.rows), low=False)
 
     def _update(
         self,
-        parameters: Tensor,
-        velocity: Tensor,
-        low_copy: Tensor,
+        tables: tuple[Tensor, Tensor, Tensor],
         gradients: Tensor,
-        split: int,
-        pixels: int,
-        chunk: int,
+        chunks: tuple[int, int, int],
         *,
         low: bool,
     ) -> None:
-        work, spec, size = self.work, self.layout.spec, parameters.shape[1]
+        work, spec, (parameters, _, low_copy) = self.work, self.layout.spec, tables
+        size, (split, pixels, chunk) = parameters.shape[1], chunks
+        rule = (spec.weight_decay, spec.momentum, spec.nesterov)
+        lanes = (*_lanes(parameters, gradients), split, low_copy.stride(0))
         update[triton.cdiv(size, 1024), self.layout.lanes](
-            parameters,
-            velocity,
-            low_copy,
+            *tables,
             gradients,
             work.rates,
             work.healthy,
             work.counts,
-            parameters.stride(0),
-            gradients.stride(0),
-            split,
-            low_copy.stride(0),
+            *lanes,
             size,
             pixels,
             chunk,
-            spec.weight_decay,
-            spec.momentum,
-            spec.nesterov,
+            *rule,
             low,
             1024,
         )

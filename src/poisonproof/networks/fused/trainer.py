@@ -17,7 +17,7 @@ from poisonproof.networks.batches import (
     stacked_tensors,
 )
 from poisonproof.networks.fused.layout import Layout, from_tables, to_tables
-from poisonproof.networks.fused.passes import Backward, Forward, Workspace
+from poisonproof.networks.fused.passes import Passes, Workspace
 from poisonproof.networks.graphs import nothing_collected
 from poisonproof.networks.modules import build, initialise
 from poisonproof.networks.specification import NetworkSpec
@@ -43,12 +43,12 @@ class FusedTrainer:
         self.spec, self.seed = spec, seed
         self.device = torch.device("cuda")
         self.work = Workspace(Layout(spec), self.device)
-        forward, backward = Forward(self.work), Backward(self.work)
+        passes = Passes(self.work)
         self.work.counts.fill_(1)
 
         def step() -> None:
-            forward.run(self.work.images, train=True)
-            backward.run()
+            passes.forward(self.work.images, train=True)
+            passes.backward()
 
         self._step = _captured(step)
 
@@ -128,9 +128,9 @@ class FusedVoter:
         layout = Layout(spec)
         self._work = Workspace(layout, device, train=False)
         self._block = torch.zeros(1, layout.rows, *spec.input_shape, device=device)
-        passes = Forward(self._work)
+        passes = Passes(self._work)
         self._work.counts.fill_(1)
-        self._forward = _captured(lambda: passes.run(self._block, train=False))
+        self._forward = _captured(lambda: passes.forward(self._block, train=False))
 
     def load(self, start: int, lanes: list[MemberState]) -> Score:
         """Let members vote, one per lane."""

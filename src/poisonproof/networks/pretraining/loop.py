@@ -18,69 +18,13 @@ from torch import Tensor
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks.augmentation import Purpose, Stream
 from poisonproof.networks.device import deterministic, fingerprint, require_device
-from poisonproof.networks.graphs import FlatModule, PretrainSGD, Recorder
+from poisonproof.networks.graphs import FlatModule, Recorder
 from poisonproof.networks.modules import initialise
 from poisonproof.networks.pretraining.frozen import Checkpoint, FrozenNetwork, RunFolder, Tensors
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.pretraining.tasks import Task, make_task
 from poisonproof.networks.pretraining.views import samples_digest, sorted_images
 from poisonproof.progress import Progress, Silent, reporting
-
-
-class Stepper:
-    """Batches of one width through loss, gradient and update, replayed from a graph on CUDA."""
-
-    def __init__(
-        self, task: Task, flat: FlatModule, rule: PretrainSGD, images: Tensor, width: int
-    ) -> None:
-        self.task, self.flat, self.rule, self.images = task, flat, rule, images
-        device = images.device
-        self.rows = torch.zeros(width, dtype=torch.int64, device=device)
-        self.draw = {
-            purpose: torch.zeros(width, 4, dtype=torch.int64, device=device)
-            for purpose in task.purposes
-        }
-        self.rate = torch.zeros((), device=device)
-        self.totals = torch.zeros(2, device=device)
-        self._loss: Callable[..., tuple[Tensor, Tensor]] = task.loss
-        if task.spec.engine == "compiled":
-            _repeatable_compiler()
-            self._loss = torch.compile(task.loss, fullgraph=True, dynamic=False)
-        # The recorder holds what it recorded, so it must live as long as this does.
-        self._recorder = Recorder(device)
-        self._work = self._recorded()
-
-    def run(self, rows: Tensor, draw: dict[int, Tensor], rate: Tensor) -> None:
-        """Take one step; loss and share are added to `totals`."""
-        self.rows.copy_(rows)
-        for purpose, words in draw.items():
-            self.draw[purpose].copy_(words)
-        self.rate.copy_(rate)
-        self._work()
-
-    def _step(self) -> None:
-        batch = self.task.batch(self.images, self.rows, self.draw)
-        loss, share = self._loss(batch, self.draw)
-        self.flat.collect(loss)
-        with torch.no_grad():
-            self.rule.step(self.flat.parameters, self.flat.gradients, self.rate)
-        self.totals.add_(torch.stack([loss.detach(), share.detach()]))
-
-    def _recorded(self) -> Callable[[], None]:
-        """Record the launches of a step, so that a step costs one call; leave no trace of it."""
-        if self.images.device.type != "cuda":
-            return self._step
-        buffers = self.task.module.buffers()
-        kept = [self.flat.parameters, *self.rule.state, self.totals, *buffers]
-        before = [tensor.clone() for tensor in kept]
-        torch.cuda.synchronize()  # the recorder's stream must not overtake the copies
-        with self._recorder.here():
-            for _ in range(3):  # libraries set themselves up in the first steps
-                self._step()
-        replay = self._recorder.record(self._step)
-        for tensor, old in zip(kept, before, strict=True):
-            tensor.copy_(old)
-        return replay
 
 
 def _repeatable_compiler() -> None:
@@ -110,7 +54,7 @@ Watch = Callable[[EpochReport, Callable[[], FrozenNetwork]], None]
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """When to save and when to stop; none of this changes a bit of the result.
 
     Attributes
@@ -163,11 +107,23 @@ class Run:
         self.width = min(self.spec.batch_size, len(images))
         self.steps = len(images) // self.width
         self.history: list[list[float]] = []
+        # What a step reads and writes stays where it is, so that steps can be recorded.
+        self._rows = torch.zeros(self.width, dtype=torch.int64, device=device)
+        self._draw = {
+            purpose: torch.zeros(self.width, 4, dtype=torch.int64, device=device)
+            for purpose in task.purposes
+        }
+        self._rate = torch.zeros((), device=device)
+        self._totals = torch.zeros(2, device=device)
+        self._loss: Callable[..., tuple[Tensor, Tensor]] = task.loss
+        if self.spec.engine == "compiled":
+            _repeatable_compiler()
+            self._loss = torch.compile(task.loss, fullgraph=True, dynamic=False)
 
     def finish(
         self,
         home: RunFolder | None,
-        limits: Limits,
+        limits: RunLimits,
         progress: Progress,
         watch: Watch | None,
         title: str = "Learning features",
@@ -180,12 +136,11 @@ class Run:
             with torch.no_grad():
                 self.rule.state[0].copy_(torch.from_numpy(known.momentum))
         first = len(self.history)
-        if first < self.spec.epochs:
-            stepper = Stepper(self.task, self.flat, self.rule, self.images, self.width)
+        step = self._recorded() if first < self.spec.epochs else self._step
         with reporting(progress, self.spec.epochs * self.steps, title):
             progress.advance(first * self.steps)
             for epoch in range(first, self.spec.epochs):
-                report = self._epoch(stepper, epoch, progress)
+                report = self._epoch(step, epoch, progress)
                 if watch is not None:
                     watch(report, self.frozen)
                 if not np.isfinite(report.loss):
@@ -202,9 +157,9 @@ class Run:
                     return None
         return self.frozen()
 
-    def _epoch(self, stepper: Stepper, epoch: int, progress: Progress) -> EpochReport:
+    def _epoch(self, run: Callable[[], None], epoch: int, progress: Progress) -> EpochReport:
         began = time.perf_counter()
-        stepper.totals.zero_()
+        self._totals.zero_()
         done = epoch * self.steps
         planned = [
             self.rule.step_size(self.spec.rate(epoch, step, self.steps), done + step)
@@ -212,12 +167,40 @@ class Run:
         ]
         rates = torch.tensor(planned, dtype=torch.float32, device=self.device)
         for rate, (rows, draw) in zip(rates, self._batches(epoch), strict=True):
-            stepper.run(rows, draw, rate)
+            self._rows.copy_(rows)
+            for purpose, words in draw.items():
+                self._draw[purpose].copy_(words)
+            self._rate.copy_(rate)
+            run()
             progress.advance()
-        loss, share = (stepper.totals / self.steps).tolist()
+        loss, share = (self._totals / self.steps).tolist()
         self.history.append([loss, share])
         speed = self.steps * self.width / (time.perf_counter() - began)
         return EpochReport(epoch + 1, loss, share, speed)
+
+    def _step(self) -> None:
+        batch = self.task.batch(self.images, self._rows, self._draw)
+        loss, share = self._loss(batch, self._draw)
+        self.flat.collect(loss)
+        with torch.no_grad():
+            self.rule.step(self.flat.parameters, self.flat.gradients, self._rate)
+        self._totals.add_(torch.stack([loss.detach(), share.detach()]))
+
+    def _recorded(self) -> Callable[[], None]:
+        """Record the launches of a step, so that a step costs one call; leave no trace of it."""
+        if self.device.type != "cuda":
+            return self._step
+        self._recorder = Recorder(self.device)  # lives as long as what it recorded
+        kept = [self.flat.parameters, *self.rule.state, self._totals, *self.task.module.buffers()]
+        before = [tensor.clone() for tensor in kept]
+        torch.cuda.synchronize()  # the recorder's stream must not overtake the copies
+        with self._recorder.here():
+            for _ in range(3):  # libraries set themselves up in the first steps
+                self._step()
+        replay = self._recorder.record(self._step)
+        for tensor, old in zip(kept, before, strict=True):
+            tensor.copy_(old)
+        return replay
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, dict[int, Tensor]]]:
         """Yield rows and words of every step; what is left of the shuffled rows sits out."""
@@ -261,7 +244,7 @@ def train_features(
     spec: PretrainSpec,
     *,
     folder: str | os.PathLike[str] | None = None,
-    limits: Limits | None = None,
+    limits: RunLimits | None = None,
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> FrozenNetwork | None:
@@ -275,7 +258,7 @@ def train_features(
         How to learn.
     folder : path, optional
         Where states are kept; a run that was stopped goes on from there.
-    limits : Limits, optional
+    limits : RunLimits, optional
         When to save and when to stop.
     progress : Progress, optional
         Told of every epoch.
@@ -307,4 +290,4 @@ def train_features(
             device,
             lambda tensors, history: FrozenNetwork(spec, tensors, origin, history),
         )
-        return run.finish(home, limits or Limits(), progress or Silent(), watch)
+        return run.finish(home, limits or RunLimits(), progress or Silent(), watch)

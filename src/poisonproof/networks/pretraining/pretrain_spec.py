@@ -166,31 +166,21 @@ _SIMCLR: dict[str, Any] = {
     "method": "simclr",
     "epochs": 1000,
     "learning_rate": 0.5,
-    "momentum": 0.9,
     "nesterov": False,
     "weight_decay": 1e-4,
     "schedule": "cosine",
-    "temperature": 0.5,
     # The published loss is multiplied by temperature / 0.07, as if the rate were larger.
     "loss_scale": 0.5 / 0.07,
 }
 
 PRETRAINING: dict[str, dict[str, Any]] = {
+    # The rest are the defaults.
     "rotnet-mnist": {
         "method": "rotnet",
         "input_shape": (1, 28, 28),
-        "epochs": 200,
-        "batch_size": 128,
-        "learning_rate": 0.1,
-        "momentum": 0.9,
-        "nesterov": True,
-        "weight_decay": 5e-4,
-        "schedule": "step",
         "milestones": (60, 120, 160),
-        "gamma": 0.2,
         "mean": (0.1307,),
         "std": (0.3081,),
-        "crop": 4,
     },
     "simclr-cifar10": {
         **_SIMCLR,
@@ -209,4 +199,4 @@ PRETRAINING: dict[str, dict[str, Any]] = {
         "std": (0.25, 0.25, 0.25),
     },
 }
-"""Name to parameters."""
+"""Published specifications by name."""

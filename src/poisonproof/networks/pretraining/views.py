@@ -1,8 +1,4 @@
-"""Layers of ordinary modules, computed the way that is quick and repeatable on a GPU.
-
-Convolutions of one pixel, and the first one of a gray image, are matrix products; pooling is a
-maximum of slices, whose gradient needs no atomic additions. Activations keep channels last.
-"""
+"""Images in an order of their own, random views of them, and layers that repeat on a GPU."""
 
 from __future__ import annotations
 
@@ -21,18 +17,9 @@ from poisonproof.exceptions import InvalidRowsError
 from poisonproof.networks.augmentation import uniform
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 
-_MOMENTUM = 0.1
-"""Share of a batch in the running statistics."""
-
 
 class Pixels:
-    """Mean and standard deviation of pixels, kept on the device of the images.
-
-    Parameters
-    ----------
-    mean, std : tuple of float
-        Per channel, for pixels between 0 and 1.
-    """
+    """Mean and standard deviation per channel, of pixels between 0 and 1, on a device."""
 
     def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         self.mean = torch.tensor(mean).view(-1, 1, 1) * 255.0
@@ -48,24 +35,18 @@ class Pixels:
 
 
 def run_layers(layers: Iterable[nn.Module], x: Tensor, dtype: torch.dtype, train: bool) -> Tensor:
-    """Send a batch through convolutions, batch norms, ReLUs and pools.
+    """Send a batch (n, C, H, W) through the layers of Network in Network, products in `dtype`.
 
-    Parameters
-    ----------
-    layers : iterable of modules
-        As in Network in Network.
-    x : tensor of shape (n, C, H, W)
-        Images or activations.
-    dtype : torch.dtype
-        Of products.
-    train : bool
-        Whether batch norm uses the batch (and moves the running statistics) or what it has seen.
+    Convolutions of one pixel, and the first one of a gray image, are matrix products; pooling is a
+    maximum of slices, whose gradient needs no atomic additions. Activations keep channels last.
+    With `train`, batch norm uses the batch (and moves the running statistics).
     """
     for layer in layers:
         if isinstance(layer, nn.Conv2d):
             x = convolve(x, layer, dtype)
         elif isinstance(layer, nn.BatchNorm2d):
-            x = batch_norm(x, layer, train)
+            own = (layer.running_mean, layer.running_var, layer.weight, layer.bias)
+            x = functional.batch_norm(x, *own, train, 0.1)
         elif isinstance(layer, nn.ReLU):
             x = x.relu()
         elif isinstance(layer, nn.MaxPool2d):
@@ -105,18 +86,9 @@ def _columns(x: Tensor, side: int) -> Tensor:
     return torch.stack(windows, dim=-1)
 
 
-def batch_norm(x: Tensor, layer: nn.BatchNorm2d, train: bool) -> Tensor:
-    """Return batch norm in float32 statistics, in the dtype of `x`."""
-    return functional.batch_norm(
-        x, layer.running_mean, layer.running_var, layer.weight, layer.bias, train, _MOMENTUM
-    )
-
-
 def max_pool(x: Tensor) -> Tensor:
     """Return the maximum of windows of 3 pixels, every second one, of values that are not negative.
 
-    Examples
-    --------
     >>> max_pool(torch.arange(16.0).view(1, 1, 4, 4)).flatten().tolist()
     [5.0, 7.0, 13.0, 15.0]
     """
@@ -125,14 +97,9 @@ def max_pool(x: Tensor) -> Tensor:
     return torch.maximum(torch.maximum(x[..., 0:-2:2], x[..., 1:-1:2]), x[..., 2::2])
 
 
-# Images in an order that their values decide, and nothing else.
-
-
 def as_images(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     """Return images as uint8, shape (n, C, H, W).
 
-    Examples
-    --------
     >>> as_images(np.zeros((2, 28, 28), np.uint8), (1, 28, 28)).shape
     (2, 1, 28, 28)
     """
@@ -182,18 +149,9 @@ LARGEST_RATIO = math.log(4 / 3)
 
 
 def make_views(images: Tensor, spec: PretrainSpec, draw: dict[int, Tensor], number: int) -> Tensor:
-    """Return one random view of every image, pixels between 0 and 1.
+    """Return random view 0 or 1 of every image (n, C, H, W), pixels between 0 and 1.
 
-    Parameters
-    ----------
-    images : uint8 tensor of shape (n, C, H, W)
-        A batch.
-    spec : PretrainSpec
-        What may change.
-    draw : dict of int64 tensors of shape (n, 4)
-        Words by purpose.
-    number : {0, 1}
-        Which of the two views.
+    `draw` has words of shape (n, 4) by purpose.
     """
     frame, choice, colour = (uniform(draw[purpose]) for purpose in PURPOSES[number])
     mirrored = (
@@ -218,17 +176,9 @@ def framed(
 ) -> Tensor:
     """Cut out a frame of each image and stretch it to the whole image.
 
-    Parameters
-    ----------
-    x : float32 tensor of shape (n, C, H, W)
-        Images.
-    area, ratio : float32 tensors of shape (n,)
-        Share of the image in the frame, and its width over its height; what does not fit into
-        the image is cut off.
-    corner : two float32 tensors of shape (n,)
-        From 0 to 1: how far to the right and down the frame lies.
-    mirrored : bool tensor of shape (n,)
-        Whether left and right change places.
+    `area` is the share of the image in the frame, `ratio` its width over its height (what does not
+    fit into the image is cut off), `corner` how far right and down it lies, from 0 to 1. Left and
+    right change places where `mirrored`.
     """
     wide = torch.sqrt(area * ratio).clamp(max=1.0)
     high = torch.sqrt(area / ratio).clamp(max=1.0)
