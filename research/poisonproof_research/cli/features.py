@@ -92,12 +92,12 @@ def features(
     if device == "cuda":
         machine["dtype"] = "bfloat16"
     rows = _load(recipe, cache, data)
-    from poisonproof.networks.pretraining.loop import Limits, train_features
+    from poisonproof.networks.pretraining.loop import RunLimits, train_features
 
     deadline = None if limit_seconds is None else began + limit_seconds
     run: dict[str, Any] = {
         "folder": out / "run",
-        "limits": Limits(every, deadline, stop_after),
+        "limits": RunLimits(every, deadline, stop_after),
         "progress": make_progress(verbosity()),
         "watch": _watch(rows, probe),
     }

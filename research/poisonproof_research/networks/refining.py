@@ -26,7 +26,7 @@ from poisonproof.networks.pretraining.frozen import (
     read_tensors,
     write_tensors,
 )
-from poisonproof.networks.pretraining.loop import RunLimits, Run, Watch, machine_of
+from poisonproof.networks.pretraining.loop import Run, RunLimits, Watch, machine_of
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.pretraining.tasks import Task
 from poisonproof.networks.pretraining.views import samples_digest, sorted_images
