@@ -34,7 +34,7 @@ from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier
 
 from poisonproof.progress import make_progress
-from poisonproof.store import fingerprint
+from poisonproof.store.fingerprint import fingerprint
 from tests.guarantees.campaign import Campaign, Trial, standard_scenarios
 
 

@@ -32,7 +32,7 @@ from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 from poisonproof import DPAClassifier
-from poisonproof.store import fingerprint
+from poisonproof.store.fingerprint import fingerprint
 
 LIMIT = 0.10
 MEMBERS = {"decision tree": DecisionTreeClassifier(random_state=0), "naive Bayes": GaussianNB()}

@@ -24,7 +24,7 @@ from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.store import fingerprint
+from poisonproof.store.fingerprint import fingerprint
 
 MEMBERS = {"default": None, "decision tree": DecisionTreeClassifier()}
 

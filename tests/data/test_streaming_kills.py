@@ -13,7 +13,7 @@ from poisonproof import DPAClassifier
 from poisonproof.data import DataSource, Schema, fit_stream
 from poisonproof.data import streaming as partitioning
 from poisonproof.exceptions import StoreError
-from poisonproof.store import ModelReader
+from poisonproof.store.reading import ModelReader
 
 from ..durability.killing import killed_after, killed_at
 

@@ -28,7 +28,8 @@ from poisonproof.distributed import cluster as scheduling
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.exceptions import ClusterError, ClusterWarning, GuaranteeError
 from poisonproof.members.closed_form import KernelRidgeClassifier
-from poisonproof.store import ELSEWHERE, ModelReader
+from poisonproof.store.fingerprint import ELSEWHERE
+from poisonproof.store.reading import ModelReader
 
 distributed = pytest.importorskip("distributed")
 ray = pytest.importorskip("ray")
@@ -206,7 +207,7 @@ def test_a_member_that_never_returns_is_reported_by_its_partition(
 
 def pretend(marker: Path, everyone: bool) -> dict[str, Any]:
     """Say that the worker which is asked first, or every worker, has another Python."""
-    from poisonproof.store import fingerprint
+    from poisonproof.store.fingerprint import fingerprint
 
     try:
         marker.touch(exist_ok=everyone)

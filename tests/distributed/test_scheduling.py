@@ -22,7 +22,8 @@ from poisonproof.distributed.cluster import Trained, WorkerLostError
 from poisonproof.estimators.saving import TrainingSpec
 from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.partition.partitioned import Shard
-from poisonproof.store import ELSEWHERE, ModelReader
+from poisonproof.store.fingerprint import ELSEWHERE
+from poisonproof.store.reading import ModelReader
 
 X, y = load_digits(return_X_y=True)
 X = X + np.arange(len(X))[:, np.newaxis] * 1e-6  # every row can be told from every other

@@ -10,7 +10,7 @@ import pytest
 
 from poisonproof import load
 from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.store import ModelReader
+from poisonproof.store.reading import ModelReader
 
 from ..durability import jobs
 

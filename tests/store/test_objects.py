@@ -44,10 +44,9 @@ from poisonproof import DPAClassifier, load
 from poisonproof.exceptions import StoreError
 from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.members.digest import state_digest
-from poisonproof.store import decode_object, encode_object
 from poisonproof.store.blocks import decode_block
 from poisonproof.store.checks import check_parts
-from poisonproof.store.objects import types_of
+from poisonproof.store.objects import decode_object, encode_object, types_of
 
 from ..durability import hostile
 

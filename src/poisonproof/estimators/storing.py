@@ -93,7 +93,7 @@ def store_members(
                 cluster.train(classifier, rows, run)
             elif run.missing or run.family is None:
                 train(run.missing, run.add)
-            items = [run.item(index) for index in range(len(rows.sizes))]
+            items = run.items(range(len(rows.sizes)))
             reasons = {item.index: failure_of(item) for item in items}
             failures = {index: reason for index, reason in reasons.items() if reason is not None}
             classifier.n_self_checked_ = 0

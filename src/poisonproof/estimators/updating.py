@@ -351,7 +351,7 @@ def _trained(classifier: Any, change: Change, writer: FolderWriter | None) -> En
     try:
         if run.missing:
             classifier._train_portions(change.data, run.missing, run.add)
-        return ensemble.with_items([run.item(index) for index in change.retrain])
+        return ensemble.with_items(run.items(change.retrain))
     finally:
         run.close()
 

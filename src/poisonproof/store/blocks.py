@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,8 @@ class Item:
     ----------
     index : int
         Number of the partition.
-    partition : str
-        Digest of the partition's rows.
-    digest : str
-        Digest of the content: of the member, or of the rows.
+    partition, digest : str
+        Digests of the partition's rows, and of the content: of the member, or of the rows.
     about : mapping
         JSON values that belong to the arrays.
     tensors : mapping of str to ndarray
@@ -51,11 +49,6 @@ class Item:
     digest: str
     about: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-
-    @property
-    def n_bytes(self) -> int:
-        """How much room the arrays take."""
-        return sum(array.nbytes for array in self.tensors.values())
 
 
 @dataclass(frozen=True)
@@ -151,18 +144,31 @@ def _is_entry(entry: Any) -> bool:
     )
 
 
-def packed(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Group items into blocks, in the order given.
+def n_bytes(item: Item) -> int:
+    """Return how much room the arrays of an item take."""
+    return sum(array.nbytes for array in item.tensors.values())
+
+
+def small_and_large(items: Iterable[Item]) -> tuple[list[Item], list[Item]]:
+    """Return the items that share a file, and those that have one each."""
+    found: tuple[list[Item], list[Item]] = [], []
+    for item in items:
+        found[n_bytes(item) >= BLOCK_BYTES].append(item)
+    return found
+
+
+def packed(indices: Iterable[int], get: Callable[[int], Item]) -> Iterator[list[Item]]:
+    """Group items into blocks, in the order of `indices`; `get` returns one.
 
     A block is closed at `BLOCK_BYTES`, or at sixteen times its largest item if that is more, up
     to `LARGEST_BLOCK`: thousands of networks must not take thousands of files to be mapped.
     """
     block: list[Item] = []
     size = largest = 0
-    for item in items:
-        block.append(item)
-        size += item.n_bytes
-        largest = max(largest, item.n_bytes)
+    for index in indices:
+        block.append(get(index))
+        room = n_bytes(block[-1])
+        size, largest = size + room, max(largest, room)
         if size >= min(max(BLOCK_BYTES, 16 * largest), LARGEST_BLOCK):
             yield block
             block, size, largest = [], 0, 0

@@ -35,21 +35,19 @@ class Manifest:
     model : dict
         Classifier, parameters, classes, partitioner, learner, digests of the templates.
     environment : dict
-        Software and processor that trained the members.
+        Software and CPU that trained the members.
     spec : str
         Digest of everything besides its partition that a member is a function of.
     partition_sizes, partition_digests : list
         Rows of each partition, counted and digested.
     family : str
         Which code turns arrays into members.
-    shared : dict
-        What all members have in common.
     member_digests : list of str
         One digest per member.
     failures : dict of int to str
         Why members abstain whose learner raised.
-    shared_arrays : BlockEntry or None
-        Arrays that all members have in common.
+    shared, shared_arrays : dict, BlockEntry or None
+        What all members have in common.
     templates : BlockEntry
         The file with the unfitted estimator and the feature map.
     members, rows : tuple of BlockEntry
@@ -101,7 +99,7 @@ class Manifest:
                 "data": self.data_fingerprint,
                 "family": self.family,
                 "shared": self.shared,
-                "shared_arrays": _name(self.shared_arrays),
+                "shared_arrays": self.shared_arrays and self.shared_arrays.name,
                 "members": self.member_digests,
             }
         )
@@ -191,10 +189,6 @@ def _parsed(raw: dict[str, Any]) -> Manifest:
     return manifest
 
 
-def _name(entry: BlockEntry | None) -> str | None:
-    return None if entry is None else entry.name
-
-
 def _typed(value: Any, kind: type, name: str) -> Any:
     if type(value) is not kind:
         raise ValueError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
@@ -210,7 +204,7 @@ def _check_counts(manifest: Manifest) -> None:
             f"numbers of partitions differ: {k} digests, {len(sizes)} sizes, {len(digests)} members"
         )
     if not all(type(size) is int and 0 <= size < 2**62 for size in sizes):
-        raise ValueError("sizes of partitions are whole numbers")
+        raise ValueError("sizes of partitions are integers")
     if not all(isinstance(d, str) for d in (*digests, *manifest.partition_digests)):
         raise ValueError("digests are text")
     if any(not 0 <= index < k for index in manifest.failures):

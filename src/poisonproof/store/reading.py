@@ -142,23 +142,12 @@ def open_place(path: str | os.PathLike[str]) -> Place:
     return Archive(where) if where.is_file() else Folder(where)
 
 
-# Reading a model: the manifest at once, everything else when it is needed and only if it is whole.
-#
-# Every object is named by its content, so it is checked against its name when it is first read.
-
 _OPEN_BLOCKS = 32
 """Decoded blocks kept: a mapped file holds a file descriptor, and those are few."""
 
 
 class ModelReader:
-    """A model on disk.
-
-    Parameters
-    ----------
-    place : Place
-        Where its files are.
-    manifest : Manifest
-        What they are.
+    """A model on disk: the manifest is read at once, everything else when it is needed.
 
     Guarantee
     ---------
@@ -169,8 +158,8 @@ class ModelReader:
     def __init__(self, place: Place, manifest: Manifest) -> None:
         self.place = place
         self.manifest = manifest
-        self._member_blocks = _places(manifest.members)
-        self._row_blocks = _places(manifest.rows)
+        self._member_blocks = {i: entry for entry in manifest.members for i in entry.items}
+        self._row_blocks = {i: entry for entry in manifest.rows for i in entry.items}
         self._decoded: OrderedDict[str, dict[int, Item]] = OrderedDict()
         self._checked: set[str] = set()
 
@@ -188,6 +177,10 @@ class ModelReader:
     def member(self, index: int) -> Item:
         """Return the arrays of one member; they are those of its block, not yet of its digest."""
         return self._item(self._member_blocks[index], index, self.manifest.member_digests[index])
+
+    def members(self) -> list[Item]:
+        """Return the arrays of all members."""
+        return [self.member(index) for index in range(self.manifest.k)]
 
     @property
     def sizes(self) -> NDArray[np.intp]:
@@ -228,9 +221,10 @@ class ModelReader:
         data = self.place.read(entry.name, entry.n_bytes)
         if entry.name not in self._checked:
             if content_name(data) != entry.name:
+                some = ", ".join(map(str, entry.items[:5])) + ", ..." * (len(entry.items) > 5)
                 raise StoreError(
                     f"{self.place.called(entry.name)} is damaged: its content is not the one its "
-                    f"name stands for.{_whose(entry)}"
+                    "name stands for." + f" It belongs to partition {some}." * bool(entry.items)
                 )
             self._checked.add(entry.name)
         return data
@@ -242,14 +236,3 @@ class ModelReader:
                 f"{self.place.called(entry.name)} holds another item {index} than the manifest."
             )
         return item
-
-
-def _places(entries: tuple[BlockEntry, ...]) -> dict[int, BlockEntry]:
-    return {index: entry for entry in entries for index in entry.items}
-
-
-def _whose(entry: BlockEntry) -> str:
-    if not entry.items:
-        return ""
-    some = ", ".join(map(str, entry.items[:5])) + (", ..." if len(entry.items) > 5 else "")
-    return f" It belongs to partition {some}."

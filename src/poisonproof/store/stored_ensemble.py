@@ -1,4 +1,4 @@
-"""An ensemble that lies in a store and is read when it is first asked."""
+"""An ensemble that lies in a store and is read when it first votes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StoredEnsemble(Ensemble):
     classes : ndarray of shape (C,)
         The label set.
     seed : int
-        Seed of the members' streams when they are asked.
+        Seed of the members' streams when they vote.
     trusted : iterable of str
         Types outside scikit-learn that members may hold.
     replaced : mapping of int to Item
@@ -44,7 +44,7 @@ class StoredEnsemble(Ensemble):
 
     Guarantee
     ---------
-    No member is asked before its file has the content its name stands for and the member has the
+    No member votes before its file has the content its name stands for and the member has the
     digest the manifest lists. (Members of scikit-learn have one digest per version of the
     library; with other versions installed the file alone is checked.)
     """
@@ -75,7 +75,7 @@ class StoredEnsemble(Ensemble):
         return self._loaded
 
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
-        """Ask every member about every row of `X`; shape (n, k)."""
+        """Return the vote of every member on every row of `X`, shape (n, k)."""
         ensemble = self.loaded
         try:
             votes = ensemble.votes(X, n_jobs=n_jobs, progress=progress)
@@ -149,11 +149,14 @@ class StoredEnsemble(Ensemble):
         manifest, shared = self.reader.manifest, self.shared_item()
         arrays: Mapping[str, Any] = {} if shared is None else shared.tensors
         try:
+            items = self.reader.members()
+            for index, item in self._new.items():
+                items[index] = item
             ensemble = decode_members(
                 manifest.family,
                 manifest.shared,
                 arrays,
-                [self.item(index) for index in range(len(self))],
+                items,
                 self._classes,
                 self._seed,
                 self._trusted,

@@ -5,31 +5,128 @@ This is the one door through which engines, on this machine or on many, hand ove
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-from collections.abc import Iterable, Sequence
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import StoreError
+from poisonproof.files import OpenFolder
 from poisonproof.members.member import Ensemble
 from poisonproof.store.blocks import (
-    BLOCK_BYTES,
     BlockEntry,
     Item,
     content_name,
     decode_block,
     encode_block,
+    small_and_large,
 )
 from poisonproof.store.items import SHARED_ITEM, encode_members, shared_of
-from poisonproof.store.writing import JOURNAL, FolderWriter, Journal, writing
+from poisonproof.store.writing import JOURNAL, FolderWriter, writing
 from poisonproof.strict import strict_json
+
+SYNC_SECONDS = 1.0
+_MAGIC = b"ppj1"
+_FRAME = len(_MAGIC) + 8 + 32
 
 _JSON, _BLOCK = b"J", b"B"
 """How a record of the journal begins."""
 
 _ELSEWHERE = "elsewhere"
 """Key of a JSON record that says which kind of machine trained what the next record holds."""
+
+Place = tuple[int, int]
+"""Where a record begins, and how long it is."""
+
+
+class Journal:
+    """An append-only file of records, made with the first one.
+
+    Every record is framed by its length and digest. A process that is killed leaves a torn last
+    record at worst; the next one drops it and goes on. What a record holds survives the end of the
+    process at once, and a power cut after at most `SYNC_SECONDS`.
+    """
+
+    def __init__(self, folder: OpenFolder) -> None:
+        self._folder = folder
+        self._raw: io.FileIO | None = None
+        self._end = 0
+        self._synced = time.monotonic()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no record yet."""
+        return self._end == 0
+
+    def records(self) -> Iterator[Place]:
+        """Yield the place of every whole record, and cut off what follows the last one."""
+        if JOURNAL not in self._folder.names():
+            return
+        size = os.fstat(self._file.fileno()).st_size
+        while place := self._record(self._end, size):
+            yield place
+            self._end = sum(place)
+        if self._end < size:
+            self._file.truncate(self._end)
+
+    def append(self, record: bytes) -> Place:
+        """Add one record and return its place; the system has it when this returns."""
+        frame = _MAGIC + len(record).to_bytes(8, "little") + _digest(record) + record
+        try:
+            rest = memoryview(frame)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:  # a full disk: leave no torn record to those who go on
+            self._file.truncate(self._end)
+            raise
+        place = self._end + _FRAME, len(record)
+        self._end += len(frame)
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            os.fsync(self._file.fileno())
+            self._synced = time.monotonic()
+        return place
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return the record at a place."""
+        self._file.seek(start)
+        return self._file.read(size)
+
+    @property
+    def _file(self) -> io.FileIO:
+        if self._raw is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+            self._raw = io.FileIO(self._folder.open(JOURNAL, flags), "a+")
+        return self._raw
+
+    def _record(self, start: int, end: int) -> Place | None:
+        """Return the place of the record whose frame begins at `start`, if it is whole."""
+        frame = self.read(start, _FRAME)
+        size = int.from_bytes(frame[4:12], "little")
+        if frame[:4] != _MAGIC or not 0 < size <= end - start - _FRAME:
+            return None
+        place = start + _FRAME, size
+        return place if _digest(self.read(*place)) == frame[12:] else None
+
+    def close(self) -> None:
+        """Close the file and leave it where it is."""
+        if self._raw is not None:
+            self._raw.close()
+            self._raw = None
+
+    def remove(self) -> None:
+        """Close and delete the file: what it held is stored elsewhere."""
+        self.close()
+        self._end = 0
+        self._folder.remove(JOURNAL)
+
+
+def _digest(record: bytes) -> bytes:
+    return hashlib.blake2b(record, digest_size=32).digest()
 
 
 class TrainingRun:
@@ -50,8 +147,10 @@ class TrainingRun:
 
     Attributes
     ----------
+    family, shared, shared_arrays
+        Which code turns arrays into members, and what all members share; None before the first.
     elsewhere : dict of int to dict
-        The software and processor of members that machines of another kind have trained.
+        The software and CPU of members that machines of another kind have trained.
 
     Guarantee
     ---------
@@ -73,9 +172,10 @@ class TrainingRun:
         self._partitions = list(partition_digests)
         self._which = range(len(self._partitions)) if which is None else which
         self._journal = Journal(writer.folder)
-        self._small: dict[int, tuple[int, int]] = {}
+        self._stored: set[int] = set()
+        self._small: dict[int, Place] = {}
         self._large: dict[int, BlockEntry] = {}
-        self._last: tuple[tuple[int, int], dict[int, Item]] | None = None
+        self._last: tuple[Place, dict[int, Item]] | None = None
         self.family: str | None = None
         self.shared: dict[str, Any] = {}
         self.shared_arrays: Item | None = None
@@ -88,21 +188,11 @@ class TrainingRun:
     @property
     def missing(self) -> list[int]:
         """Numbers of the members that are not finished."""
-        return [index for index in self._which if index not in self]
-
-    def __contains__(self, index: int) -> bool:
-        return index in self._small or index in self._large or index in self._stored
+        finished = {*self._small, *self._large, *self._stored}
+        return [index for index in self._which if index not in finished]
 
     def add(self, indices: Sequence[int], members: Ensemble) -> None:
-        """Store members as soon as they are finished.
-
-        Parameters
-        ----------
-        indices : sequence of int
-            Their partitions.
-        members : Ensemble
-            As many members.
-        """
+        """Store the members of the partitions `indices` as soon as they are finished."""
         self.add_items(shared_of(members), encode_members(members, indices, self._partitions))
 
     def add_items(
@@ -120,7 +210,7 @@ class TrainingRun:
         items : sequence of Item
             The members.
         elsewhere : dict, optional
-            The software and processor that trained them, if not those of this run.
+            The software and CPU that trained them, if not those of this run.
         """
         for item in items:
             if item.partition != self._partitions[item.index]:
@@ -129,17 +219,30 @@ class TrainingRun:
             self.family, self.shared, arrays = shared
             self.shared_arrays = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None
         with writing(self._writer.path):
-            self._begin()
-            small = [item for item in items if item.n_bytes < BLOCK_BYTES]
+            if self._journal.is_empty:
+                self._append_json(
+                    {
+                        "spec": self._spec,
+                        "family": self.family,
+                        "shared": self.shared,
+                        "arrays": self.shared_arrays
+                        and self._writer.put_block([self.shared_arrays]).to_json(),
+                    }
+                )
+            small, large = small_and_large(items)
             if small:
                 place = self._append(_BLOCK + encode_block(small), elsewhere)
                 self._small |= {item.index: place for item in small}
-            for item in items:
-                if item.n_bytes >= BLOCK_BYTES:
-                    self._add_large(item, elsewhere)
+            for item in large:
+                entry = self._writer.put_block([item])
+                self._append_json({**entry.to_json(), "partition": item.partition}, elsewhere)
+                self._large[item.index] = entry
             self._note_elsewhere([item.index for item in items], elsewhere)
 
-    def _append(self, record: bytes, elsewhere: dict[str, Any] | None) -> tuple[int, int]:
+    def _append_json(self, record: dict[str, Any], elsewhere: dict[str, Any] | None = None) -> None:
+        self._append(_JSON + json.dumps(record, sort_keys=True).encode(), elsewhere)
+
+    def _append(self, record: bytes, elsewhere: dict[str, Any] | None) -> Place:
         """Write a record, and before it who trained what follows, if it was someone else."""
         if elsewhere is not None:
             self._journal.append(_JSON + json.dumps({_ELSEWHERE: elsewhere}).encode())
@@ -151,8 +254,11 @@ class TrainingRun:
             if elsewhere is not None:
                 self.elsewhere[index] = elsewhere
 
-    def item(self, index: int) -> Item:
-        """Return a finished member as it is stored."""
+    def items(self, indices: Sequence[int]) -> list[Item]:
+        """Return finished members as they are stored."""
+        return [self._item(index) for index in indices]
+
+    def _item(self, index: int) -> Item:
         if index in self._stored:
             assert self._writer.stored is not None
             return self._writer.stored.member(index)
@@ -172,37 +278,20 @@ class TrainingRun:
         self._journal.remove()
         self._small, self._large = {}, {}
 
-    def _begin(self) -> None:
-        """Write down once whose members follow."""
-        if self._journal.is_empty:
-            arrays = self.shared_arrays
-            head = {
-                "spec": self._spec,
-                "family": self.family,
-                "shared": self.shared,
-                "arrays": None if arrays is None else self._put(arrays).to_json(),
-            }
-            self._journal.append(_JSON + json.dumps(head, sort_keys=True).encode())
-
-    def _add_large(self, item: Item, elsewhere: dict[str, Any] | None) -> None:
-        entry = self._put(item)
-        record = {**entry.to_json(), "partition": item.partition}
-        self._append(_JSON + json.dumps(record, sort_keys=True).encode(), elsewhere)
-        self._large[item.index] = entry
-
-    def _put(self, item: Item) -> BlockEntry:
-        data = encode_block([item])
-        return BlockEntry(self._writer.put(data), len(data), (item.index,))
-
     def _get(self, entry: BlockEntry) -> Item:
         data, path = self._writer.get(entry.name)
         if content_name(data) != entry.name:
             raise StoreError(f"{path} is damaged. Delete it and run again.")
         return decode_block(data, str(path))[entry.items[0]]
 
+    def _block(self, record: bytes) -> dict[int, Item]:
+        return decode_block(record[len(_BLOCK) :], str(self._writer.path / JOURNAL))
+
+    def _is_wanted(self, index: int, partition: str) -> bool:
+        return index < len(self._partitions) and self._partitions[index] == partition
+
     def _read_stored(self) -> None:
         """Find members of the model that is there already."""
-        self._stored: set[int] = set()
         stored = self._writer.stored
         if stored is None or stored.manifest.spec != self._spec:
             return
@@ -210,12 +299,9 @@ class TrainingRun:
         self.family, self.shared = manifest.family, manifest.shared
         if manifest.shared_arrays is not None:
             self.shared_arrays = stored.block(manifest.shared_arrays)[SHARED_ITEM]
+        known = manifest.partition_digests
         for entry in manifest.members:
-            wanted = {
-                index
-                for index in entry.items
-                if index in asked and manifest.partition_digests[index] == self._partitions[index]
-            }
+            wanted = {i for i in entry.items if i in asked and self._is_wanted(i, known[i])}
             try:
                 if wanted:
                     stored.block(entry)
@@ -241,29 +327,20 @@ class TrainingRun:
                 elsewhere = record[_ELSEWHERE]
                 continue
             if elsewhere is None or self._accept:
-                found = (
-                    self._find_small(data, place) if record is None else self._find_large(record)
-                )
+                if record is None:
+                    items = self._block(data)
+                    found = [i for i in items if self._is_wanted(i, items[i].partition)]
+                    self._small |= dict.fromkeys(found, place)
+                else:
+                    found = self._find_large(record)
                 self._note_elsewhere(found, elsewhere)
             elsewhere = None
-
-    def _block(self, record: bytes) -> dict[int, Item]:
-        return decode_block(record[len(_BLOCK) :], str(self._writer.path / JOURNAL))
-
-    def _find_small(self, data: bytes, place: tuple[int, int]) -> list[int]:
-        found = [
-            index
-            for index, item in self._block(data).items()
-            if index < len(self._partitions) and item.partition == self._partitions[index]
-        ]
-        self._small |= dict.fromkeys(found, place)
-        return found
 
     def _find_large(self, record: dict[str, Any]) -> list[int]:
         partition = record.pop("partition")
         entry = BlockEntry.from_json(record)
         (index,) = entry.items
-        if index >= len(self._partitions) or self._partitions[index] != partition:
+        if not self._is_wanted(index, partition):
             return []
         self._get(entry)
         self._large[index] = entry
