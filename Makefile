@@ -3,7 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo report frontier test test-slow attacks lint types imports docs docs-serve bench check clean help
+# The laboratory imports the product; nothing needs to be installed for it.
+LAB := PYTHONPATH=research $(BIN)/python -m poisonproof_research
+
+.PHONY: demo test test-research test-slow attacks lint types imports results docs docs-serve bench \
+	check clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,11 +25,15 @@ help:  ## list the targets
 demo: .venv/user  ## certify scikit-learn's digits against poisoning, no download
 	$(BIN)/poisonproof demo --out demo-output
 
-test: .venv/dev  ## all tests that fit into CI
+test: .venv/dev  ## the product's tests that fit into CI
 	$(BIN)/pytest -n $(JOBS) -m 'not slow and not gpu'
 
-test-slow: .venv/dev  ## the tests that take minutes, too
+test-research: .venv/dev  ## the laboratory's tests that fit into CI
+	cd research && $(CURDIR)/$(BIN)/pytest -n $(JOBS) -m 'not slow and not gpu'
+
+test-slow: .venv/dev  ## the tests of both that take minutes, too
 	$(BIN)/pytest -n $(JOBS) -m 'not gpu'
+	cd research && $(CURDIR)/$(BIN)/pytest -n $(JOBS) -m 'not gpu'
 
 attacks: .venv/dev  ## 2,000 attacks with real refits; writes the committed result
 	$(BIN)/python benchmarks/attacks.py --attacks 2000 --out benchmarks/results/attacks.json
@@ -34,18 +42,16 @@ lint: .venv/dev  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/dev  ## mypy, strict
+types: .venv/dev  ## mypy, strict, product and laboratory
 	$(BIN)/mypy
 
 imports: .venv/dev  ## imports point down only
 	$(BIN)/lint-imports
 
-report: .venv/dev  ## rebuild the reproduction page from the committed results; it must not change
-	$(BIN)/poisonproof reproduce --report
-	git diff --exit-code -- docs/reproduction.md docs/assets/reproduction
-
-frontier: .venv/dev  ## redraw docs/beyond/frontier.md from the committed results
-	$(BIN)/poisonproof compare --results experiments/results --results experiments/frontier --out docs/beyond
+results: .venv/dev  ## rebuild the laboratory's pages from the committed results; nothing may change
+	$(LAB) reproduce --report
+	$(LAB) frontier
+	git diff --exit-code -- research/results
 
 docs: .venv/dev  ## build the documentation, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -57,7 +63,7 @@ bench: .venv/dev  ## the CPU benchmarks; each prints a ratio against its referen
 	for name in certify_votes content_hash ensemble_overhead; do \
 		$(BIN)/python benchmarks/$$name.py --out benchmarks/results/$$name.json || exit 1; done
 
-check: lint types imports test docs report  ## everything that CI runs
+check: lint types imports docs results test test-research  ## everything that CI runs
 
 clean:  ## remove what the targets made
 	rm -rf .venv site demo-output .pytest_cache .mypy_cache .ruff_cache

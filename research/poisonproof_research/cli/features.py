@@ -88,7 +88,7 @@ def features(
         return
     check_folder(out)
     choose("--device", device, ("cuda", "cpu"))
-    machine = {"engine": engine or ("compiled" if device == "cuda" else "eager")}
+    machine: dict[str, Any] = {"engine": engine or ("compiled" if device == "cuda" else "eager")}
     if device == "cuda":
         machine["dtype"] = "bfloat16"
     rows = _load(recipe, cache, data)
@@ -143,7 +143,7 @@ def _refine_spec(recipe: str, epochs: int | None, seed: int) -> Any:
     return replace(spec, agreement_epochs=first, label_epochs=epochs - first)
 
 
-def _start(start: Path | None, device: str, machine: dict[str, str]) -> FrozenNetwork:
+def _start(start: Path | None, device: str, machine: dict[str, Any]) -> FrozenNetwork:
     """Read the map, to be trained on from there on this device."""
     from poisonproof.networks.pretraining.frozen import load_features
 

@@ -19,8 +19,11 @@ from poisonproof_research.frontier.evidence import (
     read_rows_of_paper,
     run_facts,
 )
-from poisonproof_research.frontier.page import write_frontier
-from poisonproof_research.frontier.published import PublishedPoint, published_points
+from poisonproof_research.frontier.page import (
+    PublishedPoint,
+    published_points,
+    write_frontier,
+)
 
 __all__ = [
     "Curve",

@@ -100,7 +100,8 @@ class Curve:
         array([0.9, 0.6, 0.1, 0.1, 0. ])
         """
         right = np.append(np.asarray(self.right, dtype=np.int64), 0)
-        return right[np.searchsorted(self.sizes, sizes)] / self.n_test
+        shares: NDArray[np.float64] = right[np.searchsorted(self.sizes, sizes)] / self.n_test
+        return shares
 
 
 GRID = (*range(50), *range(50, 200, 5), *range(200, 1000, 25), *range(1000, 10_001, 100))

@@ -1,262 +1,266 @@
-"""Tables of the frontier page: all methods at some attack sizes, and the best at every size."""
+"""The page ``frontier.md``: all methods on the same data, from the file of curves alone."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.evaluation.comparison import FAMILIES
+from poisonproof.exceptions import needing
 from poisonproof.report.charts import round_step
 from poisonproof_research.frontier.curves import GRID, Curve
-from poisonproof_research.frontier.figures import frontier_svg, steps_back
-from poisonproof_research.frontier.published import PublishedPoint
+from poisonproof_research.reproduction.recipe import load_recipes
 from poisonproof_research.reproduction.whole_files import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PAGE = "frontier.md"
+_THREATS = {"insert_delete": 0, "label_flip": 1, "replace": 2}
 
 
 @dataclass(frozen=True)
-class BestRange:
-    """Attack sizes `first` to `last`, the best method there, and its certified accuracy."""
+class PublishedPoint:
+    """One row of the paper's table 1.
 
-    first: int
-    last: int
-    method: Curve
-    certified: tuple[float, float]
-
-
-def attack_sizes(methods: Sequence[Curve], count: int = 8) -> list[int]:
-    """Return round attack sizes from 0 to where the best method has a tenth left."""
-    sizes = np.arange(max(method.reach for method in methods) + 1)
-    left = np.max([method.certified(sizes) for method in methods], axis=0)
-    last = max(1, int((left >= 0.1).sum()) - 1)
-    step = round_step(last / count)
-    return list(range(0, last + 1, step))
-
-
-def best_ranges(
-    methods: Sequence[Curve], floor: float = 0.5, tolerance: float = 0.001
-) -> list[BestRange]:
-    """Return which method to take at each attack size, down to a certified accuracy of `floor`.
-
-    Of the methods within `tolerance` of the best, the one that stays so longest; so the ranges do
-    not change with every single test row.
+    Attributes
+    ----------
+    dataset, threat : str
+        As in `Curve`.
+    title : str
+        The method and its number of partitions.
+    clean : float
+        Accuracy without an attack.
+    median : int or None
+        Largest attack size with a certified accuracy of one half: the printed number less one.
     """
-    sizes = np.array([size for size in GRID if size <= max(m.reach for m in methods)])
-    shares = np.stack([method.certified(sizes) for method in methods])
-    top = shares.max(axis=0)
-    end = int((top >= floor).sum())
-    good = (shares >= top - tolerance)[:, :end]
-    ranges: list[BestRange] = []
-    begin = 0
-    while begin < end:
-        # How long each method stays good from here on; one of them is the best here.
-        lasts = [_run_length(line[begin:]) for line in good]
-        current = int(np.argmax(lasts))
-        last = begin + lasts[current] - 1
-        ends = (float(shares[current, begin]), float(shares[current, last]))
-        ranges.append(BestRange(int(sizes[begin]), int(sizes[last]), methods[current], ends))
-        begin = last + 1
-    return ranges
+
+    dataset: str
+    threat: str
+    title: str
+    clean: float
+    median: int | None
 
 
-def _run_length(good: NDArray[np.bool_]) -> int:
-    """Return how many entries are true before the first that is not.
+def published_points() -> list[PublishedPoint]:
+    """Return the rows of table 1 of Levine and Feizi, as the recipes keep them.
 
-    >>> _run_length(np.array([True, True, False, True]))
-    2
+    Examples
+    --------
+    >>> point = published_points()[0]
+    >>> point.dataset, point.median, point.title
+    ('mnist', 447, 'paper: DPA, k = 1,200')
     """
-    return len(good) if good.all() else int(np.argmin(good))
-
-
-def best_table(ranges: Sequence[BestRange], unit: str) -> str:
-    """Return the best method per budget as Markdown."""
-    lines = [f"| {unit} | best method | certified accuracy |", "| ---: | --- | ---: |"]
-    for best in ranges:
-        span = f"{best.first:,}" if best.first == best.last else f"{best.first:,} to {best.last:,}"
-        first, last = (f"{100 * share:.2f} %" for share in best.certified)
-        shares = first if best.first == best.last else f"{first} to {last}"
-        lines.append(f"| {span} | {best.method.title} | {shares} |")
-    return "\n".join(lines)
-
-
-def method_table(
-    methods: Sequence[Curve],
-    points: Sequence[PublishedPoint],
-    sizes: Sequence[int],
-    places: Sequence[int] | None = None,
-) -> str:
-    """Return clean accuracy, median and certified accuracy of methods as Markdown.
-
-    The largest certified accuracy of each column, among all methods, is bold. The paper's rows
-    stand below. `places` are the methods with a line, by default all; numbers count all.
-    """
-    shares = np.stack([method.certified(list(sizes)) for method in methods])
-    best = shares.max(axis=0)
-    heads = ["no.", "method", "clean", "median r\\*", *(f"{size:,}" for size in sizes[1:])]
-    lines = [table_row(heads), table_row(["---:", "---"] + ["---:"] * (len(heads) - 2))]
-    for place in range(len(methods)) if places is None else places:
-        method, line = methods[place], shares[place]
-        median = "none" if method.median is None else f"{method.median:,}"
-        cells = [_percent(share, top) for share, top in zip(line, best, strict=True)]
-        lines.append(table_row([f"{place + 1}", method.title, cells[0], median, *cells[1:]]))
-    for point in points:
-        median = "none" if point.median is None else f"{point.median:,}"
-        clean = f"{100 * point.clean:.2f} %"
-        lines.append(table_row(["", f"*{point.title}*", clean, median, *[""] * (len(sizes) - 1)]))
-    return "\n".join(lines)
-
-
-def _percent(share: float, best: NDArray[np.float64] | float) -> str:
-    text = f"{100 * share:.2f} %"
-    return f"**{text}**" if share == best and share > 0 else text
-
-
-def table_row(cells: Sequence[str]) -> str:
-    """Return one row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
-
-
-def folded(words: str, text: str) -> str:
-    """Return what is shown only when a reader opens it."""
-    return f'<details markdown="1">\n<summary>{words}</summary>\n\n{text}\n\n</details>'
-
-
-# ``frontier.md``: every method on the same data, from results alone.
-
-PAGE = "frontier.md"
-_THREATS = ("insert_delete", "label_flip", "replace")
+    return [
+        PublishedPoint(
+            recipe.data.name,
+            {"dpa": "insert_delete", "ss-dpa": "label_flip"}[recipe.method],
+            f"paper: {recipe.method.upper()}, k = {recipe.n_partitions:,}",
+            recipe.paper.clean / 100,
+            None if recipe.paper.median is None else recipe.paper.median - 1,
+        )
+        for recipe in load_recipes().values()
+        if recipe.table == "table1"
+    ]
 
 
 def write_frontier(
-    methods: Sequence[Curve],
-    points: Sequence[PublishedPoint],
-    out: Path,
-    command: str,
+    curves: Sequence[Curve], points: Sequence[PublishedPoint], out: Path, command: str
 ) -> list[Path]:
-    """Write the page and its figures.
+    """Write the page and a picture for every dataset and threat; return their paths.
 
-    Parameters
-    ----------
-    methods : sequence of Curve
-        All curves.
-    points : sequence of PublishedPoint
-        What the paper prints; those of other data are left out.
-    out : Path
-        Folder of the page.
-    command : str
-        What makes the page again.
-
-    Returns
-    -------
-    list of Path
-        What was written. The same results give the same bytes.
+    The same curves give the same bytes. Of the paper's points those of other data are left out.
     """
     written, sections = [], []
-    for dataset, threat in _groups(methods):
-        own = _ordered([m for m in methods if (m.dataset, m.threat) == (dataset, threat)])
+    for dataset, threat in _groups(curves):
+        own = [curve for curve in curves if (curve.dataset, curve.threat) == (dataset, threat)]
         theirs = [p for p in points if (p.dataset, p.threat) == (dataset, threat)]
+        best = sorted(leading(own), key=_order)
         path = out / f"frontier-{re.sub(r'[^A-Za-z0-9.-]+', '-', f'{dataset}-{threat}')}.svg"
-        unit = own[0].unit
-        title = f"{own[0].dataset_title}: {unit}"
-        write_bytes(path, frontier_svg(own, theirs, title, unit))
+        write_bytes(path, picture(best, theirs))
         written.append(path)
-        sections.append(_section(own, theirs, title, unit, path.name))
-    text = "\n\n".join([_introduction(methods, command), *sections, _sources(methods)])
+        sections.append(_section(own, best, theirs, path.name))
+    text = "\n\n".join([_introduction(curves, command), *sections])
     write_bytes(out / PAGE, f"{text}\n".encode())
     return [*written, out / PAGE]
 
 
-def _groups(methods: Sequence[Curve]) -> list[tuple[str, str]]:
-    """Return dataset and threat of every section: datasets as they come, threats in order."""
-    found = dict.fromkeys((method.dataset, method.threat) for method in methods)
-    datasets = list(dict.fromkeys(method.dataset for method in methods))
-    return sorted(
-        found, key=lambda pair: (datasets.index(pair[0]), _THREATS.index(pair[1].split("/")[0]))
-    )
+def leading(curves: Sequence[Curve]) -> list[Curve]:
+    """Return those that are best at some attack size, or by accuracy and median together.
 
-
-def _ordered(methods: Sequence[Curve]) -> list[Curve]:
-    """Return one kind of vote after the other, titles as people count: k = 80 before k = 100."""
-    families = list(FAMILIES)
-    return sorted(
-        methods, key=lambda method: (families.index(method.family), _by_number(method.title))
-    )
-
-
-def _by_number(title: str) -> list[tuple[float, str]]:
-    """Return a key that sorts numbers by their value.
-
-    >>> sorted(["k = 1,000", "k = 80", "k = 250"], key=_by_number)
-    ['k = 80', 'k = 250', 'k = 1,000']
+    One that another equals there, and surpasses at other sizes, does not lead.
     """
-    parts = re.split(r"(\d+(?:,\d{3})*(?:\.\d+)?)", title)
+    sizes = np.array(GRID)
+    shares = np.array([curve.certified(sizes) for curve in curves])
+    best = ((shares == shares.max(axis=0)) & (shares > 0)).any(axis=1)
+    pairs = np.array(
+        [[curve.clean, -1 if curve.median is None else curve.median] for curve in curves]
+    )
     return [
-        (float(part.replace(",", "")), "") if place % 2 else (0.0, part)
-        for place, part in enumerate(parts)
+        curve
+        for curve, leads, own, pair in zip(curves, best, shares, pairs, strict=True)
+        if (leads or not _surpassed(pair, pairs)) and not _surpassed(own, shares)
     ]
 
 
-def _introduction(methods: Sequence[Curve], command: str) -> str:
-    return f"""# The frontier
+def _surpassed(own: NDArray[Any], others: NDArray[Any]) -> bool:
+    """Return whether some row is at least `own` everywhere and more somewhere."""
+    return bool(((others >= own).all(axis=1) & (others > own).any(axis=1)).any())
+
+
+def _groups(curves: Sequence[Curve]) -> list[tuple[str, str]]:
+    """Return dataset and threat of every section: datasets as they come, threats in order."""
+    datasets = list(dict.fromkeys(curve.dataset for curve in curves))
+    found = dict.fromkeys((curve.dataset, curve.threat) for curve in curves)
+    return sorted(found, key=lambda p: (datasets.index(p[0]), _THREATS[p[1].split("/")[0]]))
+
+
+def _order(curve: Curve) -> tuple[int, list[tuple[float, str]]]:
+    """Return a key: one kind of vote after the other, numbers in titles by their value."""
+    parts = re.split(r"(\d+(?:,\d{3})*(?:\.\d+)?)", curve.title)
+    numbers = [
+        (float(part.replace(",", "")), "") if place % 2 else (0.0, part)
+        for place, part in enumerate(parts)
+    ]
+    return list(FAMILIES).index(curve.family), numbers
+
+
+def _introduction(curves: Sequence[Curve], command: str) -> str:
+    return f"""# Methods compared on the published datasets
 
 <!-- Generated by `{command}`. Do not edit. -->
 
 Certified accuracy against attack size, for every method on the same data: the share of all test
 rows that are classified correctly and provably stay so, whatever an attacker of that size does to
-the training rows. {len(methods)} methods. The
-median r\\* is the largest attack size with a certified accuracy of at least one half."""
+the training rows. The median r\\* is the largest attack size with a certified accuracy of at least
+one half. Of {len(curves)} results in `curves.json` the tables and pictures show those that are best
+at some attack size, or by accuracy and median together; that file also has the settings of all,
+what they were chosen on, and the commands that made them."""
 
 
 def _section(
-    methods: Sequence[Curve],
-    points: Sequence[PublishedPoint],
-    title: str,
-    unit: str,
-    figure: str,
+    curves: Sequence[Curve], best: Sequence[Curve], points: Sequence[PublishedPoint], figure: str
 ) -> str:
-    paper = (
-        " Rows in italics and crosses are the paper's; its printed medians are one larger."
-        if points
-        else ""
-    )
-    behind = steps_back(methods)
-    ahead = [place for place in range(len(methods)) if place not in behind]
-    sizes = attack_sizes(methods)
-    more = ""
-    if behind:
-        words = (
-            f"{len(behind)} methods that are best at no size, nor by accuracy and median together "
-            "(grey curves)"
-        )
-        more = f"\n\n{folded(words, method_table(methods, [], sizes, behind))}"
-    notes = dict.fromkeys(method.facts["note"] for method in methods if "note" in method.facts)
-    head = "\n\n".join([f"## {title}", *notes])
+    notes = dict.fromkeys(curve.facts["note"] for curve in curves if "note" in curve.facts)
+    head = "\n\n".join([f"## {curves[0].dataset_title}: {curves[0].unit}", *notes])
+    paper = " Rows in italics and crosses are the paper's." if points else ""
     return f"""{head}
 
-[![Certified accuracy of {len(methods)} methods against attack size; the numbers on the curves are
-those of the table below]({figure})]({figure})
+[![Certified accuracy against attack size]({figure})]({figure})
 
-{method_table(methods, points, sizes, ahead)}
+{method_table(best, points)}
 
-Columns are attack sizes; the best of each is bold. Numbers are those of the picture.{paper}{more}
-
-**Best method per budget**, while at least half of the test rows are certified (of the methods
-within 0.1 percentage points of the best, the one that stays there longest):
-
-{best_table(best_ranges(methods), unit)}"""
+Columns are attack sizes; the best of each is bold. {len(best)} of {len(curves)} results.{paper}"""
 
 
-def _sources(methods: Sequence[Curve]) -> str:
-    lines = ["| method | settings | chosen on | command |", "| --- | --- | --- | --- |"]
-    for method in methods:
-        lines.append(
-            f"| {method.dataset_title}: {method.title} | {method.settings} | {method.chosen_on} | "
-            f"`{method.command}` |"
-        )
-    words = f"Settings of {len(methods)} methods, what they were chosen on, and the commands"
-    table = folded(words, "\n".join(lines))
-    return f"## Where the numbers come from\n\n{table}"
+def method_table(curves: Sequence[Curve], points: Sequence[PublishedPoint]) -> str:
+    """Return clean accuracy, median and certified accuracy as Markdown, the paper's rows below."""
+    sizes = attack_sizes(curves)
+    shares = np.stack([curve.certified(sizes) for curve in curves])
+    best = shares.max(axis=0)
+    heads = ["method", "clean", "median r\\*", *(f"{size:,}" for size in sizes[1:])]
+    lines = [_row(heads), _row(["---"] + ["---:"] * (len(heads) - 1))]
+    for curve, line in zip(curves, shares, strict=True):
+        cells = [
+            f"**{100 * share:.2f} %**" if share == top > 0 else f"{100 * share:.2f} %"
+            for share, top in zip(line, best, strict=True)
+        ]
+        lines.append(_row([curve.title, cells[0], _median(curve.median), *cells[1:]]))
+    for point in points:
+        cells = [f"*{point.title}*", f"{100 * point.clean:.2f} %", _median(point.median)]
+        lines.append(_row([*cells, *[""] * (len(sizes) - 1)]))
+    return "\n".join(lines)
+
+
+def attack_sizes(curves: Sequence[Curve], count: int = 8) -> list[int]:
+    """Return round attack sizes from 0 to where the best method has a tenth left."""
+    sizes = np.arange(max(curve.reach for curve in curves) + 1)
+    left = np.max([curve.certified(sizes) for curve in curves], axis=0)
+    last = max(1, int((left >= 0.1).sum()) - 1)
+    return list(range(0, last + 1, round_step(last / count)))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _median(median: int | None) -> str:
+    return "none" if median is None else f"{median:,}"
+
+
+_COLORS = dict(
+    zip(
+        FAMILIES,
+        ("#1b6ca8", "#1f9aa5", "#b07d10", "#7b4fa3", "#cc4b24", "#6a8f2f", "#17603a", "#b0427e"),
+        strict=True,
+    )
+)
+"""One colour per kind of vote, told apart by people who see fewer of them, too."""
+_DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0, (7, 2, 1.5, 2)))
+
+
+def picture(curves: Sequence[Curve], points: Sequence[PublishedPoint]) -> bytes:
+    """Draw certified accuracy against attack size as SVG; crosses are the paper's medians.
+
+    A colour for every kind of vote, a shade and a dash for every setting of it.
+    """
+    with needing("matplotlib", "report"):
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    # A fixed salt and no date: nothing in the file changes from one run to the next.
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update({"svg.hashsalt": "poisonproof", "svg.fonttype": "path"})
+        figure = Figure(figsize=(7.0, 4.3 + 0.2 * (len(curves) + len(points))))
+        figure.set_layout_engine("constrained")
+        ax = figure.subplots()
+        for curve in curves:
+            _draw(ax, curve, curve_style(curve, curves))
+        medians = [point for point in points if point.median is not None]
+        for marker, point in zip("x+1234", medians, strict=False):
+            cross = ax.scatter([float(point.median or 0)], [50], 60, "black", marker, zorder=3)
+            cross.set_label(f"median, {point.title}")
+        ax.set(xlabel=f"Attack size ({curves[0].unit})", ylabel="Certified accuracy (%)")
+        ax.set(ylim=(0, 100), xlim=(0, _last_size(curves)))
+        ax.grid(color="0.92")
+        figure.legend(loc="outside lower left", fontsize=8.5, frameon=False, handlelength=3.0)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def _draw(ax: Axes, curve: Curve, style: tuple[str, Any]) -> None:
+    """Draw the staircase, thinned where the eye cannot follow it."""
+    thin = max(1, len(curve.sizes) // 100)
+    sizes = [*curve.sizes[::thin], curve.reach, curve.reach + 1]
+    heights = 100 * curve.certified(sizes)
+    label, color, dash = curve.title, *style
+    ax.plot(sizes, heights, drawstyle="steps-post", color=color, linestyle=dash, label=label)
+
+
+def curve_style(curve: Curve, curves: Sequence[Curve]) -> tuple[str, Any]:
+    """Return the colour and the dash of a curve; no two curves of a plot share both.
+
+    Shades of one kind of vote run from dark to light, dashes take turns.
+    """
+    family = [other for other in curves if other.family == curve.family]
+    place = family.index(curve)
+    depth = place / max(1, len(family) - 1)  # 0: darkest
+    base = np.array([int(_COLORS[curve.family][i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    shade = base * (0.62 + 0.38 * min(1.0, 2 * depth))
+    shade += (1 - shade) * 0.3 * max(0.0, 2 * depth - 1)
+    color = "#" + "".join(f"{round(255 * float(part)):02x}" for part in shade)
+    return color, _DASHES[place % len(_DASHES)]
+
+
+def _last_size(curves: Sequence[Curve]) -> float:
+    """Return where the axis ends: less than one percent is left of every method."""
+    seen = [int((curve.certified(np.arange(curve.reach + 2)) >= 0.01).sum()) for curve in curves]
+    return 1.02 * max(1, *seen)

@@ -20,6 +20,7 @@ from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
 from poisonproof.members.closed_form.kernel_ridge import Kernel, KernelRidgeClassifier, make_kernel
 from poisonproof.members.closed_form.linear import positive_solve
+from poisonproof.members.member import MemberList
 from poisonproof.threads import one_thread
 
 _BITS = 28  # the absolute weights of a test row add up to less than 2^29
@@ -194,7 +195,7 @@ class LinearLabelClassifier(CertifyingClassifier):
                 (make_label_weights(template, _numbers(part.X)), np.asarray(part.y))
                 for part in (shared[index] for index in range(len(data)))
             ]
-        rows.ensemble_ = None  # marks it as fitted
+        rows.ensemble_ = MemberList([])  # marks it as fitted
         self._rows, self._n_rows, self.classes_ = rows, data.n_rows, rows.classes_
         self.partitioner_, self.partition_sizes_ = rows.partitioner_, data.sizes
         return self
@@ -252,8 +253,9 @@ def _joined(parts: list[Certificates]) -> Certificates:
     """Put the certificates of consecutive rows together."""
     first = parts[0]
     names = ("labels", "radius", "runner_up", "counts", "target")
-    joined = {name: [getattr(part, name) for part in parts] for name in names}
-    return replace(
-        first,
-        **{name: np.concatenate(found) for name, found in joined.items() if found[0] is not None},
-    )
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in names
+        if getattr(first, name) is not None
+    }
+    return replace(first, **joined)

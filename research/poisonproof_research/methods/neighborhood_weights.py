@@ -22,7 +22,7 @@ from poisonproof.members.scikit import is_count, is_number
 from poisonproof.members.similarity import nearest_rows, neighbor_graph
 from poisonproof.threads import one_thread
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.float64]
 
 _BLOCK = 256  # asked samples whose neighbours' coordinates are held together
 _LONGEST = 1e4

@@ -193,13 +193,13 @@ def write_part(folder: Path, result: RowResult) -> None:
     """Write the members of one block; quick to write, larger than in a finished result."""
     run = result.runs[0]
     name = f"part-{run.id}-{run.blocks[0].number:04d}.npz"
-    write_bytes(folder / name, npz_bytes({**_arrays(result), "votes": result.votes}))
+    write_bytes(folder / name, npz_bytes({**_arrays(result), "votes": result.present_votes}))
 
 
 def write_result(folder: Path, result: RowResult) -> None:
     """Write all members compactly and take the parts away."""
     old = [*folder.glob("part-*.npz"), *folder.glob("votes-*.npz")]
-    n_files = max(1, -(-result.votes.size // VOTES_PER_FILE))
+    n_files = max(1, -(-result.present_votes.size // VOTES_PER_FILE))
     with ThreadPoolExecutor(4) as pool:
         contents = list(pool.map(_coded, _pieces(result, n_files)))
     files = [
@@ -289,7 +289,7 @@ def _pieces(result: RowResult, n_files: int) -> Iterable[RowResult]:
 
 
 def _coded(result: RowResult) -> bytes:
-    return npz_bytes({**_arrays(result), **encode_votes(result.votes, result.n_classes)})
+    return npz_bytes({**_arrays(result), **encode_votes(result.present_votes, result.n_classes)})
 
 
 def _arrays(result: RowResult) -> dict[str, NDArray[Any]]:

@@ -323,11 +323,17 @@ class RowResult:
     @cached_property
     def signed_votes(self) -> NDArray[np.int16]:
         """The votes as `certify_votes` takes them, -1 for an abstention."""
+        votes = self.present_votes
+        return np.where(votes == ABSTAINED, ABSTAIN, votes.astype(np.int16))
+
+    @property
+    def present_votes(self) -> NDArray[np.uint8]:
+        """The votes, or an error where only their counts are kept."""
         if self.votes is None:
             raise InvalidInputError(
                 f"Of {self.row} only the vote counts are kept; its command makes the votes again."
             )
-        return np.where(self.votes == ABSTAINED, ABSTAIN, self.votes.astype(np.int16))
+        return self.votes
 
     @cached_property
     def counts(self) -> NDArray[np.int32]:
@@ -386,10 +392,6 @@ def merge_results(results: Sequence[RowResult]) -> RowResult:
     first = results[0]
     if len(results) == 1:
         return first
-    if any(result.votes is None for result in results):
-        raise InvalidInputError(
-            f"Of {first.row} only the vote counts are kept; members cannot be added to them."
-        )
     kept = [first]
     for other in results[1:]:
         require_law(other.law, first.law, f"One of the results of {first.row}")
@@ -404,7 +406,7 @@ def merge_results(results: Sequence[RowResult]) -> RowResult:
     return replace(
         first,
         members=members[order],
-        votes=np.concatenate([result.votes for result in kept], axis=1)[:, order],
+        votes=np.concatenate([result.present_votes for result in kept], axis=1)[:, order],
         digests=np.concatenate([result.digests for result in kept])[order],
         sizes=np.concatenate([result.sizes for result in kept])[order],
         failures={i: why for result in kept for i, why in result.failures.items()},
@@ -415,7 +417,7 @@ def merge_results(results: Sequence[RowResult]) -> RowResult:
 def _require_same_members(first: RowResult, second: RowResult) -> None:
     _, mine, theirs = np.intersect1d(first.members, second.members, return_indices=True)
     same = (first.digests[mine] == second.digests[theirs]).all(axis=1)
-    same &= (first.votes[:, mine] == second.votes[:, theirs]).all(axis=0)
+    same &= (first.present_votes[:, mine] == second.present_votes[:, theirs]).all(axis=0)
     if not same.all():
         raise InvalidInputError(
             f"Member {int(first.members[mine][~same][0])} of {first.row} is not the same in two "
