@@ -1,4 +1,4 @@
-"""Random small cases of votes of single rows, clusters, and flips counted within members.
+"""Random small cases of votes of single rows, clusters, and flips counted within one member.
 
 What exhaustive attack finds is searched act by act: every row inserted, deleted, relabelled or
 replaced that could be, then every second one, until the prediction falls.
@@ -13,15 +13,10 @@ from itertools import product
 import numpy as np
 
 from poisonproof.certificates import certify_row_votes, make_threat
-from poisonproof.certificates.label_flips import (
-    certify_label_flips,
-    certify_one_member,
-    fewest_flips,
-    flips_to_overtake,
-)
+from poisonproof.certificates.label_flips import certify_one_member, fewest_flips
 from poisonproof.members.clusters import best_assignment, certify_clusters
 
-from .flip_oracle import flips_by_vote, flips_by_winner, some_members, some_target, true_radius
+from .flip_oracle import flips_by_vote, some_members, some_target, true_radius
 
 Rng = np.random.Generator
 Case = tuple[int, int]
@@ -123,26 +118,10 @@ def clusters_case(rng: Rng, rule: str, targeted: bool) -> Case:
     return int(found.radius[0]), truth
 
 
-def label_flips_case(rng: Rng, targeted: bool) -> Case:
-    members, n_classes = some_members(rng, n_members=int(rng.integers(2, 6)), most_rows=4)
-    n_rows = sum(len(y) for _, y in members)
-    flips = flips_by_winner(members, n_classes)
-    target = some_target(rng, flips) if targeted else None
-    asked = [flips_to_overtake(weights[None], y, n_classes) for weights, y in members]
-    votes, prices = (np.stack(each, axis=1) for each in zip(*asked, strict=True))
-    found = certify_label_flips(votes, prices, n_rows, make_threat("label_flip"), target)
-    return int(found.radius[0]), true_radius(flips, n_rows, target)
-
-
 def one_member_case(rng: Rng, targeted: bool) -> Case:
     ((weights, y),), n_classes = some_members(rng, n_members=1, most_rows=8)
     flips = flips_by_vote(weights, y, n_classes)
-    threat, target = make_threat("label_flip"), None
-    if targeted:
-        target = some_target(rng, flips)
-        votes, prices = flips_to_overtake(weights[None], y, n_classes)
-        found = certify_label_flips(votes[:, None], prices[:, None], len(y), threat, target)
-    else:
-        fewest = fewest_flips(weights[None], y, n_classes)
-        found = certify_one_member(*fewest, n_classes, len(y), threat)
+    target = some_target(rng, flips) if targeted else None
+    fewest = fewest_flips(weights[None], y, n_classes, target)
+    found = certify_one_member(*fewest, n_classes, len(y), make_threat("label_flip"), target)
     return int(found.radius[0]), true_radius(flips, len(y), target)

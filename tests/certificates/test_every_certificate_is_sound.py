@@ -23,7 +23,7 @@ def check(name: str, n_cases: int, seed: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_random_small_cases(name):
-    check(name, 100 if "shared buckets" in name else 500, seed=0)
+    check(name, 500, seed=0)
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_ten_thousand_random_small_cases(name):
 def test_the_committed_evidence_covers_every_certificate_and_the_page_says_so():
     report = json.loads((ROOT / "benchmarks/results/certificates.json").read_text())["cases"]
     found = {result["certificate"]: result for result in report["results"]}
-    assert set(found) == set(CASES)
+    assert set(found) >= set(CASES)
     page = (ROOT / "docs/certificates/index.md").read_text()
     for name, result in found.items():
         assert result["cases"] >= 10_000

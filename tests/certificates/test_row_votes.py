@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from poisonproof.certificates.row_votes import certify_row_votes
+from poisonproof.certificates.plurality import certify_row_votes
 from poisonproof.exceptions import GuaranteeError, InvalidVotesError
 
 CASES = 10_000

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from poisonproof.certificates import certify_scores, certify_votes
 from poisonproof.certificates import runoff as ballots
 from poisonproof.exceptions import InvalidInputError
-from poisonproof_research.methods.shared_buckets import make_spread
 
 from .oracle import elections, order_types, scores_of, true_radius
 
@@ -173,16 +172,13 @@ def test_only_the_order_of_the_scores_matters():
 
 
 @pytest.mark.parametrize("target", [None, 2])
-@pytest.mark.parametrize("membership", [None, make_spread(10, 2)])
-def test_memory_maps_are_read_in_pieces_and_pieces_do_not_matter(
-    tmp_path, monkeypatch, target, membership
-):
+def test_memory_maps_are_read_in_pieces_and_pieces_do_not_matter(tmp_path, monkeypatch, target):
     scores = realistic(50, 20, 6)
-    whole = certify_scores(scores, target=target, membership=membership)
+    whole = certify_scores(scores, target=target)
     np.save(tmp_path / "scores.npy", scores)
     mapped = np.load(tmp_path / "scores.npy", mmap_mode="r")
     monkeypatch.setattr(ballots, "_BLOCK", 3 * 20 * 6)
-    assert certify_scores(mapped, target=target, membership=membership).equals(whole)
+    assert certify_scores(mapped, target=target).equals(whole)
 
 
 def test_no_rows_give_no_certificates():

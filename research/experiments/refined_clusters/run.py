@@ -32,7 +32,7 @@ from study import DATASETS, FLIPS_COUNTED, SAMPLES_TRUSTED, Study, unit
 
 from poisonproof import SSDPAClassifier
 from poisonproof.certificates.label_flips import certify_one_member, fewest_flips
-from poisonproof.certificates.row_votes import certify_row_votes
+from poisonproof.certificates.plurality import certify_row_votes
 from poisonproof.evaluation.comparison import in_rows
 from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.members.weights import WalkWeights, _resolvent

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import poisonproof
 from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.row_votes import certify_row_votes
+from poisonproof.certificates.plurality import certify_row_votes
 from poisonproof.certificates.threats import Threat, parse_threat
 from poisonproof.evaluation.comparison import Method
 from poisonproof.exceptions import InvalidInputError

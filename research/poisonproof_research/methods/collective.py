@@ -23,7 +23,8 @@ from poisonproof.certificates.plurality import (
     plurality_radius,
     targeted_radius,
 )
-from poisonproof.certificates.threats import Threat, class_indices, parse_threat
+from poisonproof.certificates.result import class_indices
+from poisonproof.certificates.threats import Threat, parse_threat
 from poisonproof.evaluation.accuracy import check_sizes
 from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.methods.shared_buckets import (

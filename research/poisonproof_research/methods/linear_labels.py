@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.certificates.label_flips import certify_label_flips, flips_to_overtake
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat, parse_threat
 from poisonproof.estimators.certifying import CertifyingClassifier
@@ -22,6 +21,10 @@ from poisonproof.members.closed_form.kernel_ridge import Kernel, KernelRidgeClas
 from poisonproof.members.closed_form.linear import positive_solve
 from poisonproof.members.member import MemberList
 from poisonproof.threads import one_thread
+from poisonproof_research.methods.label_flip_elections import (
+    certify_label_flips,
+    flips_to_overtake,
+)
 
 _BITS = 28  # the absolute weights of a test row add up to less than 2^29
 _BLOCK = 1 << 24  # prices held together, in numbers: bounds the working memory

@@ -11,7 +11,7 @@ from poisonproof.certificates.plurality import (
     targeted_radius,
 )
 from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.row_votes import certify_row_votes
+from poisonproof.certificates.plurality import certify_row_votes
 from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import (
     OBSERVED_LABELS,

@@ -1,183 +1,26 @@
-"""From a vote matrix to vote counts, checked and in bounded memory.
+"""Plurality votes, of members and of single training rows, and their exact radii.
 
-The matrix is walked in tiles that stay in the processor's cache, so the only large array made is
-the result. Few classes with many members are counted by comparing with one class after the other
-(about 0.1 ns per vote and class, and 80 ns per row and class), everything else by
-`numpy.bincount` (about 3 ns per vote, whatever the number of classes).
+Everything here is integer arithmetic on votes and their counts; no model and no training data is
+needed.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.threats import Threat, parse_threat
-from poisonproof.exceptions import InvalidInputError, InvalidVotesError
+from poisonproof.certificates.threats import Threat, make_threat, parse_threat
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidVotesError
 
 ABSTAIN = -1
 """The vote of a member that gives none."""
 
-_TILE = 1 << 19  # votes per tile
-_LANES = 8  # bytes in a 64-bit word
-_COLUMNS = 255 * _LANES  # columns whose 0/1 bytes can be added word by word without a carry
-
-
-def check_n_classes(n_classes: int) -> int:
-    """Return `n_classes` as an int, or raise if it is not a whole number of at least 1."""
-    try:
-        number = operator.index(n_classes)
-    except TypeError:
-        number = 0
-    if isinstance(n_classes, bool | np.bool_) or number < 1:
-        raise InvalidVotesError(f"n_classes is a whole number, at least 1. Got {n_classes!r}.")
-    return number
-
-
-def check_votes(votes: ArrayLike) -> NDArray[Any]:
-    """Return `votes` as an integer array of shape (n, k), k >= 1, without copying an array.
-
-    The range of the values is checked where they are counted.
-    """
-    if np.ma.isMaskedArray(votes):
-        raise InvalidVotesError("votes is a masked array. Write -1 where a member abstains.")
-    try:
-        array = np.asarray(votes)
-    except ValueError as error:
-        raise InvalidVotesError(
-            f"votes must be a rectangle: one row per test sample, one column per member ({error})."
-        ) from error
-    if array.ndim != 2:
-        raise InvalidVotesError(
-            "votes must have two dimensions, one row per test sample and one column per member. "
-            f"Got shape {array.shape}."
-        )
-    if array.shape[1] == 0:
-        raise InvalidVotesError(
-            f"votes has no members: shape {array.shape}. At least one column is needed."
-        )
-    if array.shape[1] > np.iinfo(np.int32).max:
-        raise InvalidVotesError(f"votes has {array.shape[1]:,} members, more than 2^31 - 1.")
-    if array.dtype.kind not in "iu":
-        raise _not_integers(array)
-    return array
-
-
-def count_votes(votes: ArrayLike, n_classes: int) -> NDArray[np.int32]:
-    """Count the votes for each class.
-
-    Parameters
-    ----------
-    votes : array-like of int, shape (n, k)
-        Class indices in any integer dtype, -1 where a member abstains.
-    n_classes : int
-        Number of classes, C.
-
-    Returns
-    -------
-    ndarray of shape (n, C)
-        The paper's n_c(x). Abstentions count for nobody.
-
-    Examples
-    --------
-    >>> count_votes([[0, 2, 2, -1], [1, 1, 1, 1]], n_classes=3)
-    array([[1, 0, 2],
-           [0, 4, 0]], dtype=int32)
-    """
-    n_classes = check_n_classes(n_classes)
-    array = check_votes(votes)
-    counts = np.zeros((len(array), n_classes), dtype=np.int32)
-    compare = n_classes * (800 + array.shape[1]) <= 24 * array.shape[1]  # the cheaper of the two
-    for rows, tile in _tiles(array, n_classes, _COLUMNS if compare else _TILE):
-        if _out_of_range(tile, n_classes):
-            raise _first_out_of_range(array, rows.start, n_classes)
-        counts[rows] += (_compare if compare else _bincount)(tile, n_classes)
-    return counts
-
-
-def _tiles(
-    votes: NDArray[Any], n_classes: int, max_columns: int
-) -> Iterator[tuple[slice, NDArray[Any]]]:
-    n, k = votes.shape
-    blocks = -(-k // max_columns)
-    width = -(-k // blocks)  # blocks of equal width: no nearly empty last one
-    height = max(1, _TILE // max(width, n_classes))
-    for top in range(0, n, height):
-        rows = slice(top, min(top + height, n))
-        for left in range(0, k, width):
-            yield rows, votes[rows, left : left + width]
-
-
-def _compare(tile: NDArray[Any], n_classes: int) -> NDArray[np.int64]:
-    """Count by comparing with each class, eight 0/1 bytes to the 64-bit word.
-
-    A row of at most 255 words is added without a carry from one byte into the next, so each byte
-    of the sum is the count of one column out of eight.
-    """
-    height, width = tile.shape
-    narrow = tile.astype(
-        np.uint8, order="C", copy=False
-    )  # -1 becomes 255; there are at most 24 classes
-    hits = np.zeros((height, -(-width // _LANES) * _LANES), dtype=np.bool_)
-    words = hits.view(np.uint64)
-    counts = np.empty((height, n_classes), dtype=np.int64)
-    for label in range(n_classes):
-        np.equal(narrow, np.uint8(label), out=hits[:, :width])
-        lanes = np.add.reduce(words, axis=1).view(np.uint8).reshape(height, _LANES)
-        np.add.reduce(lanes, axis=1, dtype=np.int64, out=counts[:, label])
-    return counts
-
-
-def _bincount(tile: NDArray[Any], n_classes: int) -> NDArray[np.int64]:
-    """Count all rows of the tile in one histogram, with a bin for the abstentions of each row."""
-    height, bins = len(tile), n_classes + 1
-    first_bin = np.arange(height, dtype=np.int64)[:, None] * bins + 1
-    flat = (tile.astype(np.int64) + first_bin).ravel()
-    return np.bincount(flat, minlength=height * bins).reshape(height, bins)[:, 1:]
-
-
-def _out_of_range(tile: NDArray[Any], n_classes: int) -> bool:
-    if tile.dtype.kind == "i" and int(tile.min()) < ABSTAIN:
-        return True
-    return int(tile.max()) >= n_classes
-
-
-def _first_out_of_range(votes: NDArray[Any], top: int, n_classes: int) -> InvalidVotesError:
-    """Name the first bad vote in reading order; the rows above `top` are known to be good."""
-    row = next(i for i in range(top, len(votes)) if _out_of_range(votes[i : i + 1], n_classes))
-    line = votes[row]
-    bad = line >= n_classes
-    if votes.dtype.kind == "i":
-        bad |= line < ABSTAIN
-    member = int(bad.argmax())
-    return InvalidVotesError(
-        f"votes[{row}, {member}] is {int(line[member])}; a vote is a class index from 0 to "
-        f"{n_classes - 1} (n_classes={n_classes}) or -1 for an abstention."
-    )
-
-
-def _not_integers(votes: NDArray[Any]) -> InvalidVotesError:
-    where = ""
-    if votes.size:
-        flat = 0
-        if votes.dtype.kind == "f":
-            flat = int((votes != np.floor(votes)).argmax())  # a fraction or NaN, else the first
-        row, member = divmod(flat, votes.shape[1])
-        where = f"; votes[{row}, {member}] is {votes[row, member : member + 1].tolist()[0]!r}"
-    return InvalidVotesError(
-        f"votes must be integers (class indices, -1 for an abstention). Got dtype {votes.dtype}"
-        f"{where}. Convert them first, for example with votes.astype('int16')."
-    )
-
-
-# Plurality votes and their certificates: theorems 1 and 2, and the exact targeted radius.
-#
-# Everything here is integer arithmetic on vote counts; no model and no training data is needed.
-
+_TILE = 1 << 19  # votes counted together; they stay in the CPU's cache
 _BLOCK = 1 << 18  # counts looked at together; bounds the temporary arrays
 
 
@@ -245,6 +88,82 @@ def certify_votes(
     return Certificates(*arrays, threat=threat, n_members=k, target=targets)
 
 
+ROW_TOUCHES = {"insert_delete": 1, "label_flip": 2, "replace": 2}
+"""How far one unit of attack moves the gap between two labels, where rows vote for their own
+label: an inserted or deleted row by one, a relabelled or replaced row by two."""
+
+def certify_row_votes(
+    counts: ArrayLike,
+    n_members: int,
+    threat: str | Threat = "insert_delete",
+    target: ArrayLike | None = None,
+) -> Certificates:
+    """Certify the plurality label where every vote is one training row's own label.
+
+    Parameters
+    ----------
+    counts : array-like of int, shape (n, C)
+        For every test row, how many training rows of each class vote.
+    n_members : int
+        Number of training rows, m.
+    threat : str or Threat
+        ``"insert_delete"``, ``"label_flip"`` or ``"replace"``, counted in rows.
+    target : int or array-like of int, shape (n,), optional
+        Certify against this label only. The radius is -1 where the target already wins.
+
+    Returns
+    -------
+    Certificates
+        With class indices as labels and the method ``"row_votes"``.
+
+    Guarantee
+    ---------
+    An attack of at most ``radius`` rows leaves the label as it is (with `target`: keeps it from
+    becoming the target). For insertions and deletions the radius is the whole gap
+    n_c - max_{c' != c}(n_c' + [c' < c]), without the half of theorem 1: an inserted row adds one
+    vote and takes none away. All radii are tight for the votes, as long as the attacker has rows
+    of the right label to change, and can insert rows that vote.
+
+    Assumes
+    -------
+    Whether a training row votes on a test row is a function of these two samples alone, and it
+    votes for its own label. `neighbour votes <https://arxiv.org/abs/2012.03765>`_ in a fixed
+    feature space are such votes.
+
+    Examples
+    --------
+    >>> counts = [[5, 2, 0], [0, 5, 2]]
+    >>> certify_row_votes(counts, n_members=7).radius
+    array([3, 3])
+    >>> certify_row_votes(counts, n_members=7, threat="label_flip").radius
+    array([1, 1])
+    >>> certify_row_votes(counts, n_members=7, target=2).radius
+    array([5, 3])
+    """
+    wanted = parse_threat(threat)
+    if wanted.unit != "row":
+        raise GuaranteeError(
+            f"Votes of single rows are certified in rows, but {wanted.plural} were requested: a "
+            f"{wanted.unit} may be many rows. Use threat={wanted.name!r}."
+        )
+    threat = make_threat(wanted.name, "row", ROW_TOUCHES[wanted.name], wanted.assumptions)
+    table = _check_counts(counts, n_members)
+    labels, runner_up = plurality(table)
+    targets = None if target is None else check_target(target, len(table), table.shape[1])
+    moves = threat.touches == 2  # a vote moves from one label to another: theorem 1 and its kin
+    if targets is None:
+        radius = (plurality_radius if moves else _lead)(table, labels, runner_up, n_members)
+    elif moves:
+        radius = targeted_radius(table, labels, targets, n_members)
+    else:
+        # A row inserted for the target lowers the lead of every other label by one, a deletion that
+        # of one label: insertions are never worse, and the attack needs the largest lead.
+        radius = np.where(labels == targets, -1, _excess(table, targets).max(axis=1) - 1)
+    return Certificates(
+        labels, radius, runner_up, table, threat, n_members, target=targets, method="row_votes"
+    )
+
+
 def plurality(counts: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the winning label and the runner-up of every row.
 
@@ -270,7 +189,9 @@ def plurality(counts: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64
     runner_up = np.empty(len(counts), dtype=np.int64)
     for rows in _row_blocks(counts):
         labels[rows] = counts[rows].argmax(axis=1)
-        runner_up[rows] = _rivals(counts[rows], labels[rows]).argmax(axis=1)
+        rivals = counts[rows] + (np.arange(counts.shape[1]) < labels[rows, None])
+        np.put_along_axis(rivals, labels[rows, None], -1, axis=1)
+        runner_up[rows] = rivals.argmax(axis=1)
     return labels, runner_up
 
 
@@ -291,9 +212,18 @@ def plurality_radius(
     """
     if counts.shape[1] == 1:
         return np.full(len(counts), n_members, dtype=np.int64)
+    return _lead(counts, labels, runner_up, n_members) // 2
+
+
+def _lead(
+    counts: NDArray[Any], labels: NDArray[Any], runner_up: NDArray[Any], n_members: int
+) -> NDArray[np.int64]:
+    """Return n_c - (n_a + [a < c]) of winner c and runner-up a; all members with one class."""
+    if counts.shape[1] == 1:
+        return np.full(len(counts), n_members, dtype=np.int64)
     rows = np.arange(len(counts))
     lead: NDArray[np.int64] = counts[rows, labels].astype(np.int64) - counts[rows, runner_up]
-    return (lead - (runner_up < labels)) // 2
+    return lead - (runner_up < labels)
 
 
 def targeted_radius(
@@ -335,33 +265,154 @@ def targeted_radius(
     """
     radius = np.empty(len(counts), dtype=np.int64)
     for rows in _row_blocks(counts):
-        radius[rows] = _bisect(counts[rows].astype(np.int64), target[rows], n_members)
+        excess = _excess(counts[rows].astype(np.int64), target[rows])
+        own = np.take_along_axis(counts[rows], target[rows, None], axis=1)[:, 0]
+
+        def enough(changes: NDArray[np.int64], excess: NDArray[np.int64] = excess) -> Any:
+            return np.maximum(excess - changes[:, None], 0).sum(axis=1) <= changes
+
+        most = np.maximum(n_members - own.astype(np.int64), 1)
+        radius[rows] = fewest_changes(enough, np.zeros_like(most), most) - 1
     radius[labels == target] = -1
     return radius
 
 
-def _bisect(counts: NDArray[Any], target: NDArray[Any], n_members: int) -> NDArray[np.int64]:
+def _excess(counts: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int64]:
+    """Return n_a + [a < q] - n_q, what the target q has to gain on every label a; 0 for q."""
     own = np.take_along_axis(counts, target[:, None], axis=1)
-    excess = counts + (np.arange(counts.shape[1]) < target[:, None]) - own
-    fails, succeeds = np.zeros(len(counts), dtype=np.int64), n_members - own[:, 0]
-    while np.any(succeeds - fails > 1):
-        middle = (fails + succeeds) // 2
-        enough = np.maximum(excess - middle[:, None], 0).sum(axis=1) <= middle
-        succeeds = np.where(enough, middle, succeeds)
-        fails = np.where(enough, fails, middle)
-    return fails
+    return np.asarray(counts + (np.arange(counts.shape[1]) < target[:, None]) - own)
 
 
-def _rivals(counts: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
-    """Return n_a + [a < c], what the winner c has to keep above, for every label a; -1 for c."""
-    rivals = counts + (np.arange(counts.shape[1]) < labels[:, None])
-    np.put_along_axis(rivals, labels[:, None], -1, axis=1)
-    return rivals
+def fewest_changes(
+    succeeds: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
+    least: NDArray[np.int64],
+    most: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return by bisection how many changes succeed first, where `least` fail and `most` succeed."""
+    while np.any(most - least > 1):
+        middle = (least + most) // 2
+        enough = succeeds(middle)
+        least, most = np.where(enough, least, middle), np.where(enough, middle, most)
+    return most
 
 
 def _row_blocks(counts: NDArray[Any]) -> Iterator[slice]:
     height = max(1, _BLOCK // counts.shape[1])
     return (slice(top, top + height) for top in range(0, len(counts), height))
+
+
+# From votes to counts, checked and in bounded memory.
+
+
+def count_votes(votes: ArrayLike, n_classes: int) -> NDArray[np.int32]:
+    """Count the votes for each class.
+
+    Parameters
+    ----------
+    votes : array-like of int, shape (n, k)
+        Class indices in any integer dtype, -1 where a member abstains.
+    n_classes : int
+        Number of classes, C.
+
+    Returns
+    -------
+    ndarray of shape (n, C)
+        The paper's n_c(x). Abstentions count for nobody.
+
+    Examples
+    --------
+    >>> count_votes([[0, 2, 2, -1], [1, 1, 1, 1]], n_classes=3)
+    array([[1, 0, 2],
+           [0, 4, 0]], dtype=int32)
+    """
+    n_classes = check_n_classes(n_classes)
+    array = check_votes(votes)
+    counts = np.empty((len(array), n_classes), dtype=np.int32)
+    height, bins = max(1, _TILE // max(array.shape[1], n_classes)), n_classes + 1
+    for top in range(0, len(array), height):
+        tile = array[top : top + height]
+        if _out_of_range(tile, n_classes):
+            raise _first_out_of_range(array, top, n_classes)
+        # One histogram of all rows of the tile, with a bin for the abstentions of each row.
+        first_bin = np.arange(len(tile), dtype=np.int64)[:, None] * bins + 1
+        flat = (tile.astype(np.int64) + first_bin).ravel()
+        found = np.bincount(flat, minlength=len(tile) * bins).reshape(len(tile), bins)
+        counts[top : top + height] = found[:, 1:]
+    return counts
+
+
+def _out_of_range(tile: NDArray[Any], n_classes: int) -> bool:
+    if tile.dtype.kind == "i" and int(tile.min()) < ABSTAIN:
+        return True
+    return int(tile.max()) >= n_classes
+
+
+def _first_out_of_range(votes: NDArray[Any], top: int, n_classes: int) -> InvalidVotesError:
+    """Name the first bad vote in reading order; the rows above `top` are known to be good."""
+    row = next(i for i in range(top, len(votes)) if _out_of_range(votes[i : i + 1], n_classes))
+    line = votes[row]
+    bad = line >= n_classes
+    if votes.dtype.kind == "i":
+        bad |= line < ABSTAIN
+    member = int(bad.argmax())
+    return InvalidVotesError(
+        f"votes[{row}, {member}] is {int(line[member])}; a vote is a class index from 0 to "
+        f"{n_classes - 1} (n_classes={n_classes}) or -1 for an abstention."
+    )
+
+
+def _not_integers(votes: NDArray[Any]) -> InvalidVotesError:
+    where = ""
+    if votes.size:
+        flat = 0
+        if votes.dtype.kind == "f":
+            flat = int((votes != np.floor(votes)).argmax())  # a fraction or NaN, else the first
+        row, member = divmod(flat, votes.shape[1])
+        where = f"; votes[{row}, {member}] is {votes[row, member : member + 1].tolist()[0]!r}"
+    return InvalidVotesError(
+        f"votes must be integers (class indices, -1 for an abstention). Got dtype {votes.dtype}"
+        f"{where}. Convert them first, for example with votes.astype('int16')."
+    )
+
+
+def check_n_classes(n_classes: int) -> int:
+    """Return `n_classes` as an int, or raise if it is not an integer of at least 1."""
+    try:
+        number = operator.index(n_classes)
+    except TypeError:
+        number = 0
+    if isinstance(n_classes, bool | np.bool_) or number < 1:
+        raise InvalidVotesError(f"n_classes is an integer, at least 1. Got {n_classes!r}.")
+    return number
+
+
+def check_votes(votes: ArrayLike) -> NDArray[Any]:
+    """Return `votes` as an integer array of shape (n, k), k >= 1, without copying an array.
+
+    The range of the values is checked where they are counted.
+    """
+    if np.ma.isMaskedArray(votes):
+        raise InvalidVotesError("votes is a masked array. Write -1 where a member abstains.")
+    try:
+        array = np.asarray(votes)
+    except ValueError as error:
+        raise InvalidVotesError(
+            f"votes must be a rectangle: one row per test sample, one column per member ({error})."
+        ) from error
+    if array.ndim != 2:
+        raise InvalidVotesError(
+            "votes must have two dimensions, one row per test sample and one column per member. "
+            f"Got shape {array.shape}."
+        )
+    if array.shape[1] == 0:
+        raise InvalidVotesError(
+            f"votes has no members: shape {array.shape}. At least one column is needed."
+        )
+    if array.shape[1] > np.iinfo(np.int32).max:
+        raise InvalidVotesError(f"votes has {array.shape[1]:,} members, more than 2^31 - 1.")
+    if array.dtype.kind not in "iu":
+        raise _not_integers(array)
+    return array
 
 
 def check_target(target: ArrayLike, n: int, n_classes: int) -> NDArray[np.int64]:
@@ -381,3 +432,19 @@ def check_target(target: ArrayLike, n: int, n_classes: int) -> NDArray[np.int64]
             f"{n_classes - 1} (n_classes={n_classes})."
         )
     return np.array(np.broadcast_to(array, (n,)), dtype=np.int64)
+
+
+def _check_counts(counts: ArrayLike, n_members: int) -> NDArray[np.int64]:
+    table = np.asarray(counts)
+    if table.ndim != 2 or table.shape[1] == 0 or table.dtype.kind not in "iu":
+        raise InvalidVotesError(
+            "counts are integers of shape (n, C): the voting rows of every class. Got shape "
+            f"{table.shape} of dtype {table.dtype}."
+        )
+    table = table.astype(np.int64)
+    if table.size and (int(table.min()) < 0 or int(table.sum(axis=1).max()) > n_members):
+        raise InvalidVotesError(
+            f"counts are at least 0 and add up to at most n_members={n_members} in every row. Got "
+            f"{int(table.min())} to {int(table.sum(axis=1).max())}."
+        )
+    return table

@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poisonproof.certificates.threats import Threat, check_classes, class_indices
-from poisonproof.exceptions import InvalidInputError, StoreError, needing
+from poisonproof.certificates.threats import Threat
+from poisonproof.exceptions import InvalidInputError, StoreError, UnknownLabelError, needing
 from poisonproof.files import replacing
 from poisonproof.strict import parse_json, read_npz
 
@@ -103,23 +103,20 @@ class Certificates:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _read_only(value))
-        rows = self.radius.shape
-        if len(rows) != 1 or self.counts.ndim != 2:
+        counts, radius = self.counts, self.radius
+        if radius.ndim != 1 or counts.ndim != 2 or len(counts) != len(radius):
             raise InvalidInputError(
-                f"radius has shape (n,) and counts (n, C). Got {rows} and {self.counts.shape}."
+                f"radius has shape (n,) and counts (n, C). Got {radius.shape} and {counts.shape}."
             )
         for name in ("labels", "runner_up", "target"):
             value = getattr(self, name)
-            if value is not None and value.shape != rows:
-                raise InvalidInputError(f"{name} must have shape {rows}. Got {value.shape}.")
-        if len(self.counts) != len(self.radius):
+            if value is not None and value.shape != radius.shape:
+                raise InvalidInputError(
+                    f"{name} must have shape {radius.shape}. Got {value.shape}."
+                )
+        if radius.dtype.kind not in "iu" or counts.dtype.kind not in "iu":
             raise InvalidInputError(
-                f"counts must have {len(self.radius)} rows. Got {len(self.counts)}."
-            )
-        if self.radius.dtype.kind not in "iu" or self.counts.dtype.kind not in "iu":
-            raise InvalidInputError(
-                "radius and counts are integers. "
-                f"Got dtypes {self.radius.dtype} and {self.counts.dtype}."
+                f"radius and counts are integers. Got dtypes {radius.dtype} and {counts.dtype}."
             )
         if self.classes is not None:
             check_classes(self.classes, self.n_classes)
@@ -263,6 +260,54 @@ def _same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return left.dtype == right.dtype and np.array_equal(left, right)
     return type(left) is type(right) and bool(left == right)
+
+
+def check_classes(classes: ArrayLike, n_classes: int) -> NDArray[Any]:
+    """Return `classes` as an array of `n_classes` distinct values, or raise."""
+    array = np.asarray(classes)
+    if array.shape != (n_classes,):
+        raise InvalidInputError(
+            f"classes must list {n_classes} values, one per column of counts. "
+            f"Got shape {array.shape}."
+        )
+    if len(set(array.tolist())) != n_classes:
+        raise InvalidInputError(f"classes must be distinct. Got {array.tolist()!r}.")
+    return array
+
+
+def class_indices(
+    values: ArrayLike, classes: NDArray[Any] | None, n_classes: int, name: str = "y_true"
+) -> NDArray[np.int64]:
+    """Return the index of every class value, or of every index where `classes` is None.
+
+    The first value that is no class raises `UnknownLabelError`, in which `name` is what the values
+    are called. Text and numbers are never taken for each other.
+
+    Examples
+    --------
+    >>> class_indices(["cat", "ant"], np.array(["ant", "bee", "cat"]), 3)
+    array([2, 0])
+    """
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InvalidInputError(f"{name} must have one dimension. Got shape {array.shape}.")
+    known = range(n_classes) if classes is None else classes.tolist()
+    index = {value: i for i, value in enumerate(known)}
+    found = np.fromiter((index.get(v, -1) for v in array.tolist()), np.int64, count=len(array))
+    if len(found) and found.min() < 0:
+        row = int(found.argmin())
+        raise UnknownLabelError(
+            f"{name}[{row}] is {array[row : row + 1].tolist()[0]!r}, which is none of the "
+            f"{n_classes} classes: {_listed(known)}."
+        )
+    return found
+
+
+def _listed(known: range | list[Any]) -> str:
+    if isinstance(known, range):
+        return f"the indices 0 to {len(known) - 1}"
+    shown = ", ".join(repr(value) for value in known[:10])
+    return shown if len(known) <= 10 else f"{shown}, ..."
 
 
 # Certificates as files: npz, CSV and Parquet, lossless and without pickle.

@@ -1,83 +1,17 @@
-"""Class values and their indices."""
+"""Threat models: what an attacker may do, and in which unit a radius counts it.
+
+A radius without a unit means nothing. A `Threat` says what one unit of attack is (a row inserted
+or deleted, a sample relabelled, a group changed in any way), how many partitions such a unit can
+reach, and what else is taken for granted. It travels with every certificate.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, UnknownLabelError
-
-
-def check_classes(classes: ArrayLike, n_classes: int) -> NDArray[Any]:
-    """Return `classes` as an array of `n_classes` distinct values, or raise."""
-    array = np.asarray(classes)
-    if array.shape != (n_classes,):
-        raise InvalidInputError(
-            f"classes must list {n_classes} values, one per column of counts. "
-            f"Got shape {array.shape}."
-        )
-    if len(set(array.tolist())) != n_classes:
-        raise InvalidInputError(f"classes must be distinct. Got {array.tolist()!r}.")
-    return array
-
-
-def class_indices(
-    values: ArrayLike, classes: NDArray[Any] | None, n_classes: int, name: str = "y_true"
-) -> NDArray[np.int64]:
-    """Return the index of every class value.
-
-    Parameters
-    ----------
-    values : array-like of shape (n,)
-        Class values, or class indices where `classes` is None.
-    classes : ndarray of shape (C,) or None
-        The class values in the order of their indices.
-    n_classes : int
-        Number of classes, C.
-    name : str
-        What the error calls `values`.
-
-    Raises
-    ------
-    UnknownLabelError
-        Naming the first value that is no class. Text and numbers are never taken for each other.
-
-    Examples
-    --------
-    >>> class_indices(["cat", "ant"], np.array(["ant", "bee", "cat"]), 3)
-    array([2, 0])
-    """
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise InvalidInputError(f"{name} must have one dimension. Got shape {array.shape}.")
-    known = range(n_classes) if classes is None else classes.tolist()
-    index = {value: i for i, value in enumerate(known)}
-    found = np.fromiter((index.get(v, -1) for v in array.tolist()), np.int64, count=len(array))
-    if len(found) and found.min() < 0:
-        row = int(found.argmin())
-        raise UnknownLabelError(
-            f"{name}[{row}] is {array[row : row + 1].tolist()[0]!r}, which is none of the "
-            f"{n_classes} classes: {_listed(known)}."
-        )
-    return found
-
-
-def _listed(known: range | list[Any]) -> str:
-    if isinstance(known, range):
-        return f"the indices 0 to {len(known) - 1}"
-    shown = ", ".join(repr(value) for value in known[:10])
-    return shown if len(known) <= 10 else f"{shown}, ..."
-
-
-# Threat models: what an attacker may do, and in which unit a radius counts it.
-#
-# A radius without a unit means nothing. A `Threat` says what one unit of attack is (a row inserted
-# or deleted, a sample relabelled, a group changed in any way), how many partitions such a unit can
-# reach, and what else is taken for granted. It travels with every certificate.
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
 OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely"
 """Holds back a certificate whose classes were read from y instead of being declared."""
@@ -85,7 +19,7 @@ OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely
 TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
 """What SS-DPA takes for granted: its features and its partitions are made from all samples."""
 
-SAME_BITS_ELSEWHERE = "workers with other software or processors train the same members"
+SAME_BITS_ELSEWHERE = "workers with other software or CPUs train the same members"
 """Holds back a certificate of members that unlike machines have trained, by the user's choice."""
 
 UNTOUCHED_MAP = "the features of the members were learned from samples out of the attacker's reach"
@@ -139,11 +73,17 @@ class Threat:
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_choice("threat", self.name, THREAT_NAMES)
-        _check_choice("unit of a threat", self.unit, UNITS)
+        for what, value, allowed in (
+            ("threat", self.name, THREAT_NAMES),
+            ("unit of a threat", self.unit, UNITS),
+        ):
+            if value not in allowed:
+                raise InvalidInputError(
+                    f"The {what} is one of {', '.join(allowed)}. Got {value!r}."
+                )
         if isinstance(self.touches, bool) or not isinstance(self.touches, int) or self.touches < 1:
             raise InvalidInputError(
-                "touches counts the partitions that one unit of attack changes: a whole number, "
+                "touches counts the partitions that one unit of attack changes: an integer, "
                 f"at least 1. Got {self.touches!r}."
             )
         if not all(isinstance(sentence, str) for sentence in self.assumptions):
@@ -191,12 +131,7 @@ class Threat:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the threat as JSON values."""
-        return {
-            "name": self.name,
-            "unit": self.unit,
-            "touches": self.touches,
-            "assumptions": list(self.assumptions),
-        }
+        return asdict(self) | {"assumptions": list(self.assumptions)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Threat:
@@ -209,22 +144,6 @@ class Threat:
                 f"Assumptions are a list of sentences. Got {values['assumptions']!r}."
             )
         return cls(values["name"], values["unit"], values["touches"], tuple(values["assumptions"]))
-
-
-class CertifyingPartitioner(Protocol):
-    """What a partitioner declares about the threats it stands up to."""
-
-    @property
-    def certifies(self) -> Mapping[str, int]:
-        """Threat name to partitions touched by one unit; the first entry is the default."""
-
-    @property
-    def unit(self) -> str:
-        """The unit in which its certificates count."""
-
-    @property
-    def hint(self) -> Mapping[str, str]:
-        """Threat name to what to use instead, for threats that are not certified."""
 
 
 def make_threat(
@@ -274,19 +193,17 @@ def parse_threat(threat: str | Threat) -> Threat:
 
 
 def resolve_threat(
-    asked: str | Threat | None,
-    partitioner: CertifyingPartitioner,
-    assumptions: Iterable[str] = (),
+    requested: str | Threat | None, partitioner: Any, assumptions: Iterable[str] = ()
 ) -> Threat:
-    """Return the threat that `partitioner` certifies when `asked` is requested.
+    """Return the threat that `partitioner` certifies when `requested` is what the caller wants.
 
     Parameters
     ----------
-    asked : str, Threat or None
+    requested : str, Threat or None
         A name such as ``"replace"`` counts in the partitioner's own unit; a code such as
         ``"replace/group"`` or a `Threat` must match that unit. None is the partitioner's default.
-    partitioner : CertifyingPartitioner
-        Declares what it certifies.
+    partitioner : Partitioner
+        Declares what it certifies, in which unit, and hints for the rest.
     assumptions : iterable of str
         Assumptions that the caller adds.
 
@@ -296,40 +213,35 @@ def resolve_threat(
         If the partitioner does not certify that threat in that unit.
     """
     scheme, certifies, unit = type(partitioner).__name__, partitioner.certifies, partitioner.unit
-    if asked is None:
-        asked = next(iter(certifies))
-    wanted = parse_threat(asked)
+    if requested is None:
+        requested = next(iter(certifies))
+    wanted = parse_threat(requested)
     if wanted.name not in certifies:
         raise uncertified(scheme, certifies, wanted.name, partitioner.hint)
-    unit_is_said = isinstance(asked, Threat) or "/" in asked
-    if unit_is_said and wanted.unit != unit:
+    named_unit = isinstance(requested, Threat) or "/" in requested
+    if named_unit and wanted.unit != unit:
         raise GuaranteeError(
             f"{scheme} counts its certificates in {_PLURALS[unit]}, but {wanted.plural} were "
-            f"asked. Ask threat={wanted.name!r} to count {_PLURALS[unit]}, or use a partitioner "
+            f"requested. Use threat={wanted.name!r} to count {_PLURALS[unit]}, or use a partitioner "
             f"that counts {_PLURALS[wanted.unit]}."
         )
-    given = wanted.assumptions if isinstance(asked, Threat) else ()
+    given = wanted.assumptions if isinstance(requested, Threat) else ()
     return make_threat(wanted.name, unit, certifies[wanted.name], (*given, *assumptions))
 
 
 def uncertified(
-    scheme: str, certifies: Iterable[str], asked: str, hint: Mapping[str, str]
+    scheme: str, certifies: Iterable[str], requested: str, hint: Mapping[str, str]
 ) -> GuaranteeError:
-    """Return the error that says what `scheme` certifies and what to use for `asked` instead.
+    """Return the error that says what `scheme` certifies and what to use for `requested` instead.
 
     Examples
     --------
     >>> print(uncertified("SortedIndex", ["label_flip"], "replace", {"replace": "ContentHash"}))
     SortedIndex certifies label_flip only; threat='replace' is not proved. Use ContentHash.
     """
-    advice = hint.get(asked, "a partitioner that certifies it")
+    advice = hint.get(requested, "a partitioner that certifies it")
     advice = advice if advice.endswith(".") else f"Use {advice}."
     known = " and ".join(certifies) or "no threat"
     return GuaranteeError(
-        f"{scheme} certifies {known} only; threat={asked!r} is not proved. {advice}"
+        f"{scheme} certifies {known} only; threat={requested!r} is not proved. {advice}"
     )
-
-
-def _check_choice(what: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidInputError(f"The {what} is one of {', '.join(allowed)}. Got {value!r}.")

@@ -9,12 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from poisonproof.certificates.label_flips import (
-    certify_label_flips,
-    certify_one_member,
-    fewest_flips,
-    flips_to_overtake,
-)
+from poisonproof.certificates.label_flips import certify_one_member, fewest_flips
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.row_voting import RowVoting, require_integers
@@ -131,13 +126,9 @@ class WeightedVoteClassifier(RowVoting):
 
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         n_classes = len(self.classes_)
-        if target is None and n_classes > 1:
-            found = [fewest_flips(part, self.labels_, n_classes) for part in self._weights(X)]
-            votes, rivals, prices = (np.concatenate(part) for part in zip(*found, strict=True))
-            return certify_one_member(votes, rivals, prices, n_classes, self.n_rows_, threat)
-        pairs = [flips_to_overtake(part, self.labels_, n_classes) for part in self._weights(X)]
-        votes, prices = (np.concatenate(part) for part in zip(*pairs, strict=True))
-        return certify_label_flips(votes[:, None], prices[:, None], self.n_rows_, threat, target)
+        found = [fewest_flips(part, self.labels_, n_classes, target) for part in self._weights(X)]
+        votes, rivals, prices = (np.concatenate(part) for part in zip(*found, strict=True))
+        return certify_one_member(votes, rivals, prices, n_classes, self.n_rows_, threat, target)
 
     def _weights(self, X: Any) -> Any:
         """Yield the integer weights of all rows for some rows of `X` after the other."""

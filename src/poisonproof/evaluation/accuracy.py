@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.threats import Threat, class_indices
+from poisonproof.certificates.result import Certificates, class_indices
+from poisonproof.certificates.threats import Threat
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing
 
-from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.threats import Threat, class_indices
+from poisonproof.certificates.result import Certificates, class_indices
+from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.estimators.training_set import seen_rows
 from poisonproof.evaluation.accuracy import Summary, radius_if_correct, seen_sentence, summarize

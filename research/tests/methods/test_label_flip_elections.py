@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from poisonproof.certificates import certify_votes, make_threat
-from poisonproof.certificates.label_flips import (
-    NEVER,
+from poisonproof.certificates.label_flips import NEVER, certify_one_member, fewest_flips
+from poisonproof.exceptions import InvalidInputError
+from poisonproof_research.methods.label_flip_elections import (
     certify_label_flips,
     cheapest_election,
     flips_to_overtake,
 )
-from poisonproof.exceptions import InvalidInputError
-
-from .flip_oracle import flips_by_winner, labelings, some_members, true_radius
+from tests.certificates.flip_oracle import flips_by_winner, labelings, some_members, true_radius
 
 CASES = 10_000
 FLIPS = make_threat("label_flip")
@@ -155,3 +154,33 @@ def test_a_targeted_radius_is_at_least_the_untargeted_one() -> None:
         here = plain.labels == target
         assert (aimed.radius[here] == -1).all()
         assert (aimed.radius[~here] >= plain.radius[~here]).all()
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "m", "top"), [(2, 3, 4), (3, 6, 3), (5, 40, 50), (43, 90, 9)]
+)
+def test_the_fewest_flips_are_the_smallest_price_of_any_rival(
+    n_classes: int, m: int, top: int
+) -> None:
+    rng = np.random.default_rng(m)
+    for _ in range(25):
+        weights, y = rng.integers(-top // 2, top, (100, m)), rng.integers(0, n_classes, m)
+        votes, rivals, prices = fewest_flips(weights, y, n_classes)
+        expected, every = flips_to_overtake(weights, y, n_classes)
+        assert np.array_equal(votes, expected)
+        np.put_along_axis(every, votes[:, None], NEVER, axis=1)
+        assert np.array_equal(prices, every.min(axis=1))
+        assert np.array_equal(np.take_along_axis(every, rivals[:, None], axis=1)[:, 0], prices)
+        assert (rivals != votes).all()
+
+
+def test_certificates_are_those_of_an_election_with_one_member() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 7, 200)
+    weights = rng.integers(-9, 20, (400, 200)) + 15 * (y == rng.integers(0, 7, (400, 1)))
+    found = certify_one_member(*fewest_flips(weights, y, 7), 7, 200, FLIPS)
+    votes, prices = flips_to_overtake(weights, y, 7)
+    expected = certify_label_flips(votes[:, None], prices[:, None], 200, FLIPS)
+    assert np.array_equal(found.radius, expected.radius)
+    assert np.array_equal(found.labels, expected.labels)
+    assert found.radius.max() > 5
