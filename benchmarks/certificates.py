@@ -24,22 +24,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "research" / "tests")]  # the oracles live with the tests
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the oracles live with the tests
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "research" / "tests"))
+
+from random_cases import CASES as RESEARCH_CASES
+from random_cases import EXACT as RESEARCH_EXACT
 
 from poisonproof.certificates import certify_scores
 from poisonproof_research.methods.collective import collective_certificate
 from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
 from poisonproof_research.reproduction import read_result
-from random_cases import CASES as RESEARCH_CASES
-from random_cases import EXACT as RESEARCH_EXACT
 from tests.certificates.random_cases import CASES as PRODUCT_CASES
 from tests.certificates.random_cases import EXACT as PRODUCT_EXACT
 
 CASES = PRODUCT_CASES | RESEARCH_CASES
 EXACT = PRODUCT_EXACT | RESEARCH_EXACT
 N_CLASSES = 10
-RESULTS = ROOT / "experiments" / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "results"
 BUCKETS = RESULTS.parent / "finite_aggregation" / "results"
 COLLECTIVE = (
     ("cifar10-dpa-50", 50, 4, "exact"),

@@ -118,7 +118,6 @@ def label_flips_case(rng: Rng, targeted: bool) -> tuple[int, int]:
     return int(found.radius[0]), true_flip_radius(flips, n_rows, target)
 
 
-
 CASES: dict[str, Callable[[Rng], Outcome]] = {
     "finite aggregation": finite_aggregation_case,
     "finite aggregation, targeted": targeted(finite_aggregation_case),

@@ -64,5 +64,5 @@ def test_other_units_than_rows_are_refused() -> None:
 def test_counts_that_no_training_set_has_are_refused() -> None:
     with pytest.raises(InvalidVotesError, match="n_members=3"):
         certify_row_votes([[2, 2]], 3)
-    with pytest.raises(InvalidVotesError, match="whole numbers"):
+    with pytest.raises(InvalidVotesError, match="integers"):
         certify_row_votes([[0.5, 2.0]], 3)

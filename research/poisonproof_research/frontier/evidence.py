@@ -12,8 +12,8 @@ import sklearn
 from numpy.typing import ArrayLike, NDArray
 
 import poisonproof
-from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.plurality import certify_row_votes
+from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat, parse_threat
 from poisonproof.evaluation.comparison import Method
 from poisonproof.exceptions import InvalidInputError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from poisonproof.certificates.plurality import (
     ABSTAIN,
+    certify_row_votes,
     certify_votes,
     count_votes,
     plurality,
@@ -11,7 +12,6 @@ from poisonproof.certificates.plurality import (
     targeted_radius,
 )
 from poisonproof.certificates.result import Certificates
-from poisonproof.certificates.plurality import certify_row_votes
 from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import (
     OBSERVED_LABELS,

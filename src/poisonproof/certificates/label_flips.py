@@ -168,6 +168,4 @@ def certify_one_member(
     if target is not None:
         goal = np.full(len(votes), target, dtype=np.int64)
         radius = np.where(votes == target, -1, radius)
-    return Certificates(
-        votes, radius, rivals, counts, threat, 1, target=goal, method="label_flips"
-    )
+    return Certificates(votes, radius, rivals, counts, threat, 1, target=goal, method="label_flips")

@@ -20,7 +20,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidVot
 ABSTAIN = -1
 """The vote of a member that gives none."""
 
-_TILE = 1 << 19  # votes counted together; they stay in the CPU's cache
+_TILE = 1 << 17  # votes counted together; they stay in the CPU's cache
 _BLOCK = 1 << 18  # counts looked at together; bounds the temporary arrays
 
 
@@ -91,6 +91,7 @@ def certify_votes(
 ROW_TOUCHES = {"insert_delete": 1, "label_flip": 2, "replace": 2}
 """How far one unit of attack moves the gap between two labels, where rows vote for their own
 label: an inserted or deleted row by one, a relabelled or replaced row by two."""
+
 
 def certify_row_votes(
     counts: ArrayLike,

@@ -7,6 +7,7 @@ that is ever done with them; everything else is integers. The derivations are in
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -182,12 +183,15 @@ def check_scores(scores: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def read_ballots(scores: NDArray[Any]) -> Iterator[tuple[slice, Ballots]]:
-    """Yield checked scores (n, k, C) in blocks of rows, so that a memory map larger than the memory
-    can be certified. An infinite score, or a NaN beside a number, raises `InvalidInputError`.
+def read_ballots(
+    scores: NDArray[Any], max_rows: int = sys.maxsize
+) -> Iterator[tuple[slice, Ballots]]:
+    """Yield checked scores (n, k, C) in blocks of rows: a memory map may be larger than the memory.
+
+    An infinite score, or a NaN beside a number, raises `InvalidInputError`.
     """
     n, k, n_classes = scores.shape
-    height = max(1, _BLOCK // (k * n_classes))
+    height = min(max(1, _BLOCK // (k * n_classes)), max_rows)
     for top in range(0, n, height):
         rows = slice(top, min(top + height, n))
         # Half precision is compared in single precision, which holds it exactly and is faster.

@@ -222,8 +222,8 @@ def resolve_threat(
     if named_unit and wanted.unit != unit:
         raise GuaranteeError(
             f"{scheme} counts its certificates in {_PLURALS[unit]}, but {wanted.plural} were "
-            f"requested. Use threat={wanted.name!r} to count {_PLURALS[unit]}, or use a partitioner "
-            f"that counts {_PLURALS[wanted.unit]}."
+            f"requested. Use threat={wanted.name!r} to count {_PLURALS[unit]}, or use a "
+            f"partitioner that counts {_PLURALS[wanted.unit]}."
         )
     given = wanted.assumptions if isinstance(requested, Threat) else ()
     return make_threat(wanted.name, unit, certifies[wanted.name], (*given, *assumptions))

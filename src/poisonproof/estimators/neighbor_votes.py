@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.plurality import ROW_TOUCHES, certify_row_votes
+from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.checked_table import CheckedTable, check_update
 from poisonproof.estimators.maps import fresh_map, map_alone, refuse_steps_in_front
