@@ -1,0 +1,36 @@
+"""The tables of the result pages show the committed results, row by row."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CURVES = json.loads((ROOT / "research/results/curves.json").read_text())["curves"]
+RESULTS = {curve["id"]: curve for curve in CURVES}
+METHOD = re.compile(r"^\| .* \| (\S+) % \| (\S+) \| .* \| `(\S+)` \|$", re.M)
+PAPER = re.compile(r"^\| `(\S+)` \| (\S+) \| \S+ \| (\S+) \| \S+ \| (\S+) \| \S+ \|$", re.M)
+
+
+@pytest.mark.parametrize(("page", "rows"), [("mnist", 18), ("cifar10", 28), ("gtsrb", 18)])
+def test_every_row_of_a_dataset_is_a_committed_result(page: str, rows: int) -> None:
+    found = METHOD.findall((ROOT / f"docs/results/{page}.md").read_text())
+    assert len(found) == rows
+    for correct, median, name in found:
+        curve = RESULTS[name]
+        assert correct == f"{100 * curve['right'][0] / curve['n_test']:.2f}", name
+        assert median == ("none" if curve["median"] is None else f"{curve['median']:,}"), name
+
+
+def test_every_row_of_the_paper_is_a_committed_result() -> None:
+    found = PAPER.findall((ROOT / "docs/results/paper.md").read_text())
+    assert len(found) == 16
+    for name, correct, members, median in found:
+        outcome = json.loads((ROOT / f"research/results/{name}/result.json").read_text())["outcome"]
+        assert float(correct) == round(outcome["clean_percent"], 2), name
+        assert float(members) == round(outcome["base_percent"], 2), name
+        counted = outcome["median_radius"]
+        assert median == ("none" if counted is None else str(counted + 1)), name
