@@ -109,7 +109,7 @@ def test_without_held_out_rows_the_test_rows_must_be_named(cli: Cli, tmp_path: P
         (("train.csv", "asked.csv", "--label", "kind"), "The label set must be declared"),
         (("-k", "1"), "Invalid value for '--partitions'"),
         (("--schema", "s.json"), "Name the data that the schema describes"),
-        (("train.csv", "--schema", "s.json", "--label", "kind"), "--label: the schema"),
+        (("train.csv", "--schema", "s.json", "--classes", "a,b"), "--classes: the schema"),
         (("train.csv", "--schema", "s.json"), "Cannot read s.json"),
     ],
 )

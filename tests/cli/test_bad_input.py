@@ -284,7 +284,7 @@ def test_threats_that_nothing_proves(
     )
     refused(*asked[:3], "--summary-out", tmp_path / "s.json", words="needs the true labels")
     refused("certify", words="Name a model and a data file, or a vote file")
-    refused(*asked, "--n-classes", 2, words="a model has its own")
+    refused(*asked, "--n-classes", 2, words="--n-classes: a model says that already")
 
 
 def test_votes_stand_alone(refused: Refused, model: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import poisonproof
-from poisonproof.cli._options import DEFAULT_KIND, MEMBER_KINDS
+from poisonproof.cli._app import DEFAULT_KIND, MEMBER_KINDS
 from poisonproof.cli.plan import plan
 from poisonproof.data import freeze_schema, load_schema
 from poisonproof.data.schema import dump_schema
@@ -81,7 +81,10 @@ def test_what_the_schema_proposes(cli: Cli, mails: Path, tmp_path: Path) -> None
     assert schema.ignore == ("user",)
 
 
-def test_one_poisoned_cell_does_not_turn_the_proposal(cli: Cli, tmp_path: Path) -> None:
+def test_one_poisoned_cell_does_not_turn_the_proposal(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     rows = mail_rows(200)
     rows[5][HEADER.index("links")] = "=cmd|' /C calc'!A0"
     path = write_csv(tmp_path / "m.csv", rows)

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
 
 import poisonproof
-from poisonproof.cli._options import MEMBER_KINDS
+from poisonproof.cli._app import MEMBER_KINDS
 from tests.cli.conftest import Cli, mails, write_csv
 
 IMAGE_NETWORKS = ("nin", "resnet10")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from poisonproof.cli._options import JobsOption, choose
+from poisonproof.cli._app import JobsOption, choose
 from poisonproof.cli._screen import check_out, console, say, spoken_warnings, verbosity
 from poisonproof.files import write_bytes
 

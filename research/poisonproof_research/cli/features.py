@@ -11,7 +11,7 @@ import numpy as np
 import typer
 from numpy.typing import ArrayLike
 
-from poisonproof.cli._options import choose
+from poisonproof.cli._app import choose
 from poisonproof.cli._screen import check_folder, say, verbosity
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress

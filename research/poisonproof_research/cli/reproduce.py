@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from poisonproof.cli._options import JobsOption, choose, parse_list
+from poisonproof.cli._app import JobsOption, choose, parse_list
 from poisonproof.cli._screen import check_folder, console, say, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress

@@ -1,16 +1,17 @@
-"""What the terminal shows: tables and sentences that read well at 80 columns and in a pipe."""
+"""What a command shows and writes: sentences and tables of 80 columns, whole files or none."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +19,11 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from poisonproof.certificates.result import Certificates
+from poisonproof.data.rows import CheckedRows
 from poisonproof.data.value_text import escaped
+from poisonproof.evaluation.accuracy import Summary, closing_sentences, protected_share
 from poisonproof.exceptions import ClusterWarning, InvalidInputError, MemberWarning, needing
-from poisonproof.files import write_bytes
-
-if TYPE_CHECKING:
-    from poisonproof.certificates.result import Certificates
-    from poisonproof.data.rows import CheckedRows
-    from poisonproof.evaluation.accuracy import Summary
 
 
 class _Screen(Console):
@@ -42,11 +40,11 @@ def console() -> Console:
     return _Screen()
 
 
-def say(*sentences: str) -> None:
-    """Print sentences, each on a line of its own."""
+def say(*things: str | Table) -> None:
+    """Print sentences and tables, each on lines of its own."""
     screen = console()
-    for sentence in sentences:
-        screen.print(sentence)
+    for thing in things:
+        screen.print(thing)
 
 
 def note(text: str) -> None:
@@ -55,7 +53,7 @@ def note(text: str) -> None:
 
 
 def note_one_label(labels: NDArray[Any], truth: NDArray[Any], whose: str = "") -> None:
-    """Say on standard error that a model told nothing apart, if every row got the same label."""
+    """Say on standard error that a model tells nothing apart, if every row got the same label."""
     if len(labels) and (labels == labels[0]).all() and not (truth == truth[0]).all():
         note(
             f"{whose}All {len(labels):,} rows got the label {shown(str(labels[0]))!r}: the members "
@@ -70,6 +68,11 @@ def note_problems(rows: CheckedRows) -> None:
         left_out = f"{counted(len(rows.problems), 'row')} left out that did not fit"
         kinds = shown(rows.describe_kinds(), 600)
         note(f"{left_out}; the first: {rows.describe_problems()} {kinds}")
+
+
+def json_bytes(values: Mapping[str, Any]) -> bytes:
+    """Return values as the text of a JSON file."""
+    return json.dumps(values, indent=1).encode() + b"\n"
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:
@@ -123,14 +126,11 @@ def print_summary(summary: Summary) -> None:
         summary.certified,
         summary.n_rows,
     )
-    console().print(table)
-    say(*summary.sentences())
+    say(table, *summary.sentences())
 
 
 def print_protected(certificates: Certificates, sizes: Sequence[int]) -> None:
     """Print how many predictions, right or wrong, no attack of each size can change."""
-    from poisonproof.evaluation.accuracy import protected_share
-
     targeted = certificates.target is not None
     table = shares_table(
         (
@@ -141,14 +141,11 @@ def print_protected(certificates: Certificates, sizes: Sequence[int]) -> None:
         protected_share(certificates, list(sizes)).tolist(),
         len(certificates),
     )
-    console().print(table)
-    say(*str(certificates).splitlines())
+    say(table, *str(certificates).splitlines())
 
 
 def print_closing(certificates: Certificates, classifier: Any) -> None:
     """Say in plain words what was proved about these predictions."""
-    from poisonproof.evaluation.accuracy import closing_sentences
-
     known = getattr(classifier, "provenance_", None) or {}
     if certificates.target is None:
         counts = {key: known.get(key) for key in ("n_rows", "n_groups")}
@@ -188,74 +185,40 @@ def check_out(
             raise InvalidInputError(f"Writing {path} would replace the input. Choose another name.")
     if not path.parent.is_dir():
         raise InvalidInputError(f"Cannot write {path}: {path.parent} is not a directory.")
-    _check_writable(path.parent, path)
+    check_writable(path.parent, path)
 
 
 def check_folder(path: Path) -> None:
     """Raise now if a folder could not be made or written to."""
     if path.exists() and not path.is_dir():
         raise InvalidInputError(f"Cannot write to {path}: it is not a directory.")
-    _check_writable(_existing_ancestor(path), path)
-
-
-def check_model_path(path: Path) -> None:
-    """Raise now if a model could not be saved to `path`, or would replace something else."""
-    from poisonproof.store.writing import check_target
-
-    check_target(path)
-    _check_writable(_existing_ancestor(path.parent), path)
-
-
-def check_columns(path: Path, names: Sequence[str] | None, *, overwrite: bool) -> None:
-    """Raise now if a model of other columns stands at `path`, unless it may be replaced."""
-    from poisonproof.store.writing import refuse_another
-
-    columns = None if names is None else [str(name) for name in names]
-    refuse_another(path, {"feature_names_in": columns}, overwrite=overwrite)
-
-
-def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
-    """Write columns of equal length as CSV, Parquet or npz, by the suffix of `path`."""
-    write_bytes(path, column_bytes(path, columns))
+    check_writable(path, path)
 
 
 def column_bytes(path: Path, columns: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return what `write_columns` writes."""
-    formats = {".csv": _csv_bytes, ".parquet": _parquet_bytes, ".npz": _npz_bytes}
-    return formats[path.suffix.lower()](columns)
-
-
-def _csv_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
-    return text.getvalue().encode()
-
-
-def _npz_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return columns of equal length as CSV, Parquet or npz, by the suffix of `path`."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **columns)
+    if path.suffix.lower() == ".npz":
+        np.savez_compressed(buffer, allow_pickle=False, **columns)
+    elif path.suffix.lower() == ".parquet":
+        with needing("pyarrow", "data"):
+            import pyarrow as pa
+            from pyarrow.parquet import write_table
+        write_table(pa.table({name: pa.array(column) for name, column in columns.items()}), buffer)
+    else:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+        return text.getvalue().encode()
     return buffer.getvalue()
 
 
-def _parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    with needing("pyarrow", "data"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({name: pa.array(column) for name, column in columns.items()}), buffer)
-    return buffer.getvalue()
-
-
-def _existing_ancestor(path: Path) -> Path:
-    path = path.absolute()
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
-
-
-def _check_writable(folder: Path, path: Path) -> None:
+def check_writable(folder: Path, path: Path) -> None:
+    """Raise if the folder, or the nearest one above it that exists, cannot be written to."""
+    folder = folder.absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
     if not folder.is_dir():
         raise InvalidInputError(f"Cannot write {path}: {folder} is not a directory.")
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from poisonproof.cli._options import IgnoreOption, JobsOption, LabelOption, SamplesOption
-from poisonproof.cli._rows import (
+from poisonproof.cli._app import (
     GroupsOption,
-    LabelledColumns,
+    IgnoreOption,
+    JobsOption,
+    JsonOption,
+    LabelOption,
+    ModelArgument,
+    SamplesOption,
     WeightsOption,
-    open_model,
-    read_labelled,
 )
-from poisonproof.cli._screen import check_out, say, spoken_warnings, verbosity
+from poisonproof.cli._rows import Columns, open_model
+from poisonproof.cli._screen import check_out, json_bytes, say, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
 
-POSITION = 70
 EPILOG = (
     "Examples: poisonproof audit model --data mails.csv --label kind --sample 20  |  "
     "poisonproof audit model --fingerprint 4d9d32fa..."
@@ -30,7 +31,7 @@ FAILED = 3
 
 
 def audit(
-    model: Annotated[Path, typer.Argument(help="A model made by poisonproof train.")],
+    model: ModelArgument,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -48,34 +49,31 @@ def audit(
         int | None,
         typer.Option(min=0, help="Chooses the members; by default nobody can foresee which."),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the report as .json."),
-    ] = None,
+    out: JsonOption = None,
     label: LabelOption = None,
     groups: GroupsOption = None,
     weights: WeightsOption = None,
     ignore: IgnoreOption = None,
-    x_key: SamplesOption = "X",
+    x_key: SamplesOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Check a model: its files, its rows, and members trained again.
 
     Says in words what was verified and what was not. The exit code is 3 if something is wrong.
     """
-    check_out(out, suffixes=(".json",), inputs=(data,))
-    wanted = _sample(sample)
-    trained = open_model(model, jobs=None, verbose=0)
-    columns = LabelledColumns(label, groups, weights, ignore, x_key)
-    rows = None if data is None else read_labelled(trained, data, columns)
-
     from poisonproof.estimators.auditing import audit_model
 
+    check_out(out, suffixes=(".json",), inputs=(data,))
+    if sample != "all" and (not sample.isdecimal() or int(sample) < 1):
+        raise InvalidInputError(f"--sample is 'all' or a number from 1 on. Got {sample!r}.")
+    trained = open_model(model)
+    columns = Columns(label=label, groups=groups, weights=weights, ignore=ignore, x_key=x_key)
+    rows = None if data is None else trained.read_training(data, columns)
     with spoken_warnings():
         report = audit_model(
             model,
             rows,
-            sample=wanted,
+            sample="all" if sample == "all" else int(sample),
             fingerprint=fingerprint,
             seed=seed,
             n_jobs=jobs,
@@ -83,19 +81,11 @@ def audit(
         )
     say(*report.sentences())
     if out is not None:
-        write_bytes(out, json.dumps(report.to_json(), indent=1).encode() + b"\n")
-        say(f"Report written to {out}.")
+        write_bytes(out, json_bytes(report.to_json()))
+        say(f"Written to {out}.")
     if not report.passed:
         say("The audit FAILED.")
         raise typer.Exit(FAILED)
     unknown = [finding.check.lower() for finding in report.findings if finding.passed is None]
     left = f" Not verified: {', '.join(unknown)}." if unknown else ""
     say(f"The audit found nothing wrong.{left}")
-
-
-def _sample(text: str) -> int | Literal["all"]:
-    if text == "all":
-        return "all"
-    if not text.isdecimal() or int(text) < 1:
-        raise InvalidInputError(f"--sample is 'all' or a number from 1 on. Got {text!r}.")
-    return int(text)

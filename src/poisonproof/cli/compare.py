@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -16,19 +16,19 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from poisonproof.cli._options import (
+from poisonproof.cli._app import (
     DEFAULT_KIND,
-    MEMBER_KINDS,
+    KIND_HELP,
     ClassesOption,
     JobsOption,
     LabelOption,
+    SchemaOption,
     make_member,
     parse_list,
 )
-from poisonproof.cli._rows import ColumnOptions, TrainingSource, open_source
+from poisonproof.cli._rows import Columns, open_source
 from poisonproof.cli._screen import (
     check_folder,
-    console,
     note,
     note_one_label,
     say,
@@ -42,7 +42,6 @@ from poisonproof.progress import make_progress, reporting
 if TYPE_CHECKING:
     from poisonproof.evaluation.comparison import Candidate, Comparison, Method
 
-POSITION = 75
 EPILOG = (
     "Examples: poisonproof compare train.csv test.csv --label kind --classes ham,spam --out page"
     "  |  poisonproof compare train.csv test.csv --label kind --classes ham,spam -k 20,100 "
@@ -67,17 +66,10 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="What the columns mean, or that rows are images: a frozen schema."
-        ),
-    ] = None,
+    schema: SchemaOption = None,
     label: LabelOption = None,
     classes: ClassesOption = None,
-    model: Annotated[
-        str, typer.Option(help=f"What a member is: {', '.join(MEMBER_KINDS)}.")
-    ] = DEFAULT_KIND,
+    model: Annotated[str, typer.Option(help=f"{KIND_HELP}.")] = DEFAULT_KIND,
     partitions: Annotated[
         str, typer.Option("--partitions", "-k", metavar="K,K,...", help="Numbers of partitions.")
     ] = "10,50,200",
@@ -102,8 +94,12 @@ def compare(
             "Name test rows, or a schema that holds rows out: poisonproof compare TRAIN TEST "
             "--label COLUMN --classes A,B --out DIR."
         )
-    options = ColumnOptions(label, classes, None, None, None, None, None, None, None)
-    source = open_source(schema, options, train)
+    source = open_source(schema, Columns(label=label, classes=classes), train)
+    if source.schema.groups is not None:
+        raise InvalidInputError(
+            f"The schema names contributors ({source.schema.groups}), but the methods are compared "
+            "in rows. Compare with a schema without contributors."
+        )
     numbers = _numbers(partitions, "--partitions", int)
     cuts = _numbers(cosines, "--cosines", float)
     if min(numbers) < 1 or not all(0 < cut <= 1 for cut in cuts):
@@ -111,54 +107,35 @@ def compare(
             "--partitions lists integers of at least 1, --cosines numbers above 0 and at "
             f"most 1. Got {partitions} and {cosines}."
         )
-    from poisonproof.evaluation.comparison import candidates
-
-    member, command = make_member(model), _command(context)
-    data = _comparison(train.stem, _read(source, train, test), command)
-    chosen = list(candidates(len(source.classes), member, numbers, cuts, jobs))
-    methods = _run(data, chosen, source.classes)
-    _print_methods(methods)
+    from poisonproof.evaluation.comparison import Comparison, candidates
     from poisonproof.report.comparison import write_comparison
 
+    member, command = make_member(model), _command(context)
+    chosen = list(candidates(len(source.classes), member, numbers, cuts, jobs))
+    train_rows, test_rows = source.read_both(train, test)
+    data = Comparison(
+        re.sub(r"[^A-Za-z0-9.-]+", "-", train.stem),
+        train.stem,
+        train_rows.X,
+        np.asarray(train_rows.labels, dtype=np.int64),
+        test_rows.X,
+        np.asarray(test_rows.labels, dtype=np.int64),
+        command,
+    )
+    methods = _run(data, chosen, np.array(source.classes))
+    _print_methods(methods)
     for path in write_comparison(methods, out, command):
         say(f"Written to {path}.")
     if test is None:
         say(SAME_SOURCE)
 
 
-def _read(source: TrainingSource, train: Path, test: Path | None) -> list[Any]:
-    """Return training and test rows of the same columns."""
-    if source.groups is not None:
-        raise InvalidInputError(
-            f"The schema names contributors ({source.groups}), but the methods are compared in "
-            "rows. Compare with a schema without contributors."
-        )
-    if test is None:
-        rows = source.read(train, allow_missing=False, droppable=False)
-        held_out = source.held_out(rows)
-        if not held_out.any():
-            raise InvalidInputError(
-                "The schema holds no rows out. Name test rows: poisonproof compare TRAIN TEST."
-            )
-        return [rows.only(~held_out), rows.only(held_out)]
-    both = [source.read(path, allow_missing=False, droppable=False) for path in (train, test)]
-    if both[0].names != both[1].names or both[0].X.shape[1:] != both[1].X.shape[1:]:
-        raise InvalidInputError(
-            f"{train} and {test} have different feature columns, or the same in another order."
-        )
-    return both
-
-
 def _numbers(listed: str, option: str, kind: type) -> list[Any]:
     """Return the numbers that an option lists, each once."""
-    return list(dict.fromkeys(_number(text, option, kind) for text in parse_list(listed, option)))
-
-
-def _number(text: str, option: str, kind: type) -> Any:
     try:
-        return kind(text)
+        return list(dict.fromkeys(map(kind, parse_list(listed, option))))
     except ValueError:
-        raise InvalidInputError(f"{option} lists numbers. Got {text!r}.") from None
+        raise InvalidInputError(f"{option} lists numbers. Got {listed!r}.") from None
 
 
 def _command(context: typer.Context) -> str:
@@ -175,40 +152,29 @@ def _command(context: typer.Context) -> str:
     return re.sub("--(?=!?>)", "--''", shlex.join(words))
 
 
-def _comparison(name: str, rows: list[Any], command: str) -> Comparison:
-    from poisonproof.evaluation.comparison import Comparison
-
-    train, test = rows
-    short = re.sub(r"[^A-Za-z0-9.-]+", "-", name)  # the name of folders and of the pictures' files
-    return Comparison(short, name, train.X, _labels(train), test.X, _labels(test), command)
-
-
-def _run(data: Comparison, chosen: list[Candidate], classes: Sequence[str]) -> list[Method]:
-    methods = []
+def _run(data: Comparison, chosen: list[Candidate], names: NDArray[Any]) -> list[Method]:
+    """Fit each classifier once, and certify by all candidates that share it."""
+    methods: list[Method] = []
     with reporting(make_progress(verbosity()), len(chosen), "Comparing") as progress:
         for classifier, sharing in groupby(chosen, key=attrgetter("classifier")):
             group = list(sharing)
-            found = _run_group(data, classifier, group)
-            _note_one_label(found, np.array(classes))
-            methods += found
+            problems: dict[str, None] = {}  # in their order, each once
+            found: dict[str, Method] = {}
+            fitted = _tried(partial(data.fit, classifier), group, problems)
+            for candidate in group if fitted is not None else []:
+                method = _tried(partial(data.run, candidate, fitted), [candidate], problems)
+                if method is not None:
+                    methods.append(method)
+                    found[method.title] = method
+            for problem in problems:
+                note(problem)
+            for title, method in found.items():  # once each, whatever the threat
+                labels = names[method.certificates.labels]
+                note_one_label(labels, names[method.y_true], f"{title}: ")
             progress.advance(len(group))
     if not methods:
         raise InvalidInputError("No method could be run on these rows; see the notes above.")
     return sorted(methods, key=attrgetter("threat"))
-
-
-def _run_group(data: Comparison, classifier: Any, group: list[Candidate]) -> list[Method]:
-    """Fit a classifier once; return what its candidates certify."""
-    problems: dict[str, None] = {}  # in their order, each once
-    fitted = _tried(partial(data.fit, classifier), group, problems)
-    methods = []
-    for candidate in group if fitted is not None else []:
-        method = _tried(partial(data.run, candidate, fitted), [candidate], problems)
-        if method is not None:
-            methods.append(method)
-    for problem in problems:
-        note(problem)
-    return methods
 
 
 Result = TypeVar("Result")
@@ -227,19 +193,6 @@ def _tried(
         return None
 
 
-def _note_one_label(methods: list[Method], names: NDArray[Any]) -> None:
-    """Point at methods that tell nothing apart, once each, whatever the threat."""
-    for title, method in {method.title: method for method in methods}.items():
-        labels = names[method.certificates.labels]
-        note_one_label(labels, names[method.y_true], f"{title}: ")
-
-
-def _labels(rows: Any) -> Any:
-    if rows.labels is None:
-        raise InvalidInputError(f"{rows.path} has no labels.")
-    return np.asarray(rows.labels, dtype=np.int64)
-
-
 def _print_methods(methods: list[Any]) -> None:
     table = Table(title="Methods, with the median certified attack size", title_justify="left")
     for heading in ("Threat", "Method", "Clean", "Median"):
@@ -247,4 +200,4 @@ def _print_methods(methods: list[Any]) -> None:
     for method in methods:
         median = "none" if method.median is None else f"{method.median:,}"
         table.add_row(method.threat, method.title, f"{100 * method.clean:.1f} %", median)
-    console().print(table)
+    say(table)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poisonproof.cli._options import SamplesOption, choose, parse_size
+from poisonproof.cli._app import SamplesOption, choose, parse_sides
 from poisonproof.cli._screen import check_folder, note, say, verbosity
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress
@@ -16,7 +16,6 @@ from poisonproof.progress import make_progress
 if TYPE_CHECKING:
     from poisonproof.networks import PretrainSpec
 
-POSITION = 75
 EPILOG = (
     "Examples: poisonproof features train simclr --images photos --size 32x32 --device cuda "
     "--out simclr  |  poisonproof features train rotnet --images digits.npz --out rotnet  |  "
@@ -46,7 +45,7 @@ def features(
         str, typer.Option(metavar="HEIGHTxWIDTH", help="Folder of images: resize all to this.")
     ] = "32x32",
     gray: Annotated[bool, typer.Option("--gray", help="Folder of images: read as gray.")] = False,
-    x_key: SamplesOption = "X",
+    x_key: SamplesOption = None,
     device: Annotated[str, typer.Option(help="cpu or cuda; never chosen by itself.")] = "cpu",
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the images.  [rotnet 200, simclr 1000]")
@@ -75,7 +74,7 @@ def features(
     choose("--device", device, ("cpu", "cuda"))
     if images is None:
         raise InvalidInputError("Name the images to learn from: --images PATH.")
-    pixels = _read(images, size, gray, x_key)
+    pixels = _read(images, size, gray, x_key or "X")
 
     from poisonproof.networks import train_features
     from poisonproof.networks.pretraining.loop import RunLimits
@@ -109,7 +108,7 @@ def _read(path: Path, size: str, gray: bool, x_key: str) -> Any:
         return load_array(path)
     if path.suffix.lower() == ".npz" and path.is_file():
         return load_arrays(path, [x_key])[x_key]
-    height, width = parse_size(size) or (32, 32)
+    height, width = parse_sides(size, "--size", "HEIGHTxWIDTH") or (32, 32)
     column = ImageColumn(name="image", height=height, width=width, gray=gray, encoder="pixels")
     schema = freeze_schema(Schema(kind="images", columns=(column,)))
     rows = read_table(path, schema, progress=make_progress(verbosity()))

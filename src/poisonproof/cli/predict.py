@@ -10,19 +10,19 @@ import numpy as np
 import typer
 from rich.table import Column, Table
 
-import poisonproof
-from poisonproof.cli._options import (
+from poisonproof.certificates.plurality import certify_votes
+from poisonproof.cli._app import (
     IgnoreOption,
     JobsOption,
     LabelOption,
+    ModelArgument,
+    RowsArgument,
     SamplesOption,
-    parse_list,
 )
-from poisonproof.cli._rows import AskedRows, open_model
+from poisonproof.cli._rows import Columns, open_model
 from poisonproof.cli._screen import (
     check_out,
     column_bytes,
-    console,
     counted,
     say,
     shown,
@@ -32,16 +32,12 @@ from poisonproof.cli._screen import (
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_together
 
-POSITION = 30
 EPILOG = "Example: poisonproof predict model new.csv --out labels.csv"
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model made by poisonproof train.")],
-    data: Annotated[
-        Path,
-        typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz, .npy, or a folder of images."),
-    ],
+    model: ModelArgument,
+    data: RowsArgument,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -54,7 +50,7 @@ def predict(
     ] = None,
     label: LabelOption = None,
     ignore: IgnoreOption = None,
-    x_key: SamplesOption = "X",
+    x_key: SamplesOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Predict the label of every row by a vote of the members.
@@ -65,25 +61,26 @@ def predict(
     """
     check_out(out, inputs=(data,))
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
-    trained = open_model(model, jobs=jobs, verbose=verbosity())
-    rows = trained.read(AskedRows(data, label, parse_list(ignore, "--ignore"), x_key))
-    classes = np.array(trained.classes)
-    if votes_out is not None and not hasattr(trained.classifier, "votes"):
+    trained = open_model(model, jobs, verbosity())
+    classifier, classes = trained.classifier, np.array(trained.classes)
+    rows, _ = trained.read(data, Columns(label=label, ignore=ignore, x_key=x_key))
+    members_vote = hasattr(classifier, "votes")
+    if votes_out is not None and not members_vote:
         raise InvalidInputError(
-            f"{model} is a {type(trained.classifier).__name__}: single rows vote in it, and there "
-            "are no members whose votes --votes-out could write."
+            f"{model} is a {type(classifier).__name__}: single rows vote in it, and there are no "
+            "members whose votes --votes-out could write."
         )
     with spoken_warnings():
-        if hasattr(trained.classifier, "votes"):
-            votes = trained.classifier.votes(rows.X)
-            result = poisonproof.certify_votes(votes, len(classes))
+        if members_vote:
+            votes = classifier.votes(rows.X)
+            result = certify_votes(votes, len(classes))
         else:
-            result = replace(trained.classifier.certify(rows.X), classes=None)
+            result = replace(classifier.certify(rows.X), classes=None)
     labels = classes[result.labels]
-    given = result.counts[np.arange(len(rows)), result.labels]
     files: dict[Path, bytes] = {}
     if out is not None:
         place = {} if trained.table is None else {rows.unit: rows.places}
+        given = result.counts[np.arange(len(rows)), result.labels]
         files[out] = column_bytes(out, {**place, "label": labels, "votes": given})
     if votes_out is not None:
         files[votes_out] = column_bytes(votes_out, {"votes": votes, "classes": classes})
@@ -91,12 +88,6 @@ def predict(
     table = Table("Predicted label", Column("Rows", justify="right"))
     for name in trained.classes:
         table.add_row(shown(name), f"{int((labels == name).sum()):,}")
-    console().print(table)
-    ensemble = hasattr(trained.classifier, "votes")
-    voters = (
-        counted(result.n_members, "member")
-        if ensemble
-        else counted(trained.classifier.n_rows_, "training row")
-    )
-    say(f"{counted(len(rows), 'row')} of {data} labelled by a vote of {voters}.")
+    many = (result.n_members, "member") if members_vote else (classifier.n_rows_, "training row")
+    say(table, f"{counted(len(rows), 'row')} of {data} labelled by a vote of {counted(*many)}.")
     say(*(f"Written to {path}." for path in files))

@@ -1,28 +1,30 @@
-"""The rows of a data file as a reader knows them: cells and pictures, not encoded features."""
+"""``poisonproof report``: one page that can be shown to the people who have to decide."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from poisonproof.cli._options import (
+from poisonproof.cli._app import (
+    HeldOutOption,
     IgnoreOption,
     JobsOption,
     LabelOption,
+    ModelArgument,
+    RowsArgument,
     SamplesOption,
-    parse_list,
-    parse_shape,
+    ThreatOption,
+    parse_sides,
 )
-from poisonproof.cli._rows import AskedRows, TrainedModel, open_model, unseen
+from poisonproof.cli._rows import Columns, TrainedModel, open_model, unseen
 from poisonproof.cli._screen import check_folder, check_out, say, spoken_warnings, verbosity
 from poisonproof.data.columns import TextColumn
 from poisonproof.data.rows import CheckedRows
-from poisonproof.data.schema import Schema
+from poisonproof.evaluation.accuracy import seen_sentence
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
 from poisonproof.strict import parse_json
@@ -33,42 +35,6 @@ if TYPE_CHECKING:
     from poisonproof.report.page import Step
     from poisonproof.report.samples import Samples
 
-
-def shown_samples(
-    trained: TrainedModel, rows: CheckedRows, image_shape: tuple[int, int, int] | None
-) -> Samples:
-    """Return how to show the rows that a model was asked about.
-
-    Parameters
-    ----------
-    trained : TrainedModel
-        With a schema, the cells that it encoded are shown.
-    rows : CheckedRows
-        The rows, encoded.
-    image_shape : tuple (channels, height, width), optional
-        Show the numbers of a row as an image.
-    """
-    from poisonproof.report.samples import make_samples
-
-    if trained.table is None or image_shape is not None:
-        return make_samples(rows.X, names=trained.feature_names, image_shape=image_shape)
-    return _declared(trained.table, rows)
-
-
-def _declared(schema: Schema, rows: CheckedRows) -> Samples:
-    from poisonproof.report.samples import CellSamples, make_samples
-
-    cells = rows.cells or {}
-    if schema.kind != "table":
-        return make_samples(cells[schema.columns[0].name])
-    written = {column.name for column in schema.columns if isinstance(column, TextColumn)}
-    shown = {name: cell if cell.dtype == float else list(cell) for name, cell in cells.items()}
-    return CellSamples(shown, written)
-
-
-# ``poisonproof report``: one page that can be shown to the people who have to decide.
-
-POSITION = 45
 EPILOG = (
     "Examples: poisonproof report model test.csv --label kind --out report.html  |  "
     "poisonproof report model test.csv --label kind --compare other --out report.html"
@@ -76,22 +42,13 @@ EPILOG = (
 
 
 def report(
-    model: Annotated[Path, typer.Argument(help="A model made by poisonproof train.")],
-    data: Annotated[
-        Path,
-        typer.Argument(help="Test rows: .csv, .tsv, .parquet, .npz, .npy, or a folder of images."),
-    ],
+    model: ModelArgument,
+    data: RowsArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page: one .html file.")] = Path(
         "report.html"
     ),
     label: LabelOption = None,
-    held_out: Annotated[
-        bool,
-        typer.Option(
-            "--held-out",
-            help="DATA is what the model was trained on: report on the rows that were held out.",
-        ),
-    ] = False,
+    held_out: HeldOutOption = False,
     compare: Annotated[
         list[Path] | None,
         typer.Option(metavar="MODEL", help="Another model on the same page; may be repeated."),
@@ -103,13 +60,7 @@ def report(
     title: Annotated[
         str, typer.Option(help="Heading of the page.")
     ] = "How much poison this model withstands",
-    threat: Annotated[
-        str | None,
-        typer.Option(
-            help="insert_delete, label_flip or replace; the unit may be said: replace/group.",
-            show_default="what the model certifies first",
-        ),
-    ] = None,
+    threat: ThreatOption = None,
     image_shape: Annotated[
         str | None,
         typer.Option(metavar="CxHxW", help="Show rows as images of this shape, channels first."),
@@ -129,7 +80,7 @@ def report(
         typer.Option(metavar="FILE", help="Show what poisonproof attack --out FILE found."),
     ] = None,
     ignore: IgnoreOption = None,
-    x_key: SamplesOption = "X",
+    x_key: SamplesOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Write one self-contained page about what a model withstands.
@@ -139,6 +90,8 @@ def report(
     --label the predictions are compared with the true labels.
     """
     from poisonproof.report.document import Report
+    from poisonproof.report.evidence import Evidence, certificates_digest
+    from poisonproof.report.words import headline
 
     check_out(out, suffixes=(".html",), inputs=(data,))
     check_out(markdown, suffixes=(".md",), inputs=(data,))
@@ -147,22 +100,29 @@ def report(
     study = None if attacks is None else _read_study(attacks)
     paths = [model, *(compare or [])]
     names = _names(paths, name)
-    asked = AskedRows(data, label, parse_list(ignore, "--ignore"), x_key, held_out, cells=True)
-    shape = parse_shape(image_shape)
-    trained = [open_model(path, jobs=jobs, verbose=verbosity()) for path in paths]
-    tested = _test_rows(trained, asked)
-    models = [
-        _evidence(one, words, rows, threat, shape)
-        for one, words, rows in zip(trained, names, tested.rows, strict=True)
-    ]
-    models = [replace(model, seen=tested.sentence) for model in models]
+    shape: Any = parse_sides(image_shape, "--image-shape", "CHANNELSxHEIGHTxWIDTH")
+    trained = [open_model(path, jobs, verbosity()) for path in paths]
+    columns = Columns(label=label, ignore=ignore, x_key=x_key)
+    tested, seen = _read_tested(trained, data, columns, held_out)
+    with spoken_warnings():
+        models = [
+            Evidence.of(
+                one.classifier,
+                rows.X,
+                one.truth(rows),
+                name=words,
+                threat=threat,
+                require_declared=True,
+                samples=_samples(one, rows, shape),
+                places=rows.places,
+                place_unit=rows.unit,
+                seen=seen,
+            )
+            for one, words, rows in zip(trained, names, tested, strict=True)
+        ]
+    steps = _steps(model, data, columns, held_out, threat, models[0])
     document = Report(
-        models,
-        title=title,
-        data_name=data.name,
-        n_shown=shown,
-        steps=_steps(paths[0], asked, threat, models[0]),
-        study=study,
+        models, title=title, data_name=data.name, n_shown=shown, steps=steps, study=study
     )
     files = {out: document.html().encode()}
     if markdown is not None:
@@ -172,7 +132,13 @@ def report(
         files |= {figures / file: content for file, content in document.figures().items()}
     for path, content in files.items():
         write_bytes(path, content)
-    _tell(models, list(files))
+    for one in models:
+        prefix = f"{one.name}: " if len(models) > 1 else ""
+        say(f"{prefix}{headline(one)}", *([seen] if one is models[0] else []))
+        if one.identity is not None:
+            say(f"Fingerprint   {one.identity.fingerprint}")
+        say(f"Certificates  {certificates_digest(one.certificates)}")
+    say(f"Written to {', '.join(map(str, files))}.")
 
 
 def _names(paths: list[Path], given: list[str] | None) -> list[str]:
@@ -197,18 +163,14 @@ def _read_study(path: Path) -> AttackStudy:
     return AttackStudy.from_dict(values)
 
 
-class _TestRows(NamedTuple):
-    """The rows that each model is asked about, and what is known about where they come from."""
-
-    rows: list[CheckedRows]
-    sentence: str
-
-
-def _test_rows(models: list[TrainedModel], asked: AskedRows) -> _TestRows:
+def _read_tested(
+    models: list[TrainedModel], data: Path, columns: Columns, held_out: bool
+) -> tuple[list[CheckedRows], str]:
     """Read the rows for every model, without those that one of them was trained on."""
-    from poisonproof.evaluation.accuracy import seen_sentence
-
-    read, found = zip(*(model.read_tested(asked) for model in models), strict=True)
+    read, found = zip(
+        *(model.read_tested(data, columns, held_out=held_out, cells=True) for model in models),
+        strict=True,
+    )
     places = {
         place
         for rows, seen in zip(read, found, strict=True)
@@ -218,54 +180,51 @@ def _test_rows(models: list[TrainedModel], asked: AskedRows) -> _TestRows:
     masks = [np.array([place in places for place in rows.places.tolist()]) for rows in read]
     known = None if not places and any(seen is None for seen in found) else int(masks[0].sum())
     kept = [rows.only(unseen(mask, len(rows))) for rows, mask in zip(read, masks, strict=True)]
-    return _TestRows(kept, seen_sentence(known, len(read[0])))
+    return kept, seen_sentence(known, len(read[0]))
 
 
-def _evidence(
-    trained: TrainedModel,
-    name: str,
-    rows: CheckedRows,
+def _samples(trained: TrainedModel, rows: CheckedRows, shape: Any) -> Samples:
+    """Return how to show rows: the cells that a schema encoded, or the numbers themselves."""
+    from poisonproof.report.samples import CellSamples, make_samples
+
+    if trained.table is None or shape is not None:
+        return make_samples(rows.X, names=trained.feature_names, image_shape=shape)
+    cells, columns = rows.cells or {}, trained.table.columns
+    if trained.table.kind != "table":
+        return make_samples(cells[columns[0].name])
+    written = {column.name for column in columns if isinstance(column, TextColumn)}
+    return CellSamples({name: cell.tolist() for name, cell in cells.items()}, written)
+
+
+def _steps(
+    model: Path,
+    data: Path,
+    columns: Columns,
+    held_out: bool,
     threat: str | None,
-    shape: tuple[int, int, int] | None,
-) -> Evidence:
-    from poisonproof.report.evidence import Evidence
-
-    with spoken_warnings():
-        return Evidence.of(
-            trained.classifier,
-            rows.X,
-            trained.truth(rows),
-            name=name,
-            threat=threat,
-            require_declared=True,
-            samples=shown_samples(trained, rows, shape),
-            places=rows.places,
-            place_unit=rows.unit,
-        )
-
-
-def _steps(model: Path, asked: AskedRows, threat: str | None, evidence: Evidence) -> list[Step]:
+    evidence: Evidence,
+) -> list[Step]:
+    """Return how to verify the page, as commands to copy."""
     from poisonproof.report.page import Step
 
-    identity = evidence.identity
+    options = {"--label": columns.label, "--threat": threat, "--ignore": columns.ignore}
+    rows = [str(model), str(data), *(["--held-out"] if held_out else [])]
+    for option, value in options.items():
+        rows += [] if value is None else [option, value]
     audit = ["poisonproof", "audit", str(model)]
-    audit += ["--fingerprint", identity.fingerprint] if identity is not None else []
-    command = ["poisonproof", "certify", str(model), str(asked.path)]
-    command += ["--label", asked.label] if asked.label is not None else []
-    command += ["--held-out"] if asked.held_out else []
-    command += ["--threat", threat] if threat is not None else []
-    command += ["--ignore", ",".join(asked.ignore)] if asked.ignore else []
+    if evidence.identity is not None:
+        audit += ["--fingerprint", evidence.identity.fingerprint]
     return [
         Step(
             "Certify again.",
             "The same model and test rows give the same radii; from the written votes of each row "
             "they can be computed without this software.",
-            shlex.join([*command, "--out", "certificates.csv"]),
+            shlex.join(["poisonproof", "certify", *rows, "--out", "certificates.csv"]),
         ),
         Step(
             "Make this page again.",
             "It has the same numbers, and the terminal prints the same fingerprint and digest.",
-            shlex.join(["poisonproof", "report", *command[2:], "--out", "again.html"]),
+            shlex.join(["poisonproof", "report", *rows, "--out", "again.html"]),
         ),
         Step(
             "Audit the model.",
@@ -285,18 +244,3 @@ def _steps(model: Path, asked: AskedRows, threat: str | None, evidence: Evidence
             "poisonproof attack --help",
         ),
     ]
-
-
-def _tell(models: list[Evidence], paths: list[Path]) -> None:
-    from poisonproof.report.evidence import certificates_digest
-    from poisonproof.report.words import headline
-
-    for model in models:
-        prefix = f"{model.name}: " if len(models) > 1 else ""
-        say(f"{prefix}{headline(model)}")
-        if model is models[0]:
-            say(model.seen)
-        if model.identity is not None:
-            say(f"Fingerprint   {model.identity.fingerprint}")
-        say(f"Certificates  {certificates_digest(model.certificates)}")
-    say(f"Written to {', '.join(str(path) for path in paths)}.")

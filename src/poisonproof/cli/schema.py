@@ -10,8 +10,17 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from poisonproof.cli._options import ClassesOption, parse_list, parse_size
-from poisonproof.cli._screen import check_out, console, counted, say, shown
+from poisonproof.cli._app import (
+    ClassesOption,
+    GroupsOption,
+    IgnoreOption,
+    LabelOption,
+    SamplesOption,
+    WeightsOption,
+    parse_list,
+    parse_sides,
+)
+from poisonproof.cli._screen import check_out, counted, say, shown
 from poisonproof.data.columns import Column, ImageColumn, TextColumn
 from poisonproof.data.proposing import (
     Proposal,
@@ -25,7 +34,6 @@ from poisonproof.data.schema import Limits, Schema, dump_schema, freeze_schema, 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
 
-POSITION = 15
 MOST_SHOWN = 120
 RARE_SHARE = 0.01
 """A label in fewer rows than this is pointed at."""
@@ -46,19 +54,10 @@ def schema(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the proposal: a .json file.")
     ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option("--label", "--y-key", metavar="COLUMN", help="Column with the labels."),
-    ] = None,
-    groups: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Who contributed a row.")
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The weight of a row.")
-    ] = None,
-    ignore: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Columns that are no features.")
-    ] = None,
+    label: LabelOption = None,
+    groups: GroupsOption = None,
+    weights: WeightsOption = None,
+    ignore: IgnoreOption = None,
     text: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Columns that are texts, for certain.")
     ] = None,
@@ -86,16 +85,16 @@ def schema(
             help="Images: a network of yours that was trained on other data, instead of edges.",
         ),
     ] = None,
-    x_key: Annotated[str, typer.Option(metavar="ARRAY", help="npz: the array of samples.")] = "X",
+    x_key: SamplesOption = None,
     freeze: Annotated[
         bool, typer.Option("--freeze", help="Confirm: I have read this schema file.")
     ] = False,
 ) -> None:
     """Propose how to read a data source, for you to confirm.
 
-    The proposal is made by looking at the first rows, which an attacker may have written. Read it
-    line by line: types, missing values, categories, and above all the label set. `train` takes
-    only a frozen schema, and never looks at types again.
+    The proposal is made from the first rows, which an attacker may have written. Read it line by
+    line: types, missing values, categories, and above all the label set. `train` takes only a
+    frozen schema, and never looks at types again.
     """
     if data.suffix.lower() == ".json":
         _show_or_freeze(data, freeze)
@@ -106,8 +105,10 @@ def schema(
             "--freeze"
         )
     check_out(out, suffixes=(".json",), inputs=(data,))
+    if label is None and not data.is_dir() and data.suffix.lower() != ".npz":
+        raise InvalidInputError("Name the column with the labels: --label COLUMN.")
     options = ProposalOptions(
-        label=_label(label, data),
+        label=label or ("folder" if data.is_dir() else "y"),
         groups=groups,
         weights=weights,
         ignore=parse_list(ignore, "--ignore"),
@@ -117,33 +118,19 @@ def schema(
         embedding=None if embedding is None else _embedding(embedding),
         network=None if network is None else _network(network, data, size),
     )
-    proposal = _propose(data, options, size=size, encoder=encoder, samples=x_key)
+    sides = parse_sides(size, "--size", "HEIGHTxWIDTH")
+    if data.is_dir():
+        proposal = propose_images(data, options, sides, encoder)  # type: ignore[arg-type]
+    elif sides is not None:
+        raise InvalidInputError("--size is for folders of images.")
+    elif data.suffix.lower() == ".npz":
+        proposal = propose_arrays(data, options, x_key or "X")
+    else:
+        proposal = propose_table(data, options)
     if out is not None:
         write_bytes(out, dump_schema(proposal.schema))
     _print(proposal.schema, proposal)
     _print_advice(proposal, out)
-
-
-def _propose(
-    data: Path, options: ProposalOptions, *, size: str | None, encoder: str, samples: str
-) -> Proposal:
-    if data.is_dir():
-        return propose_images(data, options, parse_size(size), encoder)
-    if size is not None:
-        raise InvalidInputError("--size is for folders of images.")
-    if data.suffix.lower() == ".npz":
-        return propose_arrays(data, options, samples)
-    return propose_table(data, options)
-
-
-def _label(label: str | None, data: Path) -> str:
-    if label is not None:
-        return label
-    if data.is_dir():
-        return "folder"
-    if data.suffix.lower() == ".npz":
-        return "y"
-    raise InvalidInputError("Name the column with the labels: --label COLUMN.")
 
 
 def _embedding(folder: Path) -> TextColumn:
@@ -197,7 +184,7 @@ def _show_or_freeze(file: Path, freeze: bool) -> None:
 
 
 def _print(known: Schema, proposal: Proposal | None) -> None:
-    table = Table("Column", "Read as", "Missing or strange", *(["Seen"] if proposal else []))
+    table = Table("Column", "Read as", "Missing or invalid", *(["Seen"] if proposal else []))
     notes = {} if proposal is None else proposal.notes
     for column in known.columns[:100]:
         cells = [column.name, _kind(column), _missing(column), notes.get(column.name, "")]
@@ -206,7 +193,7 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
         cells = [name, "ignored", "", notes.get(name, "")]
         table.add_row(*(shown(cell, MOST_SHOWN) for cell in cells[: len(table.columns)]))
     hidden = max(0, len(known.columns) - 100) + max(0, len(known.ignore) - 100)
-    console().print(table)
+    say(table)
     if hidden:
         say(f"{hidden:,} more columns are in the file.")
     say(
@@ -285,9 +272,9 @@ def _alike(classes: Sequence[str]) -> list[tuple[str, ...]]:
 def _kind(column: Column) -> str:
     values = column.to_json()
     if column.type == "number":
-        return f"number, minus {values['center']:g}, by {values['scale']:g}"
+        return f"number (center {values['center']:g}, scale {values['scale']:g})"
     if column.type == "date":
-        return f"date, days since {values['origin']}, by {values['scale']:g}"
+        return f"date (days since {values['origin']}, scale {values['scale']:g})"
     if column.type == "category":
         return f"category: {', '.join(name[:20] for name in values['categories'])}"
     if column.type == "text":

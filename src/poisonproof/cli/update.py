@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from poisonproof.cli._options import IgnoreOption, JobsOption, LabelOption, SamplesOption
-from poisonproof.cli._rows import (
+from poisonproof.cli._app import (
     GroupsOption,
-    LabelledColumns,
+    IgnoreOption,
+    JobsOption,
+    JsonOption,
+    LabelOption,
+    SamplesOption,
     WeightsOption,
-    open_model,
-    read_labelled,
 )
-from poisonproof.cli._screen import check_out, say, spoken_warnings, verbosity
+from poisonproof.cli._rows import Columns, open_model
+from poisonproof.cli._screen import check_out, json_bytes, say, spoken_warnings, verbosity
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
 
-POSITION = 60
 EPILOG = (
     "Examples: poisonproof update model --remove withdrawn.csv --label kind --out receipt.json  |  "
     "poisonproof update model --add new.csv --label kind"
@@ -40,10 +40,7 @@ def update(
             help="All training rows as they are now, for a model trained without --keep-data.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the receipt as .json."),
-    ] = None,
+    out: JsonOption = None,
     expect: Annotated[
         str | None,
         typer.Option(metavar="FINGERPRINT", help="Only if the model has this fingerprint now."),
@@ -52,7 +49,7 @@ def update(
     groups: GroupsOption = None,
     weights: WeightsOption = None,
     ignore: IgnoreOption = None,
-    x_key: SamplesOption = "X",
+    x_key: SamplesOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Change the training set; only members whose rows change are trained again.
@@ -67,32 +64,21 @@ def update(
     if model.is_file():
         raise InvalidInputError(f"{model} is an archive; only a model directory can be updated.")
     from poisonproof.estimators.dpa import PartitionAggregation
+    from poisonproof.estimators.storing import update_model
 
-    trained = open_model(model, jobs=None, verbose=0)
+    trained = open_model(model)
     updatable = isinstance(trained.classifier, PartitionAggregation)
     if updatable and data is None and trained.classifier.rows_ is None:
         raise InvalidInputError(
             f"{model} was trained without --keep-data, so it does not know its rows. Name all rows "
             "that it was trained on: --data FILE."
         )
-    columns = LabelledColumns(label, groups, weights, ignore, x_key)
-
-    def rows(path: Path | None) -> tuple[Any, ...] | None:
-        return None if path is None else read_labelled(trained, path, columns)
-
-    from poisonproof.estimators.storing import update_model
-
+    columns = Columns(label=label, groups=groups, weights=weights, ignore=ignore, x_key=x_key)
+    files = (add, remove, data)
+    rows = [None if file is None else trained.read_training(file, columns) for file in files]
     with spoken_warnings():
-        receipt = update_model(
-            model,
-            rows(add),
-            rows(remove),
-            rows(data),
-            expect=expect,
-            n_jobs=jobs,
-            verbose=verbosity(),
-        )
+        receipt = update_model(model, *rows, expect=expect, n_jobs=jobs, verbose=verbosity())
     say(*receipt.sentences())
     if out is not None:
-        write_bytes(out, json.dumps(receipt.to_json(), indent=1).encode() + b"\n")
-        say(f"Receipt written to {out}.")
+        write_bytes(out, json_bytes(receipt.to_json()))
+        say(f"Written to {out}.")

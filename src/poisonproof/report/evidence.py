@@ -302,12 +302,14 @@ class Evidence:
         samples: Samples | None = None,
         places: NDArray[Any] | None = None,
         place_unit: str = "row",
+        seen: str | None = None,
         feature_names: Sequence[str] | None = None,
         image_shape: tuple[int, int, int] | None = None,
     ) -> Self:
         """Certify the rows of `X` with a fitted classifier and gather the rest.
 
-        Rows that it was trained on are left out, where it has its training rows.
+        Rows that it was trained on are left out, where it has its training rows, unless `seen`
+        says what is known of them.
 
         Parameters
         ----------
@@ -321,20 +323,23 @@ class Evidence:
             What the page calls the model.
         threat, require_declared
             As in ``certify``.
-        samples, places, place_unit
+        samples, places, place_unit, seen
             As in the attributes, where `X` alone does not say how a row looks and where it stands.
         feature_names, image_shape
             How to show the rows of `X`; see `make_samples`.
         """
-        seen = seen_rows(classifier, X)
         if samples is None:
             samples = make_samples(X, names=feature_names, image_shape=image_shape)
-        truth, n_given = None if y is None else np.asarray(y), len(samples)
-        if seen is not None and seen.any() and not seen.all():
-            kept = np.flatnonzero(~seen)
-            places = kept if places is None else np.asarray(places)[kept]
-            X, samples = _safe_indexing(X, kept), SomeSamples(samples, kept)
-            truth = None if truth is None else truth[kept]
+        truth = None if y is None else np.asarray(y)
+        if seen is None:
+            trained_on = seen_rows(classifier, X)
+            count = None if trained_on is None else int(trained_on.sum())
+            seen = seen_sentence(count, len(samples))
+            if trained_on is not None and 0 < int(trained_on.sum()) < len(samples):
+                kept = np.flatnonzero(~trained_on)
+                places = kept if places is None else np.asarray(places)[kept]
+                X, samples = _safe_indexing(X, kept), SomeSamples(samples, kept)
+                truth = None if truth is None else truth[kept]
         return cls(
             name=name,
             certificates=classifier.certify(X, threat=threat, require_declared=require_declared),
@@ -345,7 +350,7 @@ class Evidence:
             places=places,
             place_unit=place_unit,
             n_groups=(getattr(classifier, "provenance_", None) or {}).get("n_groups"),
-            seen=seen_sentence(None if seen is None else int(seen.sum()), n_given),
+            seen=seen,
         )
 
     @cached_property
