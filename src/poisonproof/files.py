@@ -1,4 +1,9 @@
-"""Where the platform keeps what can be made again."""
+"""Writing to folders: by their handles, through no links, one writer, files whole or not at all.
+
+A folder may come from a stranger, and so may what lies in it: a link in the place of a folder or a
+file would lead a writer elsewhere. So whatever is made, opened, replaced or deleted is named
+relative to the handle of an open folder, and only plain files are touched.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +14,24 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from poisonproof.exceptions import StoreError
 
-VARIABLE = "POISONPROOF_CACHE"
-
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of imported datasets and of features that were computed before.
+    """Return the folder of what can be made again.
 
-    Parameters
-    ----------
-    cache : path, optional
-        Used as it is. Otherwise the environment variable ``POISONPROOF_CACHE`` counts, then the
-        place where the platform keeps caches.
+    That is `cache` if it is given, else the environment variable ``POISONPROOF_CACHE``, else the
+    place where the platform keeps caches.
 
     Examples
     --------
     >>> cache_folder("data").name
     'data'
     """
-    if cache is not None:
+    if cache or (cache := os.environ.get("POISONPROOF_CACHE")):
         return Path(cache)
-    if chosen := os.environ.get(VARIABLE):
-        return Path(chosen)
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -44,64 +41,36 @@ def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
     return Path(base) / "poisonproof"
 
 
-# One writer at a time; the lock of a killed process is gone with it.
-
 LOCK = "lock"
 LOCK_FLAGS = os.O_RDWR | os.O_CREAT
 """How the file is opened that is locked."""
 
 
-class WriterLock:
-    """Holds the right to write to a model, or to another folder with one writer.
+@contextmanager
+def writer_lock(descriptor: int, folder: Path) -> Iterator[int]:
+    """Hold the right to write to a folder with one writer; a killed process loses its lock.
 
-    Parameters
-    ----------
-    descriptor : int
-        Of the file that is locked; closed at the end.
-    folder : Path
-        What a second writer is told about.
+    Written here because filelock opens its file by a path, through which a stranger's link could
+    lead. The descriptor of the file that is locked is closed at the end.
     """
-
-    def __init__(self, descriptor: int, folder: Path) -> None:
-        self.descriptor = descriptor
-        self._folder = folder
-
-    def __enter__(self) -> Self:
-        try:
-            _lock(self.descriptor)
-        except OSError as error:
-            os.close(self.descriptor)
-            raise StoreError(
-                f"another process is writing to {self._folder}. Wait until it has finished."
-            ) from error
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        os.close(self.descriptor)
-
-
-def _lock(descriptor: int) -> None:
     try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
+        try:
+            if sys.platform == "win32":
+                import msvcrt
 
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            else:
+                import fcntl
 
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreError(
+                f"another process is writing to {folder}. Wait until it has finished."
+            ) from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
-# Writing to folders: by their handles, through no links, files whole or not at all.
-#
-# A folder may come from a stranger, and so may what lies in it: a link in the place of a folder or
-# a
-# file would lead a writer elsewhere. So whatever is made, opened, replaced or deleted is named
-# relative to the handle of an open folder, and only plain files are touched.
 
 TEMPORARY = ".part-"
 """How the names of unfinished files begin; in a folder of its own, a writer removes old ones."""
@@ -174,12 +143,7 @@ class OpenFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -339,37 +303,18 @@ def write_together(files: Mapping[Path, bytes]) -> None:
     ['taken']
     """
     before: dict[Path, bytes | None] = {}
-    path = Path()
     try:
         with ExitStack() as waiting:
             for path, data in files.items():
                 before[path] = path.read_bytes() if path.is_file() else None
-                waiting.enter_context(_told(path)).write(data)
+                waiting.enter_context(replacing(path)).write(data)
     except BaseException as error:
-        for changed, held in before.items():
-            _restore(changed, held)
+        for path, held in before.items():
+            if held is None and path.is_file():
+                path.unlink()
+            elif held is not None and path.read_bytes() != held:
+                write_bytes(path, held)
         if isinstance(error, OSError):
-            where = getattr(error, "written", path)
-            raise StoreError(f"Cannot write {where}: {error.strerror or error}.") from error
+            names = ", ".join(map(str, files))
+            raise StoreError(f"Cannot write {names}: {error.strerror or error}.") from error
         raise
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[IO[bytes]]:
-    """Do as `replacing`; an error of the system knows which file it was about."""
-    try:
-        with replacing(path) as file:
-            yield file
-    except OSError as error:
-        if not hasattr(error, "written"):
-            error.written = path  # type: ignore[attr-defined]
-        raise
-
-
-def _restore(path: Path, data: bytes | None) -> None:
-    """Give a file back what it held, if that is not what it holds."""
-    if data is None:
-        if path.is_file():
-            path.unlink()
-    elif path.read_bytes() != data:
-        write_bytes(path, data)

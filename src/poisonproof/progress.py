@@ -1,41 +1,31 @@
-"""How long work reports itself, without knowing who listens."""
+"""Progress of long work, reported to a listener."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from poisonproof.exceptions import needing
 
 
-class Progress(Protocol):
-    """A listener that is told how much of a task is done."""
+class Progress:
+    """A listener that hears how much of a task is done; this one ignores it."""
 
     def start(self, total: int, description: str) -> None:
         """Begin a task of `total` units."""
 
     def advance(self, amount: int = 1) -> None:
-        """Say that `amount` more units are done."""
+        """Count `amount` more units as done."""
 
     def stop(self) -> None:
         """End the task, finished or not."""
 
 
-class Silent:
+class Silent(Progress):
     """The listener that says nothing."""
 
-    def start(self, total: int, description: str) -> None:
-        """Ignore the start."""
 
-    def advance(self, amount: int = 1) -> None:
-        """Ignore the step."""
-
-    def stop(self) -> None:
-        """Ignore the end."""
-
-
-class RichProgress:
+class RichProgress(Progress):
     """A bar with count, elapsed time, rate and time left, drawn by rich on a terminal.
 
     Where standard error is no terminal (a file, a pipe) nothing is written: not even the empty

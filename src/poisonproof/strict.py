@@ -18,27 +18,14 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from poisonproof.exceptions import StoreError
 
 Buffer = bytes | memoryview
-_DTYPES = {
-    code: np.dtype(name)
-    for code, name in {
-        "BOOL": "?",
-        "U8": "u1",
-        "I8": "i1",
-        "U16": "<u2",
-        "I16": "<i2",
-        "U32": "<u4",
-        "I32": "<i4",
-        "U64": "<u8",
-        "I64": "<i8",
-        "F16": "<f2",
-        "F32": "<f4",
-        "F64": "<f8",
-    }.items()
+_DTYPES = {"BOOL": np.dtype("?"), "U8": np.dtype("u1"), "I8": np.dtype("i1")} | {
+    f"{kind}{bits}": np.dtype(f"<{kind.lower()}{bits // 8}")
+    for kind, sizes in (("U", (16, 32, 64)), ("I", (16, 32, 64)), ("F", (16, 32, 64)))
+    for bits in sizes
 }
 _ENTRY = {"dtype", "shape", "data_offsets"}
 _LONGEST_HEADER = 2**27
@@ -46,12 +33,7 @@ _LOCAL_HEAD, _END = 30, 22
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse JSON that has one meaning: no key twice, no NaN, UTF-8.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
+    """Parse JSON that has one meaning: no key twice, no NaN, UTF-8. Else raise `ValueError`.
 
     Examples
     --------
@@ -88,15 +70,7 @@ def strict_json(data: bytes | str, name: str) -> Any:
 
 
 def read_regular_file(path: str | os.PathLike[str], largest: int) -> bytes:
-    """Return the bytes of a plain file of at most `largest` bytes; a pipe would never end.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
-    ValueError
-        If it is something else, or larger.
-    """
+    """Return the bytes of a plain file of at most `largest` bytes, else raise `ValueError`."""
     # Opening a pipe waits for a writer unless told otherwise.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
@@ -152,14 +126,8 @@ def read_npz(
 ) -> dict[str, NDArray[Any]]:
     """Return arrays of an npz file by name, all of them by default; nothing is unpickled.
 
-    None unpacks to more than `largest` bytes.
-
-    Raises
-    ------
-    KeyError
-        If there is no array of a name; its first argument lists those there are.
-    Exception
-        Nearly anything, for a file that is none.
+    None unpacks to more than `largest` bytes. A `KeyError` for a name that is not there lists those
+    that are; a file that is no npz raises nearly anything.
     """
     with zipfile.ZipFile(file) as archive:
         entries = check_zip(archive)
@@ -196,6 +164,8 @@ def encode_tensors(tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str]
 
     Equal input gives equal bytes, as long as there is one text.
     """
+    from safetensors.numpy import save  # here, as certificates are read with NumPy alone
+
     plain = {
         name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
         for name, array in tensors.items()
@@ -207,14 +177,9 @@ def encode_tensors(tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str]
 def decode_tensors(data: Buffer, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Return the arrays, as views of `data`, and the texts that `encode_tensors` was given.
 
-    The library's own reader copies every array; this one returns views, so that large members can
-    stay in a mapped file. It accepts less than the format allows: arrays fill the data exactly,
-    none twice, none overlapping.
-
-    Raises
-    ------
-    StoreError
-        If `data` is anything else; `name` says what was read.
+    Written here because safetensors' own reader copies every array; views let large members stay in
+    a mapped file. It accepts less than the format allows: arrays fill the data exactly, none twice,
+    none overlapping. Anything else is a `StoreError` that begins with `name`.
 
     Examples
     --------

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.files import LOCK_FLAGS, TEMPORARY, OpenFolder, WriterLock
+from poisonproof.files import LOCK_FLAGS, TEMPORARY, OpenFolder, writer_lock
 from poisonproof.strict import parse_json
 
 
@@ -170,7 +170,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise _unwritable(folder, error) from error
         try:
-            stack.enter_context(WriterLock(file, folder.parent))
+            stack.enter_context(writer_lock(file, folder.parent))
         except StoreError as error:
             raise InvalidInputError(
                 f"another process is writing {folder.name} to {folder.parent}. Wait until it has "

@@ -26,7 +26,7 @@ from poisonproof.estimators.maps import refuse_steps_in_front
 from poisonproof.estimators.storing import TrainingCluster, store_members
 from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
-from poisonproof.files import LOCK, LOCK_FLAGS, OpenFolder, WriterLock
+from poisonproof.files import LOCK, LOCK_FLAGS, OpenFolder, writer_lock
 from poisonproof.members.member import Finished
 from poisonproof.members.scikit import check_random_state
 from poisonproof.members.training import train_portions
@@ -589,7 +589,7 @@ def _scratch_folder(folder: Path) -> Iterator[Path]:
                 raise StoreError(
                     f"{folder} exists and holds other files; choose another scratch folder."
                 )
-            with WriterLock(opened.open(LOCK, LOCK_FLAGS), folder):
+            with writer_lock(opened.open(LOCK, LOCK_FLAGS), folder):
                 try:
                     for name in names - {LOCK}:
                         opened.remove(name)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from poisonproof.exceptions import StoreError
-from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, WriterLock
+from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, writer_lock
 from poisonproof.store.blocks import (
     BlockEntry,
     Item,
@@ -176,7 +176,7 @@ class FolderWriter(ModelWriter):
             check_target(self.path)
             self.folder = stack.enter_context(OpenFolder(self.path, owned=True))
             self._objects = stack.enter_context(self.folder.child(OBJECTS))
-            stack.enter_context(WriterLock(self.folder.open(LOCK, LOCK_FLAGS), self.path))
+            stack.enter_context(writer_lock(self.folder.open(LOCK, LOCK_FLAGS), self.path))
             names = self.folder.names()
             # What would be taken for a file of the model must be one.
             for name in names:
@@ -265,10 +265,10 @@ class ArchiveWriter(ModelWriter):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             folder = stack.enter_context(OpenFolder(self.path.parent))
             # The unfinished file is the lock: what a killed writer left of it is overwritten.
-            lock = stack.enter_context(WriterLock(folder.open(part, LOCK_FLAGS), self.path.parent))
+            lock = stack.enter_context(writer_lock(folder.open(part, LOCK_FLAGS), self.path.parent))
             self._folder, self._part = folder, part
             stack.callback(lambda: folder.remove(self._part) if self._part else None)
-            self._file = os.fdopen(os.dup(lock.descriptor), "r+b")
+            self._file = os.fdopen(os.dup(lock), "r+b")
             self._file.truncate(0)
             self._open = stack.pop_all()
         self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
