@@ -50,7 +50,6 @@ def test_the_reasons_for_leaving_files_out_are_counted(tmp_path: Path) -> None:
     schema = Schema(kind="images", columns=(column,), label="folder", classes=("cat", "dog"))
     rows = read_table(scraped(tmp_path / "found"), freeze_schema(schema))
     assert (len(rows), len(rows.problems)) == (6, 6)
-    assert list(rows.count_problems().values()) == [4, 1, 1]
     assert rows.describe_kinds().startswith("The reasons: 4 x has pixels of more than 8 bits")
     assert "1 x does not decode" in rows.describe_kinds()
 

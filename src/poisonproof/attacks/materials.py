@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.columns import CategoryColumn, Column, NumberColumn, TextColumn
-from poisonproof.data.encoding import encode_rows
+from poisonproof.data.rows import encode_rows
 from poisonproof.data.schema import Schema
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.texts import HashedNGrams

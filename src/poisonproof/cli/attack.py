@@ -38,8 +38,7 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
-from poisonproof.data.encoding import encode_rows
-from poisonproof.data.rows import CheckedRows
+from poisonproof.data.rows import CheckedRows, encode_rows
 from poisonproof.data.schema import Schema
 from poisonproof.data.sources import read_table, split_rows
 from poisonproof.evaluation.accuracy import seen_sentence

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from poisonproof.data.columns import (
     ArrayColumn,
     CategoryColumn,
@@ -25,11 +23,9 @@ from poisonproof.data.schema import (
     schema_digest,
 )
 from poisonproof.data.sources import DataSource, read_table, split_rows
+from poisonproof.data.streaming import DiskPartitions, fit_stream, partition_stream
 from poisonproof.data.value_text import label_text
 from poisonproof.data.vote_files import read_votes
-
-if TYPE_CHECKING:
-    from poisonproof.data.streaming import DiskPartitions, fit_stream, partition_stream
 
 __all__ = [
     "ArrayColumn",
@@ -58,12 +54,3 @@ __all__ = [
     "schema_digest",
     "split_rows",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Import training on streams when it is used: reading rows needs no scikit-learn."""
-    if name not in ("DiskPartitions", "fit_stream", "partition_stream"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from poisonproof.data import streaming
-
-    return getattr(streaming, name)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import cache_folder
@@ -19,39 +20,51 @@ if TYPE_CHECKING:
     from poisonproof.features.base import FrozenTransformer
     from poisonproof.features.images import ImageMap
 
+Reasons = dict[int, str]
+"""Why rows are rejected, by row number."""
+
 MAX_FEATURES = 2**20
 """The largest number of features that one column may become."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column(ABC):
-    """A column of the source, by name.
-
-    Attributes
-    ----------
-    type : str
-        What the schema file calls this kind of column.
-    n_features : int
-        How many numbers a cell becomes.
-    """
+    """A column of the source, by name; `type` is what the schema file calls this kind of column."""
 
     name: str
 
     type: ClassVar[str]
+    _called: ClassVar[str] = "column"
 
     @property
     @abstractmethod
     def n_features(self) -> int:
         """How many numbers a cell becomes."""
 
+    @abstractmethod
+    def encode(self, cells: Any, reasons: Reasons) -> NDArray[Any]:
+        """Return the features of every row, shape (n, d), and add why rows do not fit.
+
+        Row i is a function of cell i and the column. Cells are float64 of shape (n,) for numbers
+        (NaN if empty), text or None for categories, texts and dates, numbers of shape (n, ...) for
+        arrays and images.
+        """
+
     def to_json(self) -> dict[str, Any]:
         """Return the column as it stands in a schema file."""
         values = asdict(self)
         plain = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
-        return {"name": plain.pop("name"), "type": self.type, **plain}
+        return {"name": self.name, "type": self.type, **plain}
 
     def _refuse(self, message: str) -> InvalidInputError:
         return InvalidInputError(f"Column {self.name!r} of the schema: {message}")
+
+    def _reject(self, rows: NDArray[np.bool_], why: str, reasons: Reasons) -> None:
+        for row in np.flatnonzero(rows).tolist():
+            reasons.setdefault(row, f"{self._called} {self.name!r} {why}")
+
+    def _reject_cell(self, row: int, cell: str, why: str, reasons: Reasons) -> None:
+        reasons.setdefault(row, f"{self._called} {self.name!r}: {cell[:40]!r} is {why}")
 
     def _check_choice(self, key: str, value: object, allowed: tuple[str, ...]) -> None:
         if value not in allowed:
@@ -105,6 +118,19 @@ class NumberColumn(Column):
         """One, and another one where missing cells are filled."""
         return 1 if isinstance(self.missing, str) else 2
 
+    def encode(self, cells: NDArray[np.float64], reasons: Reasons) -> NDArray[np.float64]:
+        """Center and scale; fill missing cells if so declared."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = (cells - self.center) / self.scale
+        self._reject(np.isinf(values), "is infinite or too large for a float64", reasons)
+        missing = np.isnan(cells)
+        if self.missing == "reject":
+            self._reject(missing, "is missing", reasons)
+        if isinstance(self.missing, str):
+            return values[:, np.newaxis]
+        values[missing] = (self.missing - self.center) / self.scale
+        return np.column_stack([values, missing])
+
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryColumn(Column):
@@ -150,6 +176,20 @@ class CategoryColumn(Column):
     def n_features(self) -> int:
         """One per category, and one for the rest."""
         return len(self.categories) + self.has_other
+
+    def encode(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float64]:
+        """Return a one for each row, in the column of its category."""
+        index = {name: position for position, name in enumerate(self.categories)}
+        other = len(index)
+        hot = np.zeros((len(cells), other + 1))
+        for row, cell in enumerate(cells):
+            position = other if cell is None else index.get(cell, other)
+            hot[row, position] = 1.0
+            if cell is not None and position == other and self.unknown == "reject":
+                self._reject_cell(row, cell, "none of the declared categories", reasons)
+        if self.missing == "reject":
+            self._reject(_empty(cells), "is missing", reasons)
+        return hot if self.has_other else hot[:, :other]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +242,14 @@ class TextColumn(Column):
         """The declared size."""
         return self.size
 
+    def encode(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float32]:
+        """Return the features that the map makes of the texts."""
+        if self.missing == "reject":
+            self._reject(_empty(cells), "is missing", reasons)
+        texts = np.empty(len(cells), dtype=object)
+        texts[:] = [cell or "" for cell in cells]
+        return np.asarray(self.feature_map().transform(texts), dtype=np.float32)
+
     def feature_map(self) -> FrozenTransformer:
         """Return the map from texts to features, which learns nothing."""
         from poisonproof.features.texts import HashedNGrams, SentenceEmbedding
@@ -213,21 +261,12 @@ class TextColumn(Column):
         )
 
 
-# Columns of dates and times.
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def days_of(text: str) -> float:
     """Return the days from 1970 to an ISO 8601 date or time; one without a zone is UTC.
 
-    Raises
-    ------
-    ValueError
-        If it is none.
-
-    Examples
-    --------
     >>> days_of("1970-01-02"), days_of("1970-01-01T12:00:00"), days_of("1970-01-01 02:00+02:00")
     (1.0, 0.5, 0.0)
     """
@@ -288,10 +327,25 @@ class DateColumn(Column):
         """One, and another one where missing cells are filled."""
         return 2 if self.fills else 1
 
+    def encode(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float64]:
+        """Count days from the origin; fill missing cells if so declared."""
+        days = np.full(len(cells), np.nan)
+        for row, cell in enumerate(cells):
+            try:
+                days[row] = np.nan if cell is None else days_of(cell)
+            except ValueError:
+                self._reject_cell(row, str(cell), "no date such as 2020-01-31", reasons)
+        missing = _empty(cells)
+        if self.missing == "reject":
+            self._reject(missing, "is missing", reasons)
+        if self.fills:
+            days[missing] = days_of(self.missing)
+        values = (days - days_of(self.origin)) / self.scale
+        return np.column_stack([values, missing]) if self.fills else values[:, np.newaxis]
 
-# Columns whose cells are whole samples: arrays of an npz file, images of a folder.
 
 LARGEST_SIDE = 4096
+"""The largest height and width to which images are resized."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,12 +359,13 @@ class ArrayColumn(Column):
     shape : tuple of int
         Shape of one sample.
     values : {"float64", "uint8"}
-        Which numbers are allowed: all, or whole ones from 0 to 255.
+        Which numbers are allowed: all, or integers from 0 to 255.
     missing : {"reject", "nan"}
         What a NaN in a sample does: it rejects its row, or stays.
     """
 
     type: ClassVar[str] = "array"
+    _called: ClassVar[str] = "array"
 
     shape: tuple[int, ...]
     values: str = "float64"
@@ -329,6 +384,22 @@ class ArrayColumn(Column):
     def n_features(self) -> int:
         """The numbers of a sample."""
         return math.prod(self.shape)
+
+    def encode(self, cells: NDArray[Any], reasons: Reasons) -> NDArray[Any]:
+        """Return the numbers of a sample in a row, of the declared type."""
+        flat = cells.reshape(len(cells), self.n_features)
+        if self.values == "uint8":
+            if flat.dtype == np.uint8:
+                return flat
+            with np.errstate(invalid="ignore"):
+                good = (flat >= 0) & (flat <= 255) & (np.trunc(flat) == flat)
+            why = "holds something else than integers from 0 to 255"
+            self._reject(~good.all(axis=1), why, reasons)
+            return np.where(good, flat, 0).astype(np.uint8)
+        values = flat.astype(np.float64)
+        bad = np.isinf(values) if self.missing == "nan" else ~np.isfinite(values)
+        self._reject(bad.any(axis=1), "holds NaN or infinity", reasons)
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,12 +453,10 @@ class ImageColumn(Column):
             self._check_count("size", self.size, MAX_FEATURES)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the column; without a network as it was written before there were any."""
+        """Return the column as it stands in a schema file: without a network, nothing about one."""
         values = super().to_json()
-        if self.encoder != "network":
-            for key in ("model", "digest", "size"):
-                del values[key]
-        return values
+        network = () if self.encoder == "network" else ("model", "digest", "size")
+        return {key: value for key, value in values.items() if key not in network}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -405,6 +474,13 @@ class ImageColumn(Column):
         blank = np.zeros((1, self.height, self.width, channels))
         return int(self.feature_map().transform(blank).shape[1])
 
+    def encode(self, cells: NDArray[np.uint8], reasons: Reasons) -> NDArray[Any]:
+        """Return the pixels in a row, or what the map makes of them."""
+        if self.encoder == "pixels":
+            return cells.reshape(len(cells), self.n_features)
+        last = cells if self.gray else np.moveaxis(cells, 1, -1)
+        return np.asarray(self.feature_map().transform(last))
+
     def feature_map(self) -> ImageMap:
         """Return the fixed map of images with colours last."""
         from poisonproof.features.images import OrientationHistogram
@@ -421,6 +497,10 @@ class ImageColumn(Column):
                 verbose=int(find_spec("rich") is not None),
             )
         return OrientationHistogram(cell=self.cell, image_shape=shape)
+
+
+def _empty(cells: Sequence[str | None]) -> NDArray[np.bool_]:
+    return np.array([cell is None for cell in cells], dtype=np.bool_)
 
 
 # Columns by name, and from the entries of a schema file.

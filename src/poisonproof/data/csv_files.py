@@ -96,14 +96,17 @@ def read_header(path: Path, file: IO[bytes], longest: int) -> list[str]:
         raise InvalidInputError(f"{path}, line 1: {error}.") from error
 
 
-def lines_of(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
-    """Yield the lines of an open file, None for each that is longer than `longest` bytes."""
-    while line := file.readline(longest + 2):
-        if _is_longer(line, longest):
-            _skip_line(file, line)
-            yield None
-        else:
-            yield line
+def first_lines(path: Path, most: int, longest: int) -> bytes:
+    """Return the first lines below the header; a line that is too long becomes no UTF-8."""
+    lines = []
+    with path.open("rb") as file:
+        file.readline(longest + 2)
+        while len(lines) < most and (line := file.readline(longest + 2)):
+            if _is_longer(line, longest):
+                _skip_line(file, line)
+                line = b"\xff\n"
+            lines.append(line)
+    return b"".join(lines)
 
 
 def _blocks(file: IO[bytes], longest: int, size: int) -> Iterator[tuple[bytes, bool]]:

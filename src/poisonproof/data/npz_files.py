@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import ArrayColumn
-from poisonproof.data.rows import RawRows, Reasons, too_long
+from poisonproof.data.columns import ArrayColumn, Reasons
+from poisonproof.data.rows import RawRows, too_long
 from poisonproof.data.schema import Limits, Schema, listed
 from poisonproof.data.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError

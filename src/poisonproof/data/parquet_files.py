@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.data.columns import Reasons
 from poisonproof.data.csv_files import cell_number
-from poisonproof.data.rows import RawRows, Reasons, too_long
-from poisonproof.data.schema import Layout, Limits, Schema, refuse_repeated
+from poisonproof.data.rows import RawRows, too_long
+from poisonproof.data.schema import Layout, Limits, Schema
 from poisonproof.data.value_text import NoTextError, TimeOfDay, label_text
 from poisonproof.exceptions import InvalidInputError, needing
 
@@ -264,10 +265,8 @@ def parquet_texts(path: Path, most: int, limits: Limits) -> dict[str, list[str |
     Nested columns, and values without a text or beyond the limit, come as if they were empty.
     """
     with open_parquet(path) as file:
-        schema = file.schema_arrow
-    names = [str(name) for name in schema.names]
-    refuse_repeated(names, path)
-    plain = [name for name in names if has_texts(schema.field(name).type)]
+        kinds = {str(field.name): field.type for field in file.schema_arrow}
+    plain = [name for name, kind in kinds.items() if has_texts(kind)]
     columns: dict[str, list[str | None]] = {name: [] for name in plain}
     n_rows = 0
     for table in parquet_tables(path, plain, _BATCH_BYTES, most):
@@ -276,7 +275,7 @@ def parquet_texts(path: Path, most: int, limits: Limits) -> dict[str, list[str |
         n_rows += table.num_rows
         if n_rows >= most:
             break
-    return {name: columns.get(name, [None] * n_rows)[:most] for name in names}
+    return {name: columns.get(name, [None] * n_rows)[:most] for name in kinds}
 
 
 def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:

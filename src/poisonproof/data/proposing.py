@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import date
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,11 @@ from poisonproof.data.columns import (
     days_of,
 )
 from poisonproof.data.csv_files import (
+    CsvLayout,
     cell_number,
     delimiter_of,
-    is_blank,
-    lines_of,
-    read_header,
-    split_line,
+    first_lines,
+    parse_lines,
 )
 from poisonproof.data.image_files import (
     FORMATS,
@@ -46,8 +45,8 @@ from poisonproof.data.image_files import (
 from poisonproof.data.npz_files import array_texts, load_arrays
 from poisonproof.data.parquet_files import parquet_texts
 from poisonproof.data.rows import problem_kind
-from poisonproof.data.schema import MAX_COLUMNS, Limits, Schema, refuse_repeated
-from poisonproof.data.sources import TABLES, check_file
+from poisonproof.data.schema import MAX_COLUMNS, Layout, Limits, Schema, refuse_repeated
+from poisonproof.data.sources import TABLES, check_file, header_of
 from poisonproof.exceptions import InvalidInputError
 
 NUMERIC_SHARE = 0.9
@@ -72,22 +71,8 @@ LARGEST_SCALE = 1e300
 class ProposalOptions:
     """What the user says before the rows are looked at.
 
-    Attributes
-    ----------
-    label : str
-        The column with the labels.
-    groups, weights : str, optional
-        Columns with contributors and weights.
-    ignore, text : tuple of str
-        Columns to leave out, and columns that are text whatever they look like.
-    classes : tuple of str
-        The label set, if it is known.
-    test_share : float
-        Share of rows to hold out.
-    embedding : TextColumn, optional
-        How texts are encoded, if not as hashed n-grams.
-    network : ImageColumn, optional
-        How images are encoded, if by a network.
+    `text` names columns that are text whatever they look like; `embedding` and `network` say how
+    texts and images are encoded, if not as n-grams and edges.
     """
 
     label: str
@@ -135,34 +120,23 @@ class Proposal:
 class Seen(NamedTuple):
     """Cells by column name (None where one is empty), rows, and lines among them that are none."""
 
-    columns: dict[str, list[str | None]]
+    columns: dict[str, Sequence[str | None]]
     n_rows: int
     n_broken: int
 
 
 def first_rows(path: Path) -> Seen:
     """Return up to 10,000 rows (fewer of a very wide table) of a CSV or Parquet file."""
-    check_file(path, dict.fromkeys(TABLES))
+    check_file(path, TABLES)
+    names = header_of(path, Limits())
+    refuse_repeated(names, path)
     if path.suffix.lower() == ".parquet":
-        columns = parquet_texts(path, MOST_ROWS, Limits())
-        return Seen(columns, len(next(iter(columns.values()), [])), 0)
-    delimiter = delimiter_of(path)
-    with path.open("rb") as file:
-        header = read_header(path, file, Limits().line)
-        refuse_repeated(header, path)
-        rows, broken = [], 0
-        lines = lines_of(file, Limits().line)
-        for line in islice(lines, max(1, min(MOST_ROWS, MOST_CELLS // len(header)))):
-            if line is not None and is_blank(line, delimiter):
-                continue
-            try:
-                if line is None:
-                    raise ValueError("the line is too long")
-                rows.append(split_line(line, delimiter, len(header)))
-            except ValueError:
-                broken += 1
-    columns = {name: [row[j] or None for row in rows] for j, name in enumerate(header)}
-    return Seen(columns, len(rows), broken)
+        texts = parquet_texts(path, MOST_ROWS, Limits())
+        return Seen({**texts}, len(next(iter(texts.values()), [])), 0)
+    layout = CsvLayout(Layout(tuple(names), (), tuple(range(len(names)))), delimiter_of(path))
+    most = max(1, min(MOST_ROWS, MOST_CELLS // len(names)))
+    rows = parse_lines(first_lines(path, most, Limits().line), 2, layout)
+    return Seen(dict(zip(names, rows.texts, strict=True)), len(rows.places), len(rows.problems))
 
 
 def propose_table(path: Path, options: ProposalOptions) -> Proposal:
@@ -192,13 +166,9 @@ def propose_table(path: Path, options: ProposalOptions) -> Proposal:
         )
     counts = Counter(cell for cell in seen.columns[options.label] if cell is not None)
     schema = Schema(
-        columns=tuple(columns),
-        label=options.label,
-        classes=_classes(path, options, counts),
-        groups=options.groups,
-        weights=options.weights,
-        ignore=tuple(ignored),
-        test_share=options.test_share,
+        columns=columns,
+        ignore=ignored,
+        **_declared(f"Column {options.label!r} of {path}", options, counts),
     )
     return Proposal(schema, seen.n_rows, notes, dict(counts.most_common()), seen.n_broken)
 
@@ -218,20 +188,24 @@ def _check_names(path: Path, seen: Seen, options: ProposalOptions) -> None:
         raise InvalidInputError(f"{path} holds no rows to look at.")
 
 
-def _classes(path: Path, options: ProposalOptions, counts: Counter[str]) -> tuple[str, ...]:
-    if options.classes:
-        return options.classes
-    if len(counts) > MOST_CLASSES:
+def _declared(what: str, options: ProposalOptions, counts: Counter[str]) -> dict[str, Any]:
+    """Return what a schema declares beside its columns; the classes are those seen, if unknown."""
+    if not options.classes and not 2 <= len(counts) <= MOST_CLASSES:
+        if len(counts) < 2:
+            found = "fewer than two different labels in what was looked at"
+        else:
+            found = f"{len(counts):,} different values: it is no label"
         raise InvalidInputError(
-            f"Column {options.label!r} of {path} holds {len(counts):,} different values: it is no "
-            f"label, or declare the classes with --classes (at most {MOST_CLASSES:,})."
+            f"{what} holds {found}. Declare the label set with --classes A,B,... (2 to "
+            f"{MOST_CLASSES:,})."
         )
-    if len(counts) < 2:
-        raise InvalidInputError(
-            f"Column {options.label!r} of {path} holds fewer than two different labels in its "
-            "first rows; declare the label set with --classes A,B,..."
-        )
-    return tuple(sorted(counts))
+    return {
+        "label": options.label,
+        "classes": options.classes or sorted(counts),
+        "groups": options.groups,
+        "weights": options.weights,
+        "test_share": options.test_share,
+    }
 
 
 def _propose(
@@ -246,14 +220,17 @@ def _propose(
     missing = len(cells) - len(filled)
     if name in options.text:
         return _text(name, options), f"text, as asked; {missing:,} missing"
-    numbers = _numbers(filled)
+    numbers = _parsed(filled, cell_number)
     if _counts_rows(numbers, len(cells)):
         return None, "integers, nearly all different, close together: counts the rows?"
     if len(numbers) >= NUMERIC_SHARE * len(filled):
-        return _number(name, numbers, missing), _seen_numbers(numbers, len(filled), missing)
-    dates = _dates(filled)
+        seen = f"{min(numbers):g} to {max(numbers):g}; {missing:,} missing"
+        return _number(name, numbers, missing), seen + _strange(cells, missing, numbers, "number")
+    # 20200131 is a date as well, but more often a number.
+    dates = _parsed([cell for cell in filled if "-" in cell], days_of)
     if len(dates) >= NUMERIC_SHARE * len(filled):
-        return _date(name, dates, missing), _seen_dates(dates, len(filled), missing)
+        seen = f"{_day(min(dates))} to {_day(max(dates))}; {missing:,} missing"
+        return _date(name, dates, missing), seen + _strange(cells, missing, dates, "date")
     values = Counter(filled)
     if len(values) <= min(MOST_CATEGORIES, max(2, len(filled) // 5)):
         note = f"{len(values)} values{_seen_once(values)}; {missing:,} missing"
@@ -280,16 +257,20 @@ def _seen_once(values: Counter[str]) -> str:
     return f", once: {named}{f' and {len(once) - 3} more' if len(once) > 3 else ''}"
 
 
-def _numbers(cells: Sequence[str]) -> list[float]:
-    numbers = []
+def _parsed(cells: Sequence[str], parse: Callable[[str], float]) -> list[float]:
+    found = []
     for cell in cells:
-        try:
-            number = cell_number(cell)
-        except ValueError:
-            continue
-        if np.isfinite(number):
-            numbers.append(number)
-    return numbers
+        with suppress(ValueError):
+            found.append(parse(cell))
+    return [value for value in found if np.isfinite(value)]
+
+
+def _strange(cells: Sequence[str | None], missing: int, found: list[float], what: str) -> str:
+    """Return how many of the filled cells are none of what the others are."""
+    count = len(cells) - missing - len(found)
+    if not count:
+        return ""
+    return "; 1 cell is no " + what if count == 1 else f"; {count:,} cells are no {what}s"
 
 
 def _counts_rows(numbers: list[float], n_rows: int) -> bool:
@@ -319,28 +300,6 @@ def _spread(numbers: list[float]) -> float:
     return next(spread for spread in spreads if 0 < spread < LARGEST_SCALE)
 
 
-def _seen_numbers(numbers: list[float], n_filled: int, missing: int) -> str:
-    strange = n_filled - len(numbers)
-    text = f"{min(numbers):g} to {max(numbers):g}; {missing:,} missing"
-    return f"{text}; {_strange(strange)} no number{'s' * (strange != 1)}" if strange else text
-
-
-def _strange(count: int) -> str:
-    return "1 cell is" if count == 1 else f"{count:,} cells are"
-
-
-def _dates(cells: Sequence[str]) -> list[float]:
-    dates = []
-    for cell in cells:
-        if "-" not in cell:  # 20200131 is a date as well, but more often a number
-            continue
-        try:
-            dates.append(days_of(cell))
-        except ValueError:
-            continue
-    return dates
-
-
 def _date(name: str, dates: list[float], missing: int) -> DateColumn:
     low, middle, high = np.quantile(dates, [0.25, 0.5, 0.75])
     origin = _day(float(middle))
@@ -350,12 +309,6 @@ def _date(name: str, dates: list[float], missing: int) -> DateColumn:
         origin=origin,
         scale=_rounded(float(high - low)) or 1.0,
     )
-
-
-def _seen_dates(dates: list[float], n_filled: int, missing: int) -> str:
-    strange = n_filled - len(dates)
-    text = f"{_day(min(dates))} to {_day(max(dates))}; {missing:,} missing"
-    return f"{text}; {_strange(strange)} no date{'s' * (strange != 1)}" if strange else text
 
 
 def _day(days: float) -> str:
@@ -378,15 +331,13 @@ def _text(name: str, options: ProposalOptions) -> TextColumn:
     )
 
 
-# First drafts of schemas for npz files and folders of images.
-
 LOOKED_AT = 50
 LARGEST_PROPOSED = 64
 
 
 def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Proposal:
     """Draft the schema of a npz file from the shape of its samples and its labels."""
-    check_file(path, {".npz": None})
+    check_file(path, [".npz"])
     if options.ignore or options.text:
         raise InvalidInputError(f"{path} has arrays, not columns: nothing to ignore or to read.")
     named = [samples, options.label, options.groups, options.weights]
@@ -410,11 +361,7 @@ def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Propos
                 missing="nan" if not pixels and np.isnan(X).any() else "reject",
             ),
         ),
-        label=options.label,
-        classes=options.classes or _proposing_samples_classes(path, counts),
-        groups=options.groups,
-        weights=options.weights,
-        test_share=options.test_share,
+        **_declared(str(path), options, counts),
     )
     note = f"{X.dtype}, {X.min():g} to {X.max():g}"
     return Proposal(schema, len(X), {samples: note}, dict(counts.most_common()))
@@ -452,9 +399,7 @@ def propose_images(
     schema = Schema(
         kind="images",
         columns=(column,),
-        label=options.label,
-        classes=options.classes or _proposing_samples_classes(path, counts),
-        test_share=options.test_share,
+        **_declared(str(path), replace(options, groups=None, weights=None), counts),
     )
     seen = ", ".join(f"{_described(shape)} ({n} files)" for shape, n in shapes.most_common(4))
     return Proposal(
@@ -487,12 +432,3 @@ def _side(shapes: Counter[tuple[int, ...]]) -> tuple[int, int]:
     while max(height, width) > LARGEST_PROPOSED:
         height, width = max(1, height // 2), max(1, width // 2)
     return height, width
-
-
-def _proposing_samples_classes(path: Path, counts: Counter[str]) -> tuple[str, ...]:
-    if not 2 <= len(counts) <= MOST_CLASSES:
-        raise InvalidInputError(
-            f"{path} holds {len(counts):,} different labels; declare 2 to {MOST_CLASSES:,} of them "
-            "with --classes A,B,..."
-        )
-    return tuple(sorted(counts))

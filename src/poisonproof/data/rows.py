@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import NumberColumn
-from poisonproof.data.encoding import Reasons, encode_rows
+from poisonproof.data.columns import NumberColumn, Reasons, TextColumn
 from poisonproof.data.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
@@ -219,22 +219,19 @@ class CheckedRows:
             text += f" ({others:,} more row{'s' * (others > 1)} rejected)"
         return f"{text}."
 
-    def count_problems(self) -> dict[str, int]:
-        """Return how many rows were rejected by what, most first.
+    def describe_kinds(self) -> str:
+        """Return what rows were rejected for, and how many; nothing if it was one thing.
 
         That is a column, the label or a group; of files of their own, what is wrong with them.
         """
         other = None if self.unit == "file" else "anything else"
-        return dict(Counter(problem_kind(row.reason, other) for row in self.problems).most_common())
-
-    def describe_kinds(self) -> str:
-        """Return what rows were rejected for, and how many; nothing if it was one thing."""
-        kinds = self.count_problems()
+        kinds = Counter(problem_kind(row.reason, other) for row in self.problems)
         if len(kinds) < 2:
             return ""
         if self.unit == "file":
-            return f"The reasons: {list_kinds(kinds)}."
-        return f"Because of: {', '.join(f'{what} {count:,}' for what, count in kinds.items())}."
+            return f"The reasons: {list_kinds(dict(kinds.most_common()))}."
+        named = ", ".join(f"{what} {count:,}" for what, count in kinds.most_common())
+        return f"Because of: {named}."
 
 
 def problem_kind(reason: str, other: str | None = None) -> str:
@@ -261,6 +258,38 @@ def list_kinds(kinds: Mapping[str, int]) -> str:
     if rest := sum(count for _, count in counts[_MOST_KINDS:]):
         shown.append(f"{rest:,} x anything else")
     return "; ".join(shown)
+
+
+def encode_rows(
+    schema: Schema, cells: Mapping[str, Any], n_rows: int
+) -> tuple[NDArray[Any], Reasons]:
+    """Return the features of every row, shape (n, d), and which rows do not fit.
+
+    They are float32 for texts alone, uint8 for pixels, else float64: the schema decides, not the
+    data. Row i is a function of row i of the cells, which are those of `Column.encode`, by name.
+
+    >>> from poisonproof.data import CategoryColumn
+    >>> columns = (
+    ...     NumberColumn(name="links", missing=0.0),
+    ...     CategoryColumn(name="land", categories=("DE",), missing="reject"),
+    ... )
+    >>> cells = {"links": np.array([2.0, np.nan, 1.0]), "land": ["DE", "XX", None]}
+    >>> encode_rows(Schema(columns=columns), cells, 3)
+    (array([[2., 0., 1., 0.],
+           [0., 1., 0., 1.],
+           [1., 0., 0., 1.]]), {2: "column 'land' is missing"})
+    """
+    reasons: Reasons = {}
+    parts = [column.encode(cells[column.name], reasons) for column in schema.columns]
+    if len(parts) == 1:
+        return parts[0], reasons
+    texts = all(isinstance(column, TextColumn) for column in schema.columns)
+    X = np.empty((n_rows, sum(part.shape[1] for part in parts)), np.float32 if texts else float)
+    start = 0
+    for part in parts:
+        X[:, start : start + part.shape[1]] = part
+        start += part.shape[1]
+    return X, reasons
 
 
 def check_rows(
@@ -305,7 +334,7 @@ def check_rows(
         groups=None if raw.groups is None else _text_array(raw.groups)[good],
         weights=None if raw.weights is None else raw.weights[good],
         names=raw.names if schema.keeps_numbers else None,
-        problems=tuple(sorted([*raw.problems, *problems], key=_place)),
+        problems=tuple(sorted([*raw.problems, *problems], key=attrgetter("place"))),
         path=path,
         unit=raw.unit,
         places=places[good],
@@ -316,10 +345,6 @@ def check_rows(
             raise InvalidRowsError(f"{path} has no usable row. {checked.describe_problems()}")
         raise InvalidInputError(f"{path} holds no rows.")
     return checked
-
-
-def _place(problem: RowProblem) -> Any:
-    return problem.place
 
 
 def _those(

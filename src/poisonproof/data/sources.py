@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,9 @@ from poisonproof.data.image_files import find_images, image_parts, printable, wa
 from poisonproof.data.npz_files import read_npz_rows
 from poisonproof.data.parquet_files import column_names, count_rows, parquet_parts
 from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows, join_rows
-from poisonproof.data.schema import Schema, held_out_rows, listed
+from poisonproof.data.schema import Limits, Schema, held_out_rows, listed
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import Progress
-
-Reader = TypeVar("Reader")
 
 TABLES = (".csv", ".tsv", ".parquet")
 ARRAYS = (".npz", ".npy")
@@ -88,7 +86,7 @@ def read_table(
         parts = image_parts(path, files, left_out, schema, progress=progress)
     else:
         allowed = ARRAYS if schema.kind == "arrays" else TABLES
-        check_file(path, dict.fromkeys(allowed if schema.columns else (*TABLES, *ARRAYS)))
+        check_file(path, allowed if schema.columns else (*TABLES, *ARRAYS))
         parts = _file_parts(path, schema, BLOCK_BYTES)
     raw = join_rows([part for part, _ in parts])
     return check_rows(raw, schema, path, allow_missing=allow_missing, keep_cells=keep_cells)
@@ -100,12 +98,11 @@ def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
     return held_out_rows(rows.X, schema.test_share, groups)
 
 
-def check_file(path: Path, readers: Mapping[str, Reader]) -> Reader:
-    """Return the reader for the suffix of an existing, non-empty file."""
-    suffix = path.suffix.lower()
-    if suffix not in readers:
+def check_file(path: Path, suffixes: Sequence[str]) -> None:
+    """Raise unless a path is an existing, non-empty file whose name ends in one of the suffixes."""
+    if path.suffix.lower() not in suffixes:
         raise InvalidInputError(
-            f"{path} must end in one of {', '.join(readers)}, which tells its format."
+            f"{path} must end in one of {', '.join(suffixes)}, which tells its format."
         )
     if not path.exists():
         raise InvalidInputError(f"There is no file {path}.")
@@ -113,7 +110,14 @@ def check_file(path: Path, readers: Mapping[str, Reader]) -> Reader:
         raise InvalidInputError(f"{path} is not a file.")
     if path.stat().st_size == 0:
         raise InvalidInputError(f"{path} is empty.")
-    return readers[suffix]
+
+
+def header_of(path: Path, limits: Limits) -> list[str]:
+    """Return the names of the columns of a table."""
+    if path.suffix.lower() == ".parquet":
+        return column_names(path)
+    with path.open("rb") as file:
+        return read_header(path, file, limits.line)
 
 
 def _file_parts(path: Path, schema: Schema, block_bytes: int) -> Iterator[tuple[RawRows, int]]:
@@ -178,12 +182,7 @@ class DataSource:
         return self._names or self._names_in(self._found[0][0])
 
     def _names_in(self, file: Path) -> tuple[str, ...]:
-        if file.suffix.lower() == ".parquet":
-            header = column_names(file)
-        else:
-            with file.open("rb") as lines:
-                header = read_header(file, lines, self.schema.limits.line)
-        return self.schema.locate(header, file).feature_names
+        return self.schema.locate(header_of(file, self.schema.limits), file).feature_names
 
     def split(self, n_parts: int) -> list[DataSource]:
         """Return at most `n_parts` sources that hold these rows together, for worker processes."""

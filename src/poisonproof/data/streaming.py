@@ -10,32 +10,23 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
-from joblib.externals.loky import get_reusable_executor
 from numpy.typing import NDArray
-from sklearn.utils import get_tags
 
 from poisonproof.data.rows import CheckedRows
 from poisonproof.data.sources import DataSource
-from poisonproof.estimators.checked_table import check_table
-from poisonproof.estimators.dpa import DPAClassifier
-from poisonproof.estimators.maps import refuse_steps_in_front
-from poisonproof.estimators.storing import TrainingCluster, store_members
-from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.files import LOCK, LOCK_FLAGS, OpenFolder, writer_lock
-from poisonproof.members.member import Finished
-from poisonproof.members.scikit import check_random_state
-from poisonproof.members.training import train_portions
-from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import kind_of
-from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
-from poisonproof.partition.partitioners import ContentHash, make_partitioner
 from poisonproof.progress import Silent, make_progress, reporting
-from poisonproof.store.writing import check_target
+
+# What trains is imported where it is used: whoever reads rows needs no scikit-learn.
+if TYPE_CHECKING:
+    from poisonproof.estimators.dpa import DPAClassifier
+    from poisonproof.estimators.storing import TrainingCluster
+    from poisonproof.members.member import Finished
+    from poisonproof.partition.partitioned import Shard
 
 PIECE = 1 << 22
 """Bytes of samples that are brought into order at a time."""
@@ -61,7 +52,7 @@ class DiskPartitions:
         Partition i is the rows ``offsets[r, i]:offsets[r, i + 1]`` of each run r.
     dtype, shape : dtype, tuple of int
         What a sample is.
-    has_weights : bool
+    weighted : bool
         Whether the rows have weights.
     """
 
@@ -70,7 +61,7 @@ class DiskPartitions:
     offsets: NDArray[np.uint32]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    has_weights: bool
+    weighted: bool
 
     def __len__(self) -> int:
         """Return the number of partitions, k."""
@@ -81,11 +72,6 @@ class DiskPartitions:
         """Rows per partition."""
         sizes: NDArray[np.intp] = np.diff(self.offsets.astype(np.intp).sum(axis=0))
         return sizes
-
-    @property
-    def weighted(self) -> bool:
-        """Whether the rows have weights."""
-        return self.has_weights
 
     @cached_property
     def row_bytes(self) -> int:
@@ -102,6 +88,8 @@ class DiskPartitions:
 
     def shard(self, index: int) -> Shard:
         """Read one partition: one stretch of every run, in canonical order."""
+        from poisonproof.partition.partitioned import Shard
+
         keys = self._keys(index, index + 1)
         size = int(np.prod(self.shape))
         parts = [
@@ -121,13 +109,9 @@ class DiskPartitions:
         return shard
 
     def partition_digests(self, slab_bytes: int) -> list[str]:
-        """Return the digest of every partition, as `PartitionedData.partition_digests` does.
+        """Return the digest of every partition, reading about `slab_bytes` at a time."""
+        from poisonproof.partition.partitioned import PartitionedData
 
-        Parameters
-        ----------
-        slab_bytes : int
-            How much may be read at a time; a partition that is larger is read whole.
-        """
         digests: list[str] = []
         row = 2 * key_type(weighted=self.weighted).itemsize
         for first, last in self.slabs(slab_bytes // row):
@@ -317,6 +301,8 @@ def partition_stream(
     Partitions, the order of rows in them and their digests are those of `partition_data` on the
     same rows in memory. Files, row groups, chunks, processes and `memory` have no influence.
     """
+    from joblib import effective_n_jobs
+
     _check(classifier, memory)
     jobs = max(1, int(effective_n_jobs(classifier.n_jobs)))
     rows: DiskPartitions | None = None
@@ -337,6 +323,8 @@ def partition_stream(
 
 
 def _check(classifier: Any, memory: int) -> None:
+    from poisonproof.partition.partitioners import make_partitioner
+
     if classifier.classes is None:
         raise GuaranteeError(
             "Streamed rows need a declared label set: classes=[...]. It cannot be found while rows "
@@ -365,6 +353,9 @@ def _parts(
     advance: Callable[[int], None],
 ) -> Generator[Part, None, None]:
     """Partition here, or parts of the source in worker processes."""
+    from joblib import Parallel, delayed
+    from joblib.externals.loky import get_reusable_executor
+
     sources = source.split(PARTS_PER_WORKER * jobs) if jobs > 1 else [source]
     # Names of this run alone: a worker whose parent was killed finishes what it was writing, and
     # the next run may use the same folder by then.
@@ -395,6 +386,8 @@ def _partition(
     advance: Callable[[int], None] | None = None,
 ) -> Part:
     """Write the rows of a source as runs whose names begin with `name`."""
+    from sklearn.utils import get_tags
+
     writer = RunWriter(folder, name, classifier.partitioner_.k, memory // RUN_SHARE)
     names = np.array(source.schema.classes)
     known: NDArray[Any] | None = None
@@ -421,6 +414,11 @@ def _place(
     classifier: Any, read: CheckedRows, y: Any, known: NDArray[Any] | None, writer: RunWriter
 ) -> tuple[NDArray[Any], int]:
     """Check and write rows that were read; return the label set, and how many were dropped."""
+    from poisonproof.estimators.checked_table import check_table
+    from poisonproof.partition.canonical import sample_digests
+    from poisonproof.partition.partitioned import Shard
+    from poisonproof.partition.partitioners import ContentHash
+
     partitioner = classifier.partitioner_
     try:
         rows = check_table(classifier, read.X, y, read.groups, read.weights, classes=known)
@@ -457,7 +455,7 @@ def fit_stream(
     cluster: TrainingCluster | None = None,
     self_check: bool = True,
 ) -> DPAClassifier:
-    """Fit on rows that need not fit in memory, into a model directory.
+    r"""Fit on rows that need not fit in memory, into a model directory.
 
     The rows are read once and written to a scratch folder, sorted by partition; then each member
     reads its own partition alone. Killed at any moment, the same call partitions again and trains
@@ -500,28 +498,41 @@ def fit_stream(
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> import pandas as pd
+    >>> from poisonproof import DPAClassifier
     >>> from poisonproof.data import DataSource, Schema
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> frame = pd.DataFrame({"u": range(200), "kind": ["a", "b"] * 100})
-    >>> frame.to_csv(folder / "rows.csv", index=False)
+    >>> _ = (folder / "rows.csv").write_text("u,kind\n" + "1,a\n2,b\n" * 100)
     >>> source = DataSource(folder / "rows.csv", Schema(label="kind", classes=("a", "b")))
     >>> classifier = DPAClassifier(n_partitions=5, classes=["a", "b"])
     >>> fit_stream(classifier, folder / "model", source).partition_sizes_.sum()
     np.int64(200)
     """
+    from poisonproof.estimators.dpa import DPAClassifier
+    from poisonproof.estimators.maps import refuse_steps_in_front
+    from poisonproof.estimators.storing import store_members
+    from poisonproof.estimators.training_set import TrainingSet
+    from poisonproof.members.scikit import check_random_state
+    from poisonproof.partition.containers import kind_of
+    from poisonproof.partition.partitioned import gathered
+    from poisonproof.store.writing import check_target
+
     if not isinstance(classifier, DPAClassifier):
         raise InvalidInputError(
             f"fit_stream trains a DPAClassifier. Got {type(classifier).__name__}."
         )
     refuse_steps_in_front(classifier)
     check_random_state(classifier.random_state)
-    _refuse_archive(path)
+    if os.fspath(path).lower().endswith(".zip"):
+        raise InvalidInputError(
+            "A model of streamed rows is written as a directory, as its members finish. Got the "
+            f"archive {path}."
+        )
     check_target(Path(path))
     with _scratch_folder(Path(scratch or f"{os.fspath(path)}.shards")) as folder:
         rows = partition_stream(classifier, source, folder, memory=memory)
         budget = memory // TRAINING_SHARE
-        some = _one_partition(rows)
+        index = int((rows.sizes > 0).argmax())  # a fixed map looks at the kind of a sample
+        some = gathered({index: rows.shard(index)}, len(rows))
         classifier.container_ = kind_of(some.X)
         classifier.features_ = classifier._fit_features(some)
         classifier._remember(TrainingSet(rows), rows.partition_digests(budget))
@@ -549,6 +560,8 @@ def _train_slabs(
     classifier: Any, rows: DiskPartitions, missing: Sequence[int], finished: Finished, budget: int
 ) -> None:
     """Train the missing members, those of as many partitions at a time as memory holds."""
+    from poisonproof.members.training import train_portions
+    from poisonproof.partition.partitioned import gathered
 
     def _count(indices: Sequence[int], members: Any) -> None:
         finished(indices, members)
@@ -563,20 +576,6 @@ def _train_slabs(
                 task = classifier._task(data, which)
                 jobs = classifier.n_jobs
                 train_portions(*task, n_jobs=jobs, progress=Silent(), finished=_count)
-
-
-def _one_partition(rows: DiskPartitions) -> PartitionedData:
-    """Return the first partition that has rows: a fixed map looks at the kind of a sample."""
-    index = int((rows.sizes > 0).argmax())
-    return gathered({index: rows.shard(index)}, len(rows))
-
-
-def _refuse_archive(path: str | os.PathLike[str]) -> None:
-    if os.fspath(path).lower().endswith(".zip"):
-        raise InvalidInputError(
-            "A model of streamed rows is written as a directory, as its members finish. Got the "
-            f"archive {path}."
-        )
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from poisonproof.data.csv_files import BYTE_ORDER_MARK, delimiter_of, is_blank, split_line
 from poisonproof.data.npz_files import load_array, load_arrays
 from poisonproof.data.parquet_files import open_parquet
-from poisonproof.data.sources import check_file
+from poisonproof.data.sources import ARRAYS, TABLES, check_file
 from poisonproof.exceptions import InvalidInputError, InvalidVotesError
 
 _MISSING = frozenset({"na", "n/a", "nan", "none", "null", "abstain"})
@@ -49,16 +47,13 @@ def read_votes(
         Class indices, -1 where a member abstains. Their range is for the certificate to check.
     """
     path = Path(path)
-    readers: dict[str, Callable[[Path, str], NDArray[Any]]] = {
-        ".npz": lambda file, name: load_arrays(file, [name])[name],
-        ".npy": lambda file, _: load_array(file),
-        ".csv": lambda file, _: _read_text(file, header),
-        ".tsv": lambda file, _: _read_text(file, header),
-        ".parquet": _read_parquet,
-    }
-    reader = check_file(path, readers)
+    suffix = path.suffix.lower()
+    check_file(path, (*ARRAYS, *TABLES))
     try:
-        votes = reader(path, key)
+        if suffix in ARRAYS:
+            votes = load_arrays(path, [key])[key] if suffix == ".npz" else load_array(path)
+        else:
+            votes = _read_parquet(path) if suffix == ".parquet" else _read_text(path, header)
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
     if votes.dtype.kind not in "iu":
@@ -71,10 +66,8 @@ def read_votes(
             f"{path} holds votes of shape {votes.shape}; one row per test sample and one column "
             "per member are needed, and at least one of each."
         )
-    return votes if abstain == -1 else _with_abstentions(votes, abstain)
-
-
-def _with_abstentions(votes: NDArray[Any], abstain: int) -> NDArray[Any]:
+    if abstain == -1:
+        return votes
     widest = np.promote_types(votes.dtype, np.int8)
     if widest.kind != "i":  # uint64 has no signed type above it
         raise InvalidVotesError(f"Votes of dtype {votes.dtype} cannot hold abstentions.")
@@ -97,21 +90,15 @@ def _read_text(path: Path, header: bool | None) -> NDArray[np.int64]:
                 raise InvalidVotesError(f"{path}, line {blank}: it is blank, but votes follow.")
             try:
                 cells = split_line(line.removeprefix(BYTE_ORDER_MARK * (number == 1)), delimiter)
-                named = number == 1 and _is_header(cells, header)
-                votes = [] if named else [_integer(cell) for cell in cells]
+                if len(cells) != (width := width or len(cells)):
+                    raise ValueError(f"{len(cells)} votes where line 1 has {width} cells")
+                if number > 1 or not _is_header(cells, header):
+                    rows.append(list(map(_integer, cells)))
             except ValueError as error:
                 raise InvalidVotesError(f"{path}, line {number}: {error}.") from error
-            width = len(cells) if width is None else width
-            if len(cells) != width:
-                raise InvalidVotesError(
-                    f"{path}, line {number}: {len(cells)} votes where line 1 has {width} cells."
-                )
-            if not named:
-                rows.append(votes)
     if not rows:
         raise InvalidVotesError(f"{path} holds no votes.")
-    flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * len(rows[0]))
-    return flat.reshape(len(rows), len(rows[0]))
+    return np.array(rows, dtype=np.int64)
 
 
 def _is_header(cells: list[str], declared: bool | None) -> bool:
@@ -142,7 +129,7 @@ def _is_name(cell: str) -> bool:
     return False
 
 
-def _read_parquet(path: Path, _: str) -> NDArray[Any]:
+def _read_parquet(path: Path) -> NDArray[Any]:
     import pyarrow as pa
 
     with open_parquet(path) as file:
