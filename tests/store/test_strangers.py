@@ -234,7 +234,7 @@ def test_a_run_deletes_its_own_states_and_nothing_else(victim: Path) -> None:
     run.save(Checkpoint(1, {"w": np.zeros(2)}, np.zeros(2), []))
     run.save(Checkpoint(2, {"w": np.zeros(2)}, np.zeros(2), []))
     assert {path.name for path in victim.parent.iterdir()} == {
-        "momentum-000002.safetensors", "weights-000002.safetensors", other.name, victim.name
+        "state-000002.safetensors", other.name, victim.name
     }  # fmt: skip
 
 

@@ -117,10 +117,8 @@ def partition_rows(partition: Partition, spec: NetworkSpec) -> MemberTensors:
 
 def dummy_rows(spec: NetworkSpec) -> MemberTensors:
     """Return the rows of a lane that holds no member."""
-    mean, std = _normalisation(np.zeros((0, *spec.input_shape), np.float32), spec)
-    empty = torch.zeros((0, *spec.input_shape))
-    no_labels = torch.zeros(0, dtype=torch.int64)
-    return MemberTensors(-1, empty, no_labels, torch.from_numpy(mean), torch.from_numpy(std))
+    nothing = np.zeros((0, *spec.input_shape), np.float32)
+    return partition_rows(Partition(-1, nothing, np.zeros(0, np.int64), None), spec)
 
 
 def _normalisation(X: NDArray[np.float32], spec: NetworkSpec) -> tuple[Array, Array]:
@@ -171,19 +169,12 @@ def lane_losses(
     """
     per_row = -(torch.log_softmax(logits.float(), dim=-1) * targets).sum(dim=-1)
     real = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
+    rows = (counts if total is None else total).clamp(min=1)
     # `where`, not a product: zero times an infinite padding loss would be NaN.
-    return torch.where(real, per_row, 0.0).sum(dim=1) / (counts if total is None else total).clamp(
-        min=1
-    )
+    return torch.where(real, per_row, 0.0).sum(dim=1) / rows
 
 
 # Which rows make up which step: a function of the member's own size and stream.
-
-_LAST = 1 << 40
-"""Larger than any draw: padding sorts behind every row."""
-
-_EPOCHS = 25
-"""Epochs planned at once; integers and tables only, so it leaves no trace in a member."""
 
 
 def member_stream(spec: NetworkSpec, seed: int, indices: list[int], device: torch.device) -> Stream:
@@ -239,9 +230,7 @@ def planned_steps(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterat
     on_device = sent(torch.tensor(counts), stream.lanes.device)
     for block, e in _epochs(spec, stream, sizes):
         for t, own in enumerate(counts):
-            share = None if block.shares is None else block.shares[e, :, t]
-            draw, when = block.drawn(e, slice(None), t), block.first + e
-            yield Step(block.rows[e, :, t], on_device[t], own, block.rates[e, t], share, draw, when)
+            yield block.step(e, slice(None), t, on_device[t], own)
 
 
 def planned_epochs(spec: NetworkSpec, stream: Stream, size: int) -> Iterator[Step]:
@@ -249,9 +238,7 @@ def planned_epochs(spec: NetworkSpec, stream: Stream, size: int) -> Iterator[Ste
     counts = [own for (own,) in _counts(spec, [size])]
     on_device = sent(torch.tensor(counts), stream.lanes.device)
     for block, e in _epochs(spec, stream, [size]):
-        share = None if block.shares is None else block.shares[e, 0]
-        draw, when = block.drawn(e, 0, slice(None)), block.first + e
-        yield Step(block.rows[e, 0], on_device, counts, block.rates[e, :, 0], share, draw, when)
+        yield block.step(e, 0, slice(None), on_device, counts)
 
 
 def _counts(spec: NetworkSpec, sizes: list[int]) -> list[list[int]]:
@@ -263,8 +250,9 @@ def _counts(spec: NetworkSpec, sizes: list[int]) -> list[list[int]]:
 
 
 def _epochs(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterator[tuple[_Block, int]]:
-    for start in range(0, spec.epochs, _EPOCHS):
-        epochs = range(start, min(start + _EPOCHS, spec.epochs))
+    # Epochs planned at once are integers and tables only, so their number leaves no trace.
+    for start in range(0, spec.epochs, 25):
+        epochs = range(start, min(start + 25, spec.epochs))
         block = _Block(spec, stream, sizes, epochs)
         yield from ((block, e) for e in range(len(epochs)))
 
@@ -281,7 +269,8 @@ class _Block:
         when = torch.arange(epochs.start, epochs.stop, device=device)[:, None, None]
         words = stream.words(Purpose.SHUFFLE, when, place)[..., 0]
         real = place < lengths[:, None]
-        rows = torch.sort(torch.where(real, words, _LAST), dim=2, stable=True).indices
+        # Larger than any draw: padding sorts behind every row.
+        rows = torch.sort(torch.where(real, words, 1 << 40), dim=2, stable=True).indices
         spare = steps * spec.batch_size - longest
         rows = torch.nn.functional.pad(torch.where(real, rows, 0), (0, spare))
         shape = (len(epochs), len(lengths), steps, spec.batch_size)
@@ -295,8 +284,20 @@ class _Block:
         self.rates = sent(torch.tensor(rates, dtype=torch.float32), device)
         self.shares = sent(_mixup(spec, stream, epochs, steps), device) if spec.mixup else None
 
-    def drawn(self, e: int, lanes: slice | int, steps: slice | int) -> Draw:
-        return lambda purpose: self.words[purpose][e, lanes, steps]
+    def step(
+        self, e: int, lanes: slice | int, steps: slice | int, counts: Tensor, sizes: list[int]
+    ) -> Step:
+        """Return one step of all lanes, or all steps of one lane."""
+        share = None if self.shares is None else self.shares[e, lanes, steps]
+        return Step(
+            self.rows[e, lanes, steps],
+            counts,
+            sizes,
+            self.rates[e, steps, lanes],
+            share,
+            lambda purpose: self.words[purpose][e, lanes, steps],
+            self.first + e,
+        )
 
 
 def _mixup(spec: NetworkSpec, stream: Stream, epochs: range, steps: int) -> Tensor:

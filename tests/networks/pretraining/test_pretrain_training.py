@@ -72,13 +72,6 @@ def test_the_bar_moves_with_every_step_and_starts_where_a_run_goes_on(images, tm
     assert (heard.total, heard.done, heard.calls) == (6, 6, 4)
 
 
-def test_a_checkpoint_without_its_momentum_is_passed_over(images, rotnet, tmp_path):
-    train_features(images[:96], ROTNET, folder=tmp_path, limits=RunLimits(stop_after=1))
-    for path in tmp_path.glob("momentum-*"):
-        path.unlink()
-    assert train_features(images[:96], ROTNET, folder=tmp_path).digest() == rotnet.digest()
-
-
 def test_another_run_in_the_folder_is_refused(images, tmp_path):
     train_features(images[:64], SHORT, folder=tmp_path, limits=RunLimits(stop_after=1))
     with pytest.raises(StoreError, match="another run"):

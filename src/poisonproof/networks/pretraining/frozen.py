@@ -67,10 +67,9 @@ class Checkpoint:
 
 
 class RunFolder:
-    """The folder of one run: weights and momentum after a whole epoch, each whole or absent.
+    """The folder of one run: one file with weights and momentum after a whole epoch.
 
-    Both files name what the run depends on (`origin`), the epoch and the digest of their content,
-    so that a pair that does not belong together is refused, and a run of anything else, too.
+    It names what the run depends on (`origin`), so that a run of anything else is refused.
     """
 
     def __init__(self, folder: Path, origin: dict[str, Any]) -> None:
@@ -78,39 +77,30 @@ class RunFolder:
         self._origin = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
 
     def load(self) -> Checkpoint | None:
-        """Return the newest state of which both files are there, or None."""
-        for path in sorted(self.folder.glob("weights-*.safetensors"), reverse=True):
-            other = path.with_name(path.name.replace("weights-", "momentum-"))
-            if not other.exists():
-                continue
-            weights, about = read_tensors(path)
-            momentum, also = read_tensors(other)
-            if any(found.get("origin") != self._origin for found in (about, also)):
-                raise StoreError(
-                    f"{self.folder} holds another run (of other samples, parameters or machine)."
-                    " Choose another folder, or take it away."
-                )
-            history = json.loads(about["history"])
-            return Checkpoint(int(about["epoch"]), weights, momentum["momentum"], history)
-        return None
+        """Return the newest state, or None."""
+        path = max(self.folder.glob("state-*.safetensors"), default=None)
+        if path is None:
+            return None
+        tensors, about = read_tensors(path)
+        if about.get("origin") != self._origin:
+            raise StoreError(
+                f"{self.folder} holds another run (of other samples, parameters or machine)."
+                " Choose another folder, or take it away."
+            )
+        weights = {k.removeprefix("weights/"): v for k, v in tensors.items() if k != "momentum"}
+        history = json.loads(about["history"])
+        return Checkpoint(int(about["epoch"]), weights, tensors["momentum"], history)
 
     def save(self, state: Checkpoint) -> None:
-        """Write a state; older ones go once both of its files are there.
-
-        None of the other files that someone may keep there is deleted.
-        """
-        about = {
-            "origin": self._origin,
-            "epoch": str(state.epoch),
-            "history": json.dumps(state.history),
-        }
-        name = f"{state.epoch:06d}.safetensors"
-        write_tensors(self.folder / f"momentum-{name}", {"momentum": state.momentum}, about)
-        write_tensors(self.folder / f"weights-{name}", state.weights, about)
-        ours = re.compile(r"(weights|momentum)-\d+\.safetensors")
+        """Write a state, and delete older ones and no other file that someone may keep there."""
+        history = json.dumps(state.history)
+        about = {"origin": self._origin, "epoch": str(state.epoch), "history": history}
+        name = f"state-{state.epoch:06d}.safetensors"
+        weights = {f"weights/{key}": array for key, array in state.weights.items()}
+        write_tensors(self.folder / name, {**weights, "momentum": state.momentum}, about)
         with OpenFolder(self.folder, owned=True) as folder:
-            for found in filter(ours.fullmatch, folder.names()):
-                if not found.endswith(name):
+            for found in folder.names():
+                if found != name and re.fullmatch(r"state-\d+\.safetensors", found):
                     folder.remove(found)
 
 

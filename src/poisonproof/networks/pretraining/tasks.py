@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -16,21 +16,26 @@ from poisonproof.networks.pretraining.views import PURPOSES, Pixels, make_views,
 from poisonproof.networks.specification import Augmentation, NetworkSpec
 
 
-class Task(Protocol):
+class Task(ABC):
     """A network and a loss that needs images and random words, and no labels."""
 
-    spec: PretrainSpec
     module: nn.Module
-    pixels: Pixels
     purposes: tuple[int, ...]
-    rule: type[PretrainSGD]
+    rule: type[PretrainSGD] = PretrainSGD
+
+    def __init__(self, spec: PretrainSpec) -> None:
+        self.spec = spec
+        self.pixels = Pixels(spec.mean, spec.std)
 
     def batch(self, images: Tensor, rows: Tensor, draw: dict[int, Tensor]) -> Tensor:
-        """Return what `loss` takes for these rows of all images."""
+        """Return what `loss` takes for these rows of all images: the images themselves."""
+        return images[rows]
 
+    @abstractmethod
     def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the loss of a batch, and a share that tells how well the task is done."""
 
+    @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """Return the features of normalised images, without batch statistics."""
 
@@ -40,24 +45,18 @@ def make_task(spec: PretrainSpec) -> Task:
     return RotNet(spec) if spec.method == "rotnet" else SimCLR(spec)
 
 
-class RotNet:
+class RotNet(Task):
     """Network in Network that learns which way up images are (Gidaris et al., 2018)."""
 
     purposes: tuple[int, ...] = (Purpose.CROP,)
-    rule = PretrainSGD
 
     def __init__(self, spec: PretrainSpec) -> None:
-        self.spec = spec
+        super().__init__(spec)
         self.dtype = getattr(torch, spec.dtype)
         built = build(NetworkSpec("nin4", spec.input_shape, 4, execution="single"))
         assert isinstance(built, nn.Sequential)
-        self.module: nn.Module = built
+        self.module = built
         self.layers = list(built)
-        self.pixels = Pixels(spec.mean, spec.std)
-
-    def batch(self, images: Tensor, rows: Tensor, draw: dict[int, Tensor]) -> Tensor:
-        """Return the images of these rows."""
-        return images[rows]
 
     def views(self, images: Tensor, draw: dict[int, Tensor]) -> Tensor:
         """Return cropped images in all four rotations, normalised, shape (4 n, C, H, W)."""
@@ -85,17 +84,16 @@ class RotNet:
         return run_layers(self.layers[:20], x, self.dtype, train=False)
 
 
-class SimCLR:
+class SimCLR(Task):
     """ResNet-18 that learns which two views show the same image (Chen et al., 2020).
 
     The outputs of a head are compared; the head is thrown away.
     """
 
     purposes: tuple[int, ...] = (*PURPOSES[0], *PURPOSES[1])
-    rule = PretrainSGD
 
     def __init__(self, spec: PretrainSpec) -> None:
-        self.spec = spec
+        super().__init__(spec)
         resnet = build(
             NetworkSpec("resnet18", spec.input_shape, 2, execution="single", width=spec.width)
         )
@@ -103,12 +101,7 @@ class SimCLR:
         deep = 8 * spec.width
         self.encoder = nn.Sequential(*list(resnet)[:-1])
         self.head = nn.Sequential(nn.Linear(deep, deep), nn.ReLU(), nn.Linear(deep, spec.head))
-        self.module: nn.Module = nn.ModuleDict({"encoder": self.encoder, "head": self.head})
-        self.pixels = Pixels(spec.mean, spec.std)
-
-    def batch(self, images: Tensor, rows: Tensor, draw: dict[int, Tensor]) -> Tensor:
-        """Return the images of these rows."""
-        return images[rows]
+        self.module = nn.ModuleDict({"encoder": self.encoder, "head": self.head})
 
     def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the contrastive loss of two views of every image, and the share paired."""
