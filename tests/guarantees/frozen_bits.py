@@ -264,9 +264,9 @@ def _members(make: Callable[[], Any], rows: Any, **fit: Any) -> Digests:
 
 
 def _arrays(value: Any) -> set[str]:
-    """Return digests of the arrays that an object holds, whatever names lead to them."""
+    """Return digests of the arrays that members hold, whatever names lead to them."""
     if hasattr(value, "export"):
-        value = value.export()[1]
+        value = {name: array for name, array in value.export()[1].items() if name[0].isdigit()}
     found, waiting, alive = set[str](), [value], dict[int, Any]()
     while waiting:
         part = waiting.pop()

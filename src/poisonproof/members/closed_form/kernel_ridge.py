@@ -6,7 +6,6 @@ integers, so that a member's sums are exact as well.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
@@ -20,7 +19,7 @@ from poisonproof.features.exact import ExactRows, Precision, exact_product, exac
 from poisonproof.members.closed_form.classifier import MAX_BYTES, ClosedFormClassifier, MemberData
 from poisonproof.members.closed_form.linear import best_alpha, check_alpha, positive_solve
 from poisonproof.members.closed_form.stacked import MemberParts, Piece, StackedMembers, Tile, Visit
-from poisonproof.members.scikit import is_number
+from poisonproof.members.scikit import is_count, is_number
 
 KERNELS = ("linear", "rbf", "polynomial", "cosine")
 
@@ -46,42 +45,59 @@ class RowTerms:
         return RowTerms(self.factor[rows], self.constant[rows], self.exponents[rows])
 
 
-class Kernel(ABC):
-    """A positive semi-definite function of two rows."""
-
-    @abstractmethod
-    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
-        """Return what `bounded` needs of each row, in the dtype of the products."""
-
-    @abstractmethod
-    def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
-        """Turn inner products into kernels divided by both rows' powers of two, in place."""
-
-
 @dataclass(frozen=True)
-class _Polynomial(Kernel):
-    """``(gamma <x, y> + coef0) ** degree``; the linear kernel is (1 <x, y> + 0) ** 1."""
+class Kernel:
+    """A positive semi-definite function of two rows.
 
+    The rbf kernel ``exp(-gamma |x - y|^2)``, the polynomial ``(gamma <x, y> + coef0) ** degree``
+    with the linear one, or the cosine, which is zero for a zero row.
+    """
+
+    name: str
     gamma: float
     coef0: float
     degree: int
 
     def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
-        length = np.sqrt(rows.square_lengths()) * np.sqrt(self.gamma)
-        root = np.sqrt(self.coef0)
-        # Powers of two stay exponents until the end: a row may be 1e-200 or 1e200 long.
-        mantissa, power = np.frexp(length)
-        power = np.where(mantissa > 0, power + rows.exponents, -(2**20))
-        if self.coef0 > 0:
-            # The sum of two squares, each below 4^power, is below 4^(power + 1).
-            power = np.maximum(power, np.frexp(root)[1]) + 1
-        power = np.where(power < -(2**19), 0, power)
-        factor = np.ldexp(np.sqrt(self.gamma), rows.exponents - power)
-        constant = np.ldexp(root, -power)
-        exponents = (self.degree * power).astype(np.int32)
-        return _terms(factor, constant, exponents, dtype or rows.values.dtype)
+        """Return what `bounded` needs of each row, in the dtype of the products."""
+        constant, exponents = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int32)
+        if self.name == "cosine":
+            length = np.sqrt(rows.square_lengths())
+            factor = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0)
+        elif self.name == "rbf":
+            factor = np.ldexp(np.sqrt(self.gamma), rows.exponents)
+            constant = factor * factor * rows.square_lengths()
+            if not (constant < 1e30).all():
+                raise InvalidRowsError(
+                    "A row is too long for the rbf kernel: gamma |x|^2 must stay below 1e30. Scale "
+                    "the features, for example with FixedScale, or use a smaller gamma."
+                )
+        else:
+            length = np.sqrt(rows.square_lengths()) * np.sqrt(self.gamma)
+            root = np.sqrt(self.coef0)
+            # Powers of two stay exponents until the end: a row may be 1e-200 or 1e200 long.
+            mantissa, power = np.frexp(length)
+            power = np.where(mantissa > 0, power + rows.exponents, -(2**20))
+            if self.coef0 > 0:
+                # The sum of two squares, each below 4^power, is below 4^(power + 1).
+                power = np.maximum(power, np.frexp(root)[1]) + 1
+            power = np.where(power < -(2**19), 0, power)
+            factor = np.ldexp(np.sqrt(self.gamma), rows.exponents - power)
+            constant = np.ldexp(root, -power)
+            exponents = (self.degree * power).astype(np.int32)
+        dtype = dtype or rows.values.dtype
+        return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
 
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
+        """Turn inner products into kernels divided by both rows' powers of two, in place."""
+        if self.name == "rbf":
+            products *= 2 * left.factor[..., np.newaxis]
+            products *= right.factor[..., np.newaxis, :]
+            products -= left.constant[..., np.newaxis]
+            products -= right.constant[..., np.newaxis, :]
+            np.minimum(products, 0, out=products)
+            np.exp(products, out=products)
+            return
         products *= left.factor[..., np.newaxis]
         products *= right.factor[..., np.newaxis, :]
         if self.coef0 > 0:
@@ -93,57 +109,6 @@ class _Polynomial(Kernel):
         np.clip(products, -1, 1, out=products)
 
 
-@dataclass(frozen=True)
-class _Cosine(Kernel):
-    """The inner product of rows scaled to length one; zero for a zero row."""
-
-    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
-        length = np.sqrt(rows.square_lengths())
-        factor = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0)
-        nothing = np.zeros(len(rows), dtype=np.int32)
-        return _terms(factor, np.zeros(len(rows)), nothing, dtype or rows.values.dtype)
-
-    def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
-        products *= left.factor[..., np.newaxis]
-        products *= right.factor[..., np.newaxis, :]
-        np.clip(products, -1, 1, out=products)
-
-
-@dataclass(frozen=True)
-class _Gaussian(Kernel):
-    """``exp(-gamma |x - y|^2)``."""
-
-    gamma: float
-
-    def terms(self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None) -> RowTerms:
-        factor = np.ldexp(np.sqrt(self.gamma), rows.exponents)
-        constant = factor * factor * rows.square_lengths()
-        if not (constant < 1e30).all():
-            raise InvalidRowsError(
-                "A row is too long for the rbf kernel: gamma |x|^2 must stay below 1e30. Scale "
-                "the features, for example with FixedScale, or use a smaller gamma."
-            )
-        nothing = np.zeros(len(rows), dtype=np.int32)
-        return _terms(factor, constant, nothing, dtype or rows.values.dtype)
-
-    def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
-        products *= 2 * left.factor[..., np.newaxis]
-        products *= right.factor[..., np.newaxis, :]
-        products -= left.constant[..., np.newaxis]
-        products -= right.constant[..., np.newaxis, :]
-        np.minimum(products, 0, out=products)
-        np.exp(products, out=products)
-
-
-def _terms(
-    factor: NDArray[np.float64],
-    constant: NDArray[np.float64],
-    exponents: NDArray[np.int32],
-    dtype: Any,
-) -> RowTerms:
-    return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
-
-
 @cache
 def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
     """Return a kernel by name, after checking its parameters."""
@@ -153,15 +118,11 @@ def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
         raise InvalidInputError(f"gamma must be positive and finite, but is {gamma!r}.")
     if not (is_number(coef0) and coef0 >= 0 and np.isfinite(coef0)):
         raise InvalidInputError(f"coef0 must be zero or positive and finite, but is {coef0!r}.")
-    if not (isinstance(degree, (int, np.integer)) and 1 <= degree <= 10):
+    if not (is_count(degree) and degree <= 10):
         raise InvalidInputError(f"degree must be an integer from 1 to 10, but is {degree!r}.")
-    if name == "rbf":
-        return _Gaussian(float(gamma))
-    if name == "cosine":
-        return _Cosine()
-    if name == "linear":
-        return _Polynomial(1.0, 0.0, 1)
-    return _Polynomial(float(gamma), float(coef0), int(degree))
+    if name in {"linear", "cosine"}:
+        return Kernel(name, 1.0, 0.0, 1)
+    return Kernel(name, float(gamma), float(coef0), int(degree))
 
 
 # Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
@@ -255,16 +216,13 @@ class KernelMembers(StackedMembers):
         support, terms = self._support
         query_terms = self._kernel.terms(queries)
         unit = support.values.dtype.type(2.0 ** _KERNEL_BITS[self.settings["precision"]])
-        products = np.empty((self._tile_rows(), len(queries)), dtype=support.values.dtype)
-        integers = np.empty(products.shape)
-        turned = np.ascontiguousarray(queries.values.T)
+        integers = np.empty((self._tile_rows(), len(queries)))
         sums = _Sums(self._tiles, len(queries))
-        for tile, readouts in zip(self._tiles, self._readouts, strict=True):
-            here, size = slice(tile.start, tile.stop), tile.stop - tile.start
-            np.matmul(support.values[here], turned, out=products[:size])
-            self._kernel.bounded(products[:size], terms[here], query_terms)
-            products[:size] *= unit
-            np.rint(products[:size], out=integers[:size])
+        scored = zip(self._products(queries), self._readouts, strict=True)
+        for (tile, here, products), readouts in scored:
+            self._kernel.bounded(products, terms[here], query_terms)
+            np.multiply(products, unit, out=products)
+            np.rint(products, out=integers[: len(products)])
             sums.add(readouts, integers)
             if len(tile.members):
                 bits = np.repeat(self._lower_bits[tile.members], tile.counts)

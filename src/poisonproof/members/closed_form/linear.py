@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -27,24 +26,15 @@ class LinearMembers(StackedMembers):
         """Return a member without rows."""
         return cls._like_exact(settings, bias=np.empty(0))
 
-    @cached_property
-    def _weights(self) -> ExactRows:
-        return ExactRows(self.rows["values"], self.rows["exponents"])
-
     def _score_chunk(self, queries: ExactRows, visit: Visit) -> None:
-        weights = self._weights
-        scales, bias = weights.scales, self.rows["bias"]
+        scales, bias = np.ldexp(1.0, self.rows["exponents"]), self.rows["bias"]
         query_scales = queries.scales
-        products = np.empty((self._tile_rows(), len(queries)), dtype=weights.values.dtype)
-        scores = np.empty(products.shape)
-        turned = np.ascontiguousarray(queries.values.T)
-        for tile in self._tiles:
-            here, size = slice(tile.start, tile.stop), tile.stop - tile.start
-            np.matmul(weights.values[here], turned, out=products[:size])
-            np.multiply(products[:size], scales[here, np.newaxis], out=scores[:size])
-            scores[:size] *= query_scales
-            scores[:size] += bias[here, np.newaxis]
-            visit(tile, scores[:size])
+        scores = np.empty((self._tile_rows(), len(queries)))
+        for tile, here, products in self._products(queries):
+            found = np.multiply(products, scales[here, np.newaxis], out=scores[: len(products)])
+            found *= query_scales
+            found += bias[here, np.newaxis]
+            visit(tile, found)
 
     def _tile_rows(self) -> int:
         # A member has at most one row per class and must lie within one tile.

@@ -41,20 +41,15 @@ class NeighborMembers(StackedMembers):
         return 2 * rows.scales, square * rows.scales * rows.scales
 
     def _score_chunk(self, queries: ExactRows, visit: Visit) -> None:
-        values = self.rows["values"]
         factor, constant = self._closeness_terms
         # A test row's own length is the same for all rows it is compared with.
         scales = queries.scales if self.settings["metric"] == "euclidean" else np.ones(len(queries))
-        products = np.empty((self._tile_rows(), len(queries)), dtype=values.dtype)
-        closeness = np.empty(products.shape)
-        turned = np.ascontiguousarray(queries.values.T)
+        room = np.empty((self._tile_rows(), len(queries)))
         nearest = _Nearest(self.settings["n_neighbors"], len(queries))
-        for tile in self._tiles:
-            here, size = slice(tile.start, tile.stop), tile.stop - tile.start
-            np.matmul(values[here], turned, out=products[:size])
-            np.multiply(products[:size], factor[here, np.newaxis], out=closeness[:size])
-            closeness[:size] *= scales
-            closeness[:size] -= constant[here, np.newaxis]
+        for tile, here, products in self._products(queries):
+            closeness = np.multiply(products, factor[here, np.newaxis], out=room[: len(products)])
+            closeness *= scales
+            closeness -= constant[here, np.newaxis]
             counts = []
             for piece in tile.pieces:
                 rows = slice(piece.low - tile.start, piece.high - tile.start)

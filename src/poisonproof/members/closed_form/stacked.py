@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -25,7 +25,7 @@ from scipy import sparse
 
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidRowsError, StoreError
-from poisonproof.features.exact import exact_rows
+from poisonproof.features.exact import ExactRows, exact_rows
 from poisonproof.members.member import ArrayEnsemble, Ensemble
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
@@ -319,11 +319,11 @@ class StackedMembers(ArrayEnsemble):
             offsets=np.concatenate([[0], np.cumsum(sizes, dtype=np.intp)]).astype(np.intp),
             classes=tuple(part.classes for part in parts),
             rows={
-                name: _joined([part.rows[name] for part in parts if part.rows], empty)
+                name: np.concatenate([empty, *(part.rows[name] for part in parts if part.rows)])
                 for name, empty in like.rows.items()
             },
             single={
-                name: _joined([part.single.get(name, zero)[np.newaxis] for part in parts], zero)
+                name: np.array([part.single.get(name, zero) for part in parts], dtype=zero.dtype)
                 for name, zero in like.single.items()
             },
             reasons={i: part.failure for i, part in enumerate(parts) if part.failure is not None},
@@ -460,6 +460,17 @@ class StackedMembers(ArrayEnsemble):
             for (start, stop), _ in zip(spans, done, strict=True):
                 progress.advance(stop - start)
 
+    def _products(
+        self, queries: ExactRows
+    ) -> Iterator[tuple[Tile, slice, NDArray[np.floating[Any]]]]:
+        """Yield every tile, its rows, and their integer products with the test rows."""
+        values = self.rows["values"]
+        turned = np.ascontiguousarray(queries.values.T)
+        products = np.empty((self._tile_rows(), len(queries)), dtype=values.dtype)
+        for tile in self._tiles:
+            here, room = slice(tile.start, tile.stop), products[: tile.stop - tile.start]
+            yield tile, here, np.matmul(values[here], turned, out=room)
+
     def _tile_rows(self) -> int:
         return 256
 
@@ -536,7 +547,3 @@ def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
 def padded(n: int) -> int:
     """Return how wide a chunk of `n` test rows is made."""
     return -(-n // _LANES) * _LANES
-
-
-def _joined(arrays: Sequence[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate(arrays) if arrays else empty
