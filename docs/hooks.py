@@ -79,10 +79,10 @@ def result_curves(shown: dict[str, str]) -> str:
 def _draw(lines: list[tuple[list[int], list[float], str]], of: str) -> str:
     settings = {"svg.hashsalt": "poisonproof", "svg.fonttype": "none", "font.family": "sans-serif"}
     with mpl.rc_context(settings):
-        figure = Figure(figsize=(7, 3.2))
+        figure = Figure(figsize=(8, 3.4))
         axes = figure.subplots()
         for (sizes, percent, title), colour in zip(lines, COLOURS, strict=False):
-            axes.step(sizes, percent, where="post", color=colour, linewidth=2, label=title or None)
+            axes.step(sizes, percent, where="pre", color=colour, linewidth=2, label=title or None)
         axes.axhline(50, color=GRAY, linewidth=0.8, linestyle=":")
         axes.set(xlim=(0, None), ylim=(0, 100))
         axes.set_xlabel("attack size: training rows inserted or deleted", color=GRAY)
