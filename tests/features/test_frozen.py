@@ -108,7 +108,7 @@ def test_the_type_of_the_other_rows_moves_no_bit(name) -> None:
         assert among[1:].tobytes() == known.tobytes()
 
 
-@pytest.mark.parametrize("name", ["scale", "fourier"])
+@pytest.mark.parametrize("name", ["scale"])
 def test_the_container_of_a_table_moves_no_bit(name) -> None:
     transformer, rows, _ = MAPS[name]
     X = rows(40).astype(np.float32)

@@ -37,34 +37,12 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
     learns_nothing: ClassVar[bool] = True
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Check the parameters and learn nothing.
-
-        Parameters
-        ----------
-        X, y : object
-            Not looked at.
-
-        Returns
-        -------
-        FrozenTransformer
-            This object.
-        """
+        """Check the parameters and learn nothing; `X` and `y` are not looked at."""
         self._check_parameters()
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """Map every row of `X` by itself.
-
-        Parameters
-        ----------
-        X : array of shape (n, ...)
-            Samples.
-
-        Returns
-        -------
-        ndarray of shape (n, d), float32
-            Features.
-        """
+        """Map every row of `X` by itself, to float32 of shape (n, d)."""
         self._check_parameters()
         rows = self._check_rows(X)
         starts = range(0, max(len(rows), 1), _CHUNK)
@@ -83,9 +61,14 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
         return mapped
 
     def _mapped_chunk(self, rows: NDArray[Any], start: int) -> NDArray[np.float32]:
+        chunk = rows[start : start + _CHUNK]
+        if len(chunk) < _CHUNK:
+            filled = np.zeros((_CHUNK, *rows.shape[1:]), dtype=rows.dtype)
+            filled[: len(chunk)] = chunk
+            chunk = filled
         # NaN and infinity stay within their row; the member that trains on it says so.
         with np.errstate(all="ignore"):
-            return self._map_chunk(canonical_chunk(_filled_up(rows, start)))
+            return self._map_chunk(canonical_chunk(chunk))
 
     def _check_parameters(self) -> None:
         """Raise InvalidInputError for parameters that make no sense."""
@@ -114,15 +97,6 @@ def map_threads(n_jobs: int | None) -> int:
     """
     with parallel_config(backend="threading"):
         return int(effective_n_jobs(n_jobs))
-
-
-def _filled_up(rows: NDArray[Any], start: int) -> NDArray[Any]:
-    chunk = rows[start : start + _CHUNK]
-    if len(chunk) == _CHUNK:
-        return chunk
-    filled = np.zeros((_CHUNK, *rows.shape[1:]), dtype=rows.dtype)
-    filled[: len(chunk)] = chunk
-    return filled
 
 
 def as_numbers(X: Any) -> NDArray[Any]:
@@ -192,9 +166,6 @@ def require_frozen(transformer: Any) -> None:
     )
 
 
-# Several maps in a row.
-
-
 class FrozenPipeline(Pipeline):
     """A scikit-learn pipeline of transformers that all learn nothing.
 
@@ -246,14 +217,11 @@ def make_frozen_pipeline(*steps: Any) -> FrozenPipeline:
 
 
 def is_own_map(features: Any) -> bool:
-    """Say whether a map is the library's own: a row's bits are the same in every container."""
+    """Return whether a map is the library's own: a row's bits are the same in every container."""
     if isinstance(features, FrozenPipeline):
         return all(is_own_map(step) for _, step in features.steps)
     own = type(features).__module__.startswith("poisonproof.features.")
     return own and isinstance(features, FrozenTransformer)
-
-
-# Standardisation by constants.
 
 
 class FixedScale(FrozenTransformer):

@@ -55,11 +55,9 @@ class ExactRows:
 
     def square_lengths(self) -> NDArray[np.float64]:
         """Return the squared lengths of the integer rows, exactly, shape (n,)."""
-        out = np.empty(len(self))
-        for start in range(0, len(self), _CHUNK):
-            block = self.values[start : start + _CHUNK].astype(np.float64)
-            out[start : start + _CHUNK] = np.einsum("ij,ij->i", block, block)
-        return out
+        blocks = np.split(self.values, range(_CHUNK, len(self), _CHUNK))
+        exact = (block.astype(np.float64) for block in blocks)
+        return np.concatenate([np.einsum("ij,ij->i", block, block) for block in exact])
 
     def floats(self) -> NDArray[np.float64]:
         """Return the rows the integers stand for, float64 of shape (n, d)."""

@@ -1,4 +1,4 @@
-"""What the maps of images share: the accepted shapes, and the layout they compute in.
+"""Fixed maps of images: deskewing, histograms of gradients, patch features; shifted copies.
 
 Images are turned so that the image number is the *last* axis. Every step is then one IEEE
 operation on whole planes (add, multiply, divide, square root, compare), which is correctly rounded
@@ -49,7 +49,13 @@ class ImageMap(FrozenTransformer):
                 "Images come as (n, height, width), (n, height, width, channels) or flat "
                 f"(n, pixels), but X has shape {rows.shape}."
             )
-        shape = self.image_shape or _square(rows.shape[1])
+        side = isqrt(rows.shape[1])
+        shape = self.image_shape or (side, side)
+        if self.image_shape is None and side * side != rows.shape[1]:
+            raise InvalidRowsError(
+                f"Rows of {rows.shape[1]} columns are not square gray images. Pass "
+                "image_shape=(height, width) or (height, width, channels)."
+            )
         if int(np.prod(shape)) != rows.shape[1]:
             raise InvalidRowsError(
                 f"image_shape={shape} has {int(np.prod(shape))} pixels, but the rows of X have "
@@ -62,19 +68,6 @@ class ImageMap(FrozenTransformer):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _square(n_pixels: int) -> tuple[int, int]:
-    side = isqrt(n_pixels)
-    if side * side != n_pixels:
-        raise InvalidRowsError(
-            f"Rows of {n_pixels} columns are not square gray images. Pass image_shape=(height, "
-            "width) or (height, width, channels)."
-        )
-    return side, side
-
-
-# Copies of images that members may see beside the images themselves.
 
 
 class ImageCopies(NamedTuple):
@@ -136,28 +129,20 @@ def image_copies(X: Any, *, reach: int = 4, mirrored: bool = True) -> ImageCopie
             f"reach must be an integer from 0 to {min(sides) - 1}, less than a side of the "
             f"images, but is {reach!r}."
         )
-    seen = [images, *_moved(images, reach)]
+    seen = [images]
+    if reach:
+        height, width = sides
+        beyond = [(0, 0), (reach, reach), (reach, reach), (0, 0)][: images.ndim]
+        wide = np.pad(images, beyond, mode="reflect")
+        seen += [
+            wide[:, top : top + height, left : left + width]
+            for top, left in product((0, 2 * reach), repeat=2)
+        ]
     if mirrored:
         seen += [one[:, :, ::-1] for one in seen]
     names = np.array([digest.tobytes().hex() for digest in sample_digests(images)])
     origin = np.tile(np.arange(len(images)), len(seen))
     return ImageCopies(np.concatenate(seen), origin, names[origin])
-
-
-def _moved(images: NDArray[Any], reach: int) -> list[NDArray[Any]]:
-    """Return images moved into each corner."""
-    if reach == 0:
-        return []
-    height, width = images.shape[1:3]
-    beyond = [(0, 0), (reach, reach), (reach, reach), (0, 0)][: images.ndim]
-    wide = np.pad(images, beyond, mode="reflect")
-    return [
-        wide[:, top : top + height, left : left + width]
-        for top, left in product((0, 2 * reach), repeat=2)
-    ]
-
-
-# Deskewing: shear each image until its strokes stand upright.
 
 
 class Deskew(ImageMap):
@@ -242,9 +227,6 @@ def _moments(ink: NDArray[np.float32], max_slant: float) -> tuple[NDArray[np.flo
     slant = np.where(slanted, mixed / np.where(slanted, spread, 1), 0.0)
     slant = np.clip(slant, -max_slant, max_slant)
     return slant.astype(np.float32), row.astype(np.float32), column.astype(np.float32)
-
-
-# Histograms of oriented gradients.
 
 
 class OrientationHistogram(ImageMap):
@@ -399,8 +381,6 @@ def _normalised_blocks(cells: NDArray[np.float32], block: int) -> NDArray[np.flo
     scale = np.float32(1) / np.sqrt(energy + np.float32(1e-3))
     return np.stack([part * scale for part in parts])
 
-
-# Responses of an image to small patches of photographs (Coates and Ng, 2011).
 
 # Photographs are shrunk by this factor: small images show whole objects, so their patches do not
 # look like those of a photograph with all its pixels.

@@ -95,24 +95,15 @@ _MEMORY = ("contiguous_format", "channels_last", "preserve_format")
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network that was read.
-
-    Attributes
-    ----------
-    run : callable
-        From float32 pixels of `shape` to an array with one row per image.
-    shape : tuple of int
-        (images at once, channels, height, width).
-    n_features : int
-        Numbers per image.
-    digest : str
-        SHA-256 of the file.
-    """
+    """A network that was read."""
 
     run: Callable[[Any], Any]
+    """From float32 pixels of `shape` to an array with one row per image."""
     shape: tuple[int, int, int, int]
+    """Images at once, channels, height, width."""
     n_features: int
     digest: str
+    """SHA-256 of the file."""
 
 
 def save_network(
@@ -181,15 +172,7 @@ def save_network(
 
 
 def open_network(file: str | os.PathLike[str], device: str = "cpu") -> NetworkFile:
-    """Read a network, once: what is checked, digested and run are the same bytes.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such network, or it takes something else than images.
-    GuaranteeError
-        If it is no fixed map.
-    """
+    """Read a network, once: what is checked, digested and run are the same bytes."""
     try:
         data = read_regular_file(file, LARGEST_FILE)
     except (OSError, ValueError) as error:
@@ -243,14 +226,11 @@ class _Writer:
         self.known: dict[Any, Any] = {}
 
     def written(self, shape: tuple[int, ...]) -> bytes:
-        changed = [
-            *self.signature.buffers_to_mutate.values(),
-            *self.signature.user_inputs_to_mutate.values(),
-        ]
+        changed = self.signature.buffers_to_mutate | self.signature.user_inputs_to_mutate
         if changed:
             raise GuaranteeError(
-                f"The network {self.name} changes {changed[0]} while it runs, so a row could touch "
-                "the next one. Save it in evaluation mode: network.eval()."
+                f"The network {self.name} changes {min(changed.values())} while it runs, so a row "
+                "could touch the next one. Save it in evaluation mode: network.eval()."
             )
         (output,) = self.signature.user_outputs
         for node in self.program.graph.nodes:
@@ -274,21 +254,21 @@ class _Writer:
             self.known[node] = {"value": 0}
             return
         state, constants = self.program.state_dict, self.program.constants
-        for names in (
-            self.signature.inputs_to_parameters,
-            self.signature.inputs_to_buffers,
-            self.signature.inputs_to_lifted_tensor_constants,
-        ):
-            if node.name in names:
-                target = names[node.name]
-                tensor = state[target] if target in state else constants[target]
-                if str(tensor.dtype).removeprefix("torch.") not in _DTYPES:
-                    raise InvalidInputError(
-                        f"The network {self.name} has weights of {tensor.dtype} ({target}); "
-                        f"{', '.join(_DTYPES)} can be written. Convert it: network.float()."
-                    )
-                self.arrays[node.name] = tensor.detach().contiguous().numpy()
-                self.known[node] = {"array": node.name}
+        names = {
+            **self.signature.inputs_to_parameters,
+            **self.signature.inputs_to_buffers,
+            **self.signature.inputs_to_lifted_tensor_constants,
+        }
+        if (target := names.get(node.name)) is None:
+            return
+        tensor = state[target] if target in state else constants[target]
+        if str(tensor.dtype).removeprefix("torch.") not in _DTYPES:
+            raise InvalidInputError(
+                f"The network {self.name} has weights of {tensor.dtype} ({target}); "
+                f"{', '.join(_DTYPES)} can be written. Convert it: network.float()."
+            )
+        self.arrays[node.name] = tensor.detach().contiguous().numpy()
+        self.known[node] = {"array": node.name}
 
     def _call(self, node: Any) -> None:
         torch = _torch()
@@ -418,11 +398,9 @@ class _Network:
         self.calls = [self._call(place + 1, node) for place, node in enumerate(nodes)]
 
     def _call(self, place: int, node: Any) -> tuple[Any, list[Any], dict[str, Any]]:
-        if not isinstance(node, list) or len(node) != 3:
+        if not isinstance(node, list) or list(map(type, node)) != [str, list, dict]:
             raise ValueError("an operation is a name, a list and an object")
         name, args, kwargs = node
-        if not (isinstance(name, str) and isinstance(args, list) and isinstance(kwargs, dict)):
-            raise ValueError("an operation is a name, a list and an object")
         given = [self._argument(value, place) for value in args]
         named = {key: self._argument(value, place) for key, value in kwargs.items()}
         if name == "getitem":

@@ -1,4 +1,4 @@
-"""Features that were computed before, by the digest of the map and of the row."""
+"""Features of images by a network that was trained elsewhere, and where they are kept."""
 
 from __future__ import annotations
 
@@ -28,14 +28,9 @@ _AT_ONCE = 500
 
 
 class KeptVectors:
-    """Vectors in one file for one map; a file that is damaged or locked keeps nothing.
+    """Vectors in one file for one map, named by the digest of everything but the row.
 
-    Parameters
-    ----------
-    folder : Path
-        Made if absent.
-    map_digest : str
-        Everything that decides the features of a row, apart from the row.
+    A file that is damaged or locked keeps nothing.
 
     Guarantee
     ---------
@@ -62,7 +57,6 @@ class KeptVectors:
                 for start in range(0, len(keys), _AT_ONCE):
                     some = keys[start : start + _AT_ONCE]
                     marks = ",".join("?" * len(some))
-                    # Only question marks are put into the text.
                     query = f"SELECT key, vector, seal FROM vectors WHERE key IN ({marks})"
                     for key, vector, seal in file.execute(query, some):
                         if seal == _seal(key, vector):
@@ -90,8 +84,6 @@ class KeptVectors:
 def _seal(key: bytes, vector: bytes) -> bytes:
     return hashlib.sha256(key + vector).digest()[:16]
 
-
-# Features of images by a network that was trained elsewhere.
 
 _WHOLE_VECTORS = 64  # images: no tensor of such a batch ends within a vector of any processor
 _NETWORKS_AT_ONCE = 256
@@ -138,7 +130,7 @@ class NetworkFeatures(ImageMap):
     -------
     The network was not trained on data that the attacker could write. With batches larger than one,
     also that torch treats all places of a batch alike; some are tried each time, and a difference
-    raises `GuaranteeError`, as do batches that do not fill a processor's vectors.
+    raises `GuaranteeError`, as do batches that do not fill a CPU's vectors.
 
     Examples
     --------
@@ -230,24 +222,15 @@ class NetworkFeatures(ImageMap):
         """Return a SHA-256 of everything that decides features, apart from the image."""
         import torch
 
-        parts: dict[str, Any] = {
-            "network": network,
-            "mirrored": bool(self.mirrored),
-            "unit": bool(self.unit),
-            "device": self.device,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        }
+        versions = [torch.__version__, np.__version__]
         if self.device == "cuda":
             cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-            parts |= {"processor": torch.cuda.get_device_name(), "cudnn": str(cudnn)}
+            machine = [torch.cuda.get_device_name(), str(cudnn)]
         else:
-            parts |= {
-                "processor": platform.machine(),
-                "instructions": torch.backends.cpu.get_cpu_capability(),
-                "onednn": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
-            }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+            instructions = torch.backends.cpu.get_cpu_capability()
+            machine = [platform.machine(), instructions, os.environ.get("ONEDNN_MAX_CPU_ISA", "")]
+        parts = [network, bool(self.mirrored), bool(self.unit), self.device, versions, machine]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def _some(
         self, program: NetworkFile, rows: NDArray[np.float32], kept: KeptVectors | None
@@ -256,11 +239,8 @@ class NetworkFeatures(ImageMap):
         if kept is None:
             return self._computed(program, rows)
         keys = [kept.key(row) for row in rows]
-        known = {
-            key: vector
-            for key, vector in kept.find(keys).items()
-            if vector.shape == (program.n_features,)
-        }
+        shape, found = (program.n_features,), kept.find(keys)
+        known = {key: vector for key, vector in found.items() if vector.shape == shape}
         new = {key: place for place, key in enumerate(keys) if key not in known}
         if new:
             made = self._computed(program, rows[list(new.values())])
@@ -276,12 +256,8 @@ class NetworkFeatures(ImageMap):
         def run(batch: tuple[Any, int]) -> NDArray[np.float32]:
             return self._batch(program, batch[0])[: batch[1]]
 
-        if workers == 1:
-            made = [run(batch) for batch in batches]
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                made = list(pool.map(run, batches))
-        return np.concatenate(made)
+        with ThreadPoolExecutor(workers) as pool:
+            return np.concatenate(list((map if workers == 1 else pool.map)(run, batches)))
 
     def _batch(self, program: NetworkFile, images: Any) -> NDArray[np.float32]:
         """Run one batch, float32 of the network's shape, and finish every row by itself."""
@@ -309,7 +285,7 @@ class NetworkFeatures(ImageMap):
         if self.device == "cpu" and size % _WHOLE_VECTORS:
             raise GuaranteeError(
                 f"The network {os.fspath(self.network)} runs batches of {size} images. On a "
-                "processor torch rounds the end of a tensor differently in many activations (SiLU, "
+                "CPU torch rounds the end of a tensor differently in many activations (SiLU, "
                 "GELU), so the last images of a batch would have other features than elsewhere. "
                 "Write it for single images, save_network(..., batch_size=1), or for batches of a "
                 f"multiple of {_WHOLE_VECTORS}."

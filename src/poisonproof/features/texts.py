@@ -1,10 +1,10 @@
-"""Hashed n-grams of texts."""
+"""Fixed maps of texts: hashed n-grams, and sentence embeddings by a model that the user has."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,28 @@ _TOGETHER = 2**18
 """About how many letters are hashed together."""
 
 
-class HashedNGrams(FrozenTransformer):
+class TextMap(FrozenTransformer):
+    """Base class of maps of texts."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        return tags
+
+    def _check_rows(self, X: Any) -> NDArray[Any]:
+        rows = np.asarray(X, dtype=object)
+        if rows.ndim == 2 and rows.shape[1] == 1:
+            rows = rows[:, 0]
+        if rows.ndim != 1 or not all(isinstance(text, str) for text in rows):
+            raise InvalidRowsError(
+                f"{type(self).__name__} takes texts, one str per row, as a list or one column; "
+                f"X has shape {rows.shape} and holds other things."
+            )
+        return rows
+
+
+class HashedNGrams(TextMap):
     """Count the n-grams of a text in columns chosen by a hash.
 
     There is no vocabulary, hence nothing to learn and nothing an attacker could add to. Wraps
@@ -59,12 +80,6 @@ class HashedNGrams(FrozenTransformer):
         self.ngram_range = ngram_range
         self.lowercase = lowercase
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        return tags
-
     def _check_parameters(self) -> None:
         if self.analyzer not in {"char_wb", "char", "word"}:
             raise InvalidInputError(
@@ -78,17 +93,6 @@ class HashedNGrams(FrozenTransformer):
             )
         if self.n_features < 1:
             raise InvalidInputError(f"n_features must be at least 1, but is {self.n_features!r}.")
-
-    def _check_rows(self, X: Any) -> NDArray[Any]:
-        rows = np.asarray(X, dtype=object)
-        if rows.ndim == 2 and rows.shape[1] == 1:
-            rows = rows[:, 0]
-        if rows.ndim != 1 or not all(isinstance(text, str) for text in rows):
-            raise InvalidRowsError(
-                "HashedNGrams takes texts, one str per row, as a list or one column; "
-                f"X has shape {rows.shape} and holds other things."
-            )
-        return rows
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         hashing = HashingVectorizer(
@@ -112,10 +116,7 @@ class HashedNGrams(FrozenTransformer):
         return dense
 
 
-# Sentence embeddings by a model that the user has.
-
-
-class SentenceEmbedding(FrozenTransformer):
+class SentenceEmbedding(TextMap):
     """Map texts to vectors with a pretrained model, one text at a time.
 
     Texts that are embedded together are padded to the longest, and padding changes bits: a long
@@ -146,34 +147,28 @@ class SentenceEmbedding(FrozenTransformer):
         self.n_features = n_features
         self.digest = digest
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        return tags
-
     @staticmethod
     def measure(folder: str) -> int:
         """Return the length of the vectors of the model in a folder."""
         with _one_thread():
             return len(np.asarray(_load(folder).encode(["length"])).reshape(-1))
 
-    def _check_rows(self, X: Any) -> NDArray[Any]:
-        rows = np.asarray(X, dtype=object)
-        if rows.ndim != 1 or not all(isinstance(text, str) for text in rows):
-            raise InvalidRowsError("SentenceEmbedding takes texts, one str per row, as a list.")
-        return rows
-
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return the vector of every text, shape (n, n_features)."""
         rows = self._check_rows(X)
-        if not isinstance(self.model, (str, Path)):
-            return self._map_chunk(rows)
-        with _one_thread():
+        with _one_thread() if isinstance(self.model, (str, Path)) else nullcontext():
             return self._map_chunk(rows)
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        encode = self._encoder()
+        if not isinstance(self.model, (str, Path)):
+            encode = self.model.encode
+        elif self.digest is None or folder_digest(self.model) == self.digest:
+            encode = _load(str(self.model)).encode
+        else:
+            raise GuaranteeError(
+                f"The model in {self.model} is not the one that was declared: its files have "
+                "another digest. Another model is another map; propose and freeze a new schema."
+            )
         mapped = np.empty((len(rows), self.n_features), dtype=np.float32)
         for row, text in enumerate(rows):
             vector = np.asarray(encode([text]), dtype=np.float32).reshape(-1)
@@ -184,16 +179,6 @@ class SentenceEmbedding(FrozenTransformer):
                 )
             mapped[row] = vector
         return mapped
-
-    def _encoder(self) -> Any:
-        if not isinstance(self.model, (str, Path)):
-            return self.model.encode
-        if self.digest is not None and folder_digest(self.model) != self.digest:
-            raise GuaranteeError(
-                f"The model in {self.model} is not the one that was declared: its files have "
-                "another digest. Another model is another map; propose and freeze a new schema."
-            )
-        return _load(str(self.model)).encode
 
 
 def folder_digest(folder: str | Path) -> str:
