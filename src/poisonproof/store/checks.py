@@ -66,20 +66,17 @@ LOADED = frozenset(
 def check_parts(value: Any, name: str, trusted: Collection[str] = ()) -> None:
     """Raise `StoreError` if anything in `value` would make native code leave its arrays.
 
-    Parameters
-    ----------
-    value : object
-        As it was decoded.
-    name : str
-        What was read, for the message.
-    trusted : collection of str
-        Full names of types that are not checked.
+    `name` says what was read; types whose full names are `trusted` are not checked.
     """
     for part in _parts(value):
         if f"{type(part).__module__}.{type(part).__qualname__}" in trusted:
             continue
         try:
-            sound = all(check(part) for kind, check in _CHECKS if isinstance(part, kind))
+            sound = all(
+                check(part)
+                for kind, fitted, check in _CHECKS
+                if isinstance(part, kind) and (fitted is None or fitted in _state(part))
+            )
         except Exception as error:  # a state that is none makes checks raise nearly anything
             raise StoreError(
                 f"{name} holds a {type(part).__name__} that is damaged: {type(error).__name__}: "
@@ -117,10 +114,6 @@ def _state(part: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) and not isinstance(part, type) else {}
 
 
-def _fitted(estimator: Any, name: str) -> bool:
-    return name in _state(estimator)
-
-
 def _is_array(value: Any, shape: tuple[int, ...], kind: str) -> bool:
     return type(value) is np.ndarray and value.shape == shape and value.dtype.kind in kind
 
@@ -142,8 +135,6 @@ def _check_tree(tree: Any) -> bool:
 
 
 def _check_decision_tree(estimator: Any) -> bool:
-    if not _fitted(estimator, "tree_"):
-        return True
     tree = estimator.tree_
     return isinstance(tree, Tree) and tree.n_features == estimator.n_features_in_
 
@@ -159,13 +150,11 @@ def _trees_of(estimator: Any, trees: Any) -> bool:
 
 
 def _check_forest(forest: Any) -> bool:
-    return not _fitted(forest, "estimators_") or _trees_of(forest, forest.estimators_)
+    return _trees_of(forest, forest.estimators_)
 
 
 def _check_gradient_boosting(estimator: Any) -> bool:
     """Trees that add to an array which has one column for each of a stage."""
-    if not _fitted(estimator, "estimators_"):
-        return True
     trees, width = estimator.estimators_, estimator.n_trees_per_iteration_
     first = estimator.init_
     if not (type(trees) is np.ndarray and trees.ndim == 2 and trees.shape[1] == width >= 1):
@@ -199,8 +188,6 @@ def _check_predictor(predictor: Any) -> bool:
 
 
 def _check_hist_boosting(estimator: Any) -> bool:
-    if not _fitted(estimator, "_predictors"):
-        return True
     if estimator._preprocessor is not None or np.any(estimator._bin_mapper.is_categorical_):
         return False
     return all(
@@ -230,8 +217,6 @@ def _check_neighbour_tree(tree: Any) -> bool:
 
 def _check_neighbours(estimator: Any) -> bool:
     """Rows, their number and their labels; which label belongs to which row is not looked up."""
-    if not _fitted(estimator, "_fit_X"):
-        return True
     rows, width = estimator._fit_X.shape
     tree = estimator._tree
     sound = (
@@ -239,7 +224,7 @@ def _check_neighbours(estimator: Any) -> bool:
         and width == estimator.n_features_in_
         and (tree is None or np.asarray(tree.get_arrays()[0]).shape == (rows, width))
     )
-    if not sound or not _fitted(estimator, "_y") or isinstance(estimator.classes_, list):
+    if not sound or "_y" not in _state(estimator) or isinstance(estimator.classes_, list):
         return bool(sound)  # with several outputs, labels are looked up by NumPy
     labels = estimator._y
     return _is_array(labels, (rows,), "iu") and bool(
@@ -249,8 +234,6 @@ def _check_neighbours(estimator: Any) -> bool:
 
 def _check_libsvm(estimator: Any) -> bool:
     """What libsvm is told about its support vectors, whose number it believes."""
-    if not _fitted(estimator, "_dual_coef_"):
-        return True
     n, classes = len(estimator.support_), len(estimator.classes_)
     pairs = classes * (classes - 1) // 2
     shape, width = (classes - 1, n), estimator.n_features_in_
@@ -295,8 +278,6 @@ def _check_sparse(matrix: Any) -> bool:
 
 def _check_vocabulary(vectorizer: Any) -> bool:
     """Terms are columns of a sparse matrix that has as many columns as there are terms."""
-    if not _fitted(vectorizer, "vocabulary_"):
-        return True
     columns = list(vectorizer.vocabulary_.values())
     return all(isinstance(column, (int, np.integer)) for column in columns) and sorted(
         columns
@@ -309,8 +290,6 @@ def _check_hasher(vectorizer: Any) -> bool:
 
 def _check_one_hot(encoder: Any) -> bool:
     """The columns of every feature, counted beside the categories that are found in it."""
-    if not _fitted(encoder, "categories_"):
-        return True
     categories, dropped = encoder.categories_, encoder._drop_idx_after_grouping
     counts = list(map(len, categories))
     return bool(
@@ -333,16 +312,12 @@ def _check_one_hot(encoder: Any) -> bool:
 
 def _check_polynomial(features: Any) -> bool:
     """The number of columns that an array gets which is filled afterwards."""
-    if not _fitted(features, "_n_out_full"):
-        return True
     fresh = clone(features).fit(np.zeros((1, features.n_features_in_)))
     names = ("_min_degree", "_max_degree", "_n_out_full", "n_output_features_")
     return all(getattr(fresh, name) == getattr(features, name) for name in names)
 
 
 def _check_centres(estimator: Any) -> bool:
-    if not _fitted(estimator, "cluster_centers_"):
-        return True
     centres = estimator.cluster_centers_
     return _is_array(centres, (len(centres), estimator.n_features_in_), "f")
 
@@ -361,23 +336,23 @@ def _check_parameters(estimator: Any) -> bool:
     return isinstance(estimator.get_params(deep=False), dict)
 
 
-_CHECKS: tuple[tuple[Any, Callable[[Any], bool]], ...] = (
-    (BaseEstimator, _check_parameters),
-    (Tree, _check_tree),
-    (BaseDecisionTree, _check_decision_tree),
-    (BaseForest, _check_forest),
-    (GradientBoostingClassifier, _check_gradient_boosting),
-    (TreePredictor, _check_predictor),
-    (HistGradientBoostingClassifier, _check_hist_boosting),
-    ((KDTree, BallTree), _check_neighbour_tree),
-    (NeighborsBase, _check_neighbours),
-    (BaseLibSVM, _check_libsvm),
-    ((sp.spmatrix, sp.sparray), _check_sparse),
-    ((CountVectorizer, DictVectorizer), _check_vocabulary),
-    ((HashingVectorizer, FeatureHasher), _check_hasher),
-    (OneHotEncoder, _check_one_hot),
-    (PolynomialFeatures, _check_polynomial),
-    ((KMeans, MiniBatchKMeans), _check_centres),
-    ((np.random.RandomState, np.random.Generator, np.random.BitGenerator), _check_stream),
+_CHECKS: tuple[tuple[Any, str | None, Callable[[Any], bool]], ...] = (
+    (BaseEstimator, None, _check_parameters),
+    (Tree, None, _check_tree),
+    (BaseDecisionTree, "tree_", _check_decision_tree),
+    (BaseForest, "estimators_", _check_forest),
+    (GradientBoostingClassifier, "estimators_", _check_gradient_boosting),
+    (TreePredictor, None, _check_predictor),
+    (HistGradientBoostingClassifier, "_predictors", _check_hist_boosting),
+    ((KDTree, BallTree), None, _check_neighbour_tree),
+    (NeighborsBase, "_fit_X", _check_neighbours),
+    (BaseLibSVM, "_dual_coef_", _check_libsvm),
+    ((sp.spmatrix, sp.sparray), None, _check_sparse),
+    ((CountVectorizer, DictVectorizer), "vocabulary_", _check_vocabulary),
+    ((HashingVectorizer, FeatureHasher), None, _check_hasher),
+    (OneHotEncoder, "categories_", _check_one_hot),
+    (PolynomialFeatures, "_n_out_full", _check_polynomial),
+    ((KMeans, MiniBatchKMeans), "cluster_centers_", _check_centres),
+    ((np.random.RandomState, np.random.Generator, np.random.BitGenerator), None, _check_stream),
 )
-"""What is checked for which kind; a part may be of several."""
+"""What is checked for which kind, if it has an attribute; a part may be of several kinds."""

@@ -1,4 +1,4 @@
-"""Cells that are not numbers of one type, as tagged JSON."""
+"""Members and training rows as items of a store: arrays, and JSON for what is no array."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from poisonproof.partition.cells import (
     NoCanonicalFormError,
     canonical_cell,
 )
-from poisonproof.partition.containers import as_objects, is_frame, is_pandas, is_sparse
+from poisonproof.partition.containers import as_objects, is_pandas, is_sparse
 from poisonproof.partition.partitioned import Shard
 from poisonproof.store.blocks import Item
 from poisonproof.store.objects import decode_object, encode_object
@@ -119,21 +119,14 @@ def _decode(cell: Any) -> Any:
     raise ValueError(f"unknown tag {str(tag)[:40]!r}")
 
 
-# Training rows as items of a store: numbers as they are, other cells as tagged JSON.
-#
-# What comes back has the digests of what was put in, or nothing is written: a container whose cells
-# cannot be kept exactly is refused.
-
 _Tensors = dict[str, NDArray[Any]]
 
 
 def encode_rows(index: int, shard: Shard) -> Item:
-    """Return the rows of one partition as an item.
+    """Return the rows of one partition as an item, or raise `StoreError`.
 
-    Raises
-    ------
-    StoreError
-        If the rows cannot be kept exactly.
+    What comes back has the digests of what was put in: a container whose cells cannot be kept
+    exactly is refused.
     """
     about, tensors = _encode_samples(shard.X)
     tensors["y"] = shard.y
@@ -147,13 +140,7 @@ def encode_rows(index: int, shard: Shard) -> Item:
 
 
 def decode_rows(item: Item, name: str) -> Shard:
-    """Return the rows that `encode_rows` was given; `name` says where they were read.
-
-    Raises
-    ------
-    StoreError
-        If they are not the rows of the partition that the item says it holds.
-    """
+    """Return the rows that `encode_rows` was given, or raise `StoreError`; `name` says whose."""
     try:
         X = _decode_samples(item.about, item.tensors)
         y, weight = item.tensors["y"], item.tensors.get("weight")
@@ -174,48 +161,38 @@ def decode_rows(item: Item, name: str) -> Shard:
 
 
 def _encode_samples(X: Any) -> tuple[dict[str, Any], _Tensors]:
-    about: dict[str, Any]
     if is_sparse(X):
         flavour = "array" if isinstance(X, sp.sparray) else "matrix"
         about = {"kind": "sparse", "flavour": flavour, "shape": list(map(int, X.shape))}
         return about, {"data": X.data, "indices": X.indices, "indptr": X.indptr}
-    if is_frame(X):
-        return _encode_frame(X)
+    if is_pandas(X):
+        series = X.ndim == 1  # a table of one column without a name
+        names = [] if series else list(X.columns)
+        if not all(type(name) in (str, int) for name in names):
+            raise StoreError("a table can be kept if its columns are named by text or numbers.")
+        columns = [X] if series else [X.iloc[:, j] for j in range(X.shape[1])]
+        kept = [_encode_column(j, column) for j, column in enumerate(columns)]
+        return {"kind": "series" if series else "frame", "names": names}, dict(kept)
     if isinstance(X, np.ndarray) and _is_plain(X.dtype):
         return {"kind": "array"}, {"X": X}
-    array = _objects(X) if isinstance(X, list) else as_objects(X)
-    about = {"kind": "cells", "shape": list(array.shape), "list": isinstance(X, list)}
+    listed = isinstance(X, list)
+    if listed:
+        array = np.empty(len(X), dtype=object)
+        array[:] = X if all(np.ndim(row) == 0 for row in X) else [list(row) for row in X]
+    else:
+        array = as_objects(X)
+    about = {"kind": "cells", "shape": list(array.shape), "list": listed}
     return about, {"cells": encode_cells(array.ravel().tolist())}
-
-
-def _objects(rows: list[Any]) -> NDArray[np.object_]:
-    array = np.empty(len(rows), dtype=object)
-    array[:] = rows if all(np.ndim(row) == 0 for row in rows) else [list(row) for row in rows]
-    return array
 
 
 def _is_plain(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf" and dtype.itemsize <= 8
 
 
-def _encode_frame(X: Any) -> tuple[dict[str, Any], _Tensors]:
-    """Keep a table column by column; a series is a table of one column without a name."""
-    series = len(X.shape) == 1
-    columns = [X] if series else [_column(X, j) for j in range(X.shape[1])]
-    names = [] if series else list(X.columns)
-    if not all(type(name) in (str, int) for name in names):
-        raise StoreError("a table can be kept if its columns are named by text or numbers.")
-    tensors: _Tensors = {}
-    for j, column in enumerate(columns):
-        if is_pandas(column) and _is_plain(column.dtype):
-            tensors[f"{j}.numbers"] = column.to_numpy()
-        else:
-            tensors[f"{j}.cells"] = encode_cells(column.to_list())
-    return {"kind": "series" if series else "frame", "names": names}, tensors
-
-
-def _column(X: Any, j: int) -> Any:
-    return X.iloc[:, j] if is_pandas(X) else X[:, j]
+def _encode_column(j: int, column: Any) -> tuple[str, NDArray[Any]]:
+    if _is_plain(column.dtype):
+        return f"{j}.numbers", column.to_numpy()
+    return f"{j}.cells", encode_cells(column.to_list())
 
 
 def _decode_samples(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
@@ -223,9 +200,14 @@ def _decode_samples(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]
     if kind == "array":
         return tensors["X"]
     if kind == "sparse":
-        return _decode_sparse(about, tensors)
+        container = sp.csr_array if about["flavour"] == "array" else sp.csr_matrix
+        rows, columns = about["shape"]
+        arrays: Any = tuple(np.array(tensors[name]) for name in ("data", "indices", "indptr"))
+        matrix = container(arrays, shape=(int(rows), int(columns)))
+        matrix.check_format(full_check=True)
+        return matrix
     if kind in ("frame", "series"):
-        return _decode_frame(about, tensors)
+        return _decode_frame([0] if kind == "series" else about["names"], tensors, kind)
     if kind != "cells":
         raise ValueError(f"unknown kind of container {str(kind)[:40]!r}")
     cells = decode_cells(tensors["cells"])
@@ -235,38 +217,20 @@ def _decode_samples(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]
     return array.tolist() if about["list"] else array
 
 
-def _decode_sparse(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
-    kind = sp.csr_array if about["flavour"] == "array" else sp.csr_matrix
-    rows, columns = about["shape"]
-    arrays: Any = tuple(np.array(tensors[name]) for name in ("data", "indices", "indptr"))
-    matrix = kind(arrays, shape=(int(rows), int(columns)))
-    matrix.check_format(full_check=True)
-    return matrix
-
-
-def _decode_frame(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
+def _decode_frame(names: Sequence[Any], tensors: Mapping[str, NDArray[Any]], kind: str) -> Any:
     with needing("pandas", "data"):
         import pandas as pd
-    names = about["names"] if about["kind"] == "frame" else [0]
     columns: dict[int, Any] = {}
     for j in range(len(names)):
         if f"{j}.numbers" in tensors:
             columns[j] = np.array(tensors[f"{j}.numbers"])
         else:
             columns[j] = pd.Series(decode_cells(tensors[f"{j}.cells"]), dtype=object)
-    if about["kind"] == "series":
+    if kind == "series":
         return pd.Series(columns[0])
-    frame = pd.DataFrame(columns)
-    frame.columns = pd.Index(
-        names, dtype=object if any(isinstance(n, str) for n in names) else None
-    )
-    return frame
+    text = any(isinstance(name, str) for name in names)
+    return pd.DataFrame(columns).set_axis(pd.Index(names, dtype=object if text else None), axis=1)
 
-
-# Members as items of a store, and back.
-#
-# Ensembles kept as arrays say themselves what belongs to which member (see `ArrayEnsemble.export`);
-# members of a list are constants, abstentions or scikit-learn estimators.
 
 Text = TypeVar("Text", str, str | None)
 
@@ -300,16 +264,10 @@ def encode_members(
     indices: Sequence[int],
     partition_digests: Sequence[str] | Mapping[int, str],
 ) -> list[Item]:
-    """Return the members of an ensemble as items.
+    """Return the members of the partitions `indices` as items.
 
-    Parameters
-    ----------
-    ensemble : Ensemble
-        Some members of a model.
-    indices : sequence of int
-        Their partitions.
-    partition_digests : sequence or mapping of int to str
-        Digests of all partitions of the model, or of these.
+    Ensembles kept as arrays say themselves what belongs to which member (`ArrayEnsemble.export`);
+    members of a list are constants, abstentions or scikit-learn estimators.
     """
     digests = ensemble.digests()
     if isinstance(ensemble, MemberList):

@@ -1,8 +1,4 @@
-"""skops, imported without what it does not need.
-
-To know scikit-learn's estimators skops walks through all packages of scikit-learn, and two that
-hold none are wrappers of torch and Dask, which take longer to import than a model to read.
-"""
+"""scikit-learn objects as bytes, through skops and a fixed list of trusted types: never pickle."""
 
 from __future__ import annotations
 
@@ -29,6 +25,8 @@ from poisonproof.strict import Buffer, check_zip, strict_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# To know scikit-learn's estimators skops imports all packages of scikit-learn; two that hold none
+# are wrappers of torch and Dask, which take longer to import than a model to read.
 _WRAPPERS = tuple(f"sklearn.externals.array_api_compat.{name}" for name in ("torch", "dask"))
 
 
@@ -82,8 +80,6 @@ def _passed_over(names: tuple[str, ...]) -> Iterator[None]:
         for name in absent:
             modules.pop(name, None)
 
-
-# scikit-learn objects as bytes, through skops and a fixed list of trusted types: never pickle.
 
 TRUSTED = (
     "numpy.dtype",
@@ -269,8 +265,16 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
             value = None if strange else skops.loads(content, trusted=list(known))
         except UntrustedTypesFoundException:
             strange = sorted(set(skops.get_untrusted_types(data=content)) - set(known))
+    except StoreError:
+        raise
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"{name} needs the module {error.name!r}, whose code no model carries: it cannot be "
+            "imported here. Install it, or put its file where Python looks (PYTHONPATH)."
+        ) from error
     except Exception as error:
-        raise _undecodable(name, error) from error
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        raise StoreError(f"{name} cannot be decoded: {what}.") from error
     if strange:
         strange = [kind[:100] for kind in strange[:10]]
         raise StoreError(
@@ -320,14 +324,3 @@ def _strange(content: bytes, name: str) -> set[str]:
         and kind.rpartition(".")[2] not in LOADED
         and not kind.startswith(_INTERNAL)
     }
-
-
-def _undecodable(name: str, error: Exception) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, ModuleNotFoundError):
-        return StoreError(
-            f"{name} needs the module {error.name!r}, whose code no model carries: it cannot be "
-            "imported here. Install it, or put its file where Python looks (PYTHONPATH)."
-        )
-    return StoreError(f"{name} cannot be decoded: {type(error).__name__}: {str(error)[:200]}.")
