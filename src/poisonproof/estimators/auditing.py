@@ -17,8 +17,9 @@ from poisonproof.estimators.saving import ROWS
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.store.fingerprint import ELSEWHERE, differences
+from poisonproof.store.fingerprint import differences
 from poisonproof.store.fingerprint import fingerprint as environment_here
+from poisonproof.store.items import LIST
 from poisonproof.store.reading import OBJECTS, ModelReader
 
 SUSPECTED = 0.01
@@ -112,35 +113,35 @@ def audit_model(
     return AuditReport(reader.manifest.fingerprint, tuple(findings), audit.retrained)
 
 
-@dataclass
 class _Audit:
     """The checks of one audit; each returns what it found."""
 
-    reader: ModelReader
-    classifier: Any
-    retrained: tuple[int, ...] = ()
+    def __init__(self, reader: ModelReader, classifier: Any) -> None:
+        self.reader = reader
+        self.classifier = classifier
+        self.retrained: tuple[int, ...] = ()
+        self.others = differences(reader.manifest.environment)
 
     def manifest(self) -> Finding:
         manifest = self.reader.manifest
-        return Finding(
-            "Manifest",
-            True,
+        words = (
             f"It describes {manifest.k:,} members on {sum(manifest.partition_sizes):,} rows and "
-            f"has the fingerprint {manifest.fingerprint}, which is the one of its content.",
+            f"has the fingerprint {manifest.fingerprint}, which is the one of its content."
         )
+        return Finding("Manifest", True, words)
 
     def fingerprint(self, expected: str | None) -> Finding:
-        found = self.reader.manifest.fingerprint
+        found, passed = self.reader.manifest.fingerprint, None
         if expected is None:
             words = (
                 "No fingerprint from elsewhere was given, so whoever can write to the store could "
                 "have replaced all of it by another model."
             )
-            return Finding("Fingerprint", None, words)
-        if expected.strip().lower() != found:
+        elif passed := expected.strip().lower() == found:
+            words = "It is the one that was expected."
+        else:
             words = f"The model has the fingerprint {found}, but {expected} was expected."
-            return Finding("Fingerprint", False, words)
-        return Finding("Fingerprint", True, "It is the one that was expected.")
+        return Finding("Fingerprint", passed, words)
 
     def files(self) -> Finding:
         """Read every file, recompute every digest."""
@@ -151,40 +152,27 @@ class _Audit:
             if manifest.family != ROWS:  # those are read as a whole when a model is opened
                 _ = self.classifier.ensemble_.loaded
             for index in range(manifest.k if manifest.keeps_data else 0):
-                self.classifier.rows_.shard(index)
+                self.reader.shard(index)
         except StoreError as error:
             return Finding("Files", False, str(error))
-        strange = sorted(self._strange_files())
-        if strange:
-            words = f"The store holds files that no manifest names: {', '.join(strange[:5])}."
-            return Finding("Files", False, words)
+        folder = Path(self.reader.place.path)
+        if folder.is_dir():
+            here = {entry.name for entry in (folder / OBJECTS).iterdir()}
+            if strange := sorted(here - set(manifest.objects)):
+                words = f"The store holds files that no manifest names: {', '.join(strange[:5])}."
+                return Finding("Files", False, words)
         count = f"All {len(manifest.objects):,} files have the content their names stand for"
-        if manifest.family == "list" and self._packages_differ():
+        packages = manifest.environment.get("packages")
+        if manifest.family == LIST and packages != environment_here()["packages"]:
             words = f"{count}; digests of members were not recomputed with other library versions."
             return Finding("Files", None, words)
         return Finding("Files", True, f"{count}, and every member has the digest listed.")
 
-    def _strange_files(self) -> set[str]:
-        folder = Path(self.reader.place.path)
-        if not folder.is_dir():
-            return set()
-        here = {entry.name for entry in (folder / OBJECTS).iterdir()}
-        return here - set(self.reader.manifest.objects)
-
-    def _packages_differ(self) -> bool:
-        return "packages" in self._different_keys()
-
-    def _different_keys(self) -> list[str]:
-        here, there = environment_here(), self.reader.manifest.environment
-        found = [key for key in here if here[key] != there.get(key)]
-        return found + [ELSEWHERE] * (ELSEWHERE in there)
-
     def environment(self) -> Finding:
-        others = differences(self.reader.manifest.environment)
-        if others:
+        if self.others:
             words = (
-                f"The model was trained with {'; '.join(others)}. Members trained here may have "
-                "other bits for that reason alone."
+                f"The model was trained with {'; '.join(self.others)}. Members trained here may "
+                "have other bits for that reason alone."
             )
             return Finding("Software and processor", None, words)
         words = "They are those the model was trained with."
@@ -192,7 +180,7 @@ class _Audit:
 
     def training(self, data: Any, sample: Any, seed: int | None) -> Iterator[Finding]:
         """Partition the data, then train some members again."""
-        manifest = self.reader.manifest
+        manifest, none = self.reader.manifest, Finding("Members", None, "None was trained again.")
         if manifest.family == ROWS:
             words = (
                 "This model has no members to train again. Fit it on the rows you trust and "
@@ -201,20 +189,20 @@ class _Audit:
             yield Finding("Training rows", None, words)
             return
         if data is None and not manifest.keeps_data:
-            words = "No training rows were given, and the store keeps none."
-            yield Finding("Training rows", None, words)
-            yield Finding("Members", None, "None was trained again.")
+            yield Finding(
+                "Training rows", None, "No training rows were given, and the store keeps none."
+            )
+            yield none
             return
         try:
             rows, finding = self._rows(data)
         except (StoreError, InvalidInputError) as error:
             yield Finding("Training rows", False, str(error))
-            yield Finding("Members", None, "None was trained again.")
+            yield none
             return
         yield finding
-        features = self._features(rows)
-        if features is not None:
-            yield features
+        if self.classifier.features is not None:
+            yield self._features(rows)
         yield self._members(rows, _chosen(sample, manifest.k, seed))
 
     def _rows(self, data: Any) -> tuple[PartitionedData, Finding]:
@@ -224,44 +212,43 @@ class _Audit:
             words = "They are the store's own: every partition has its digest."
             return classifier.rows_.whole(), Finding("Training rows", True, words)
         found = check_update(classifier, data, "data").partitioned(classifier.partitioner_)
-        digests = zip(found.partition_digests(), manifest.partition_digests, strict=True)
-        others = [index for index, (here, there) in enumerate(digests) if here != there]
-        if not others:
-            words = f"All {found.n_rows:,} rows, partitioned again, give the digests listed."
-            return found, Finding("Training rows", True, words)
-        words = (
-            f"{len(others):,} of {manifest.k:,} partitions hold other rows than the model was "
-            f"trained on: {_listed(others)}. After an update, give the rows as they are now."
-        )
-        return found, Finding("Training rows", False, words)
+        others = _unequal(range(manifest.k), found.partition_digests(), manifest.partition_digests)
+        words = f"All {found.n_rows:,} rows, partitioned again, give the digests listed."
+        if others:
+            words = (
+                f"{len(others):,} of {manifest.k:,} partitions hold other rows than the model was "
+                f"trained on: {_listed(others)}. After an update, give the rows as they are now."
+            )
+        return found, Finding("Training rows", not others, words)
 
-    def _features(self, rows: PartitionedData) -> Finding | None:
-        """Fit the feature map again, if there is one that could have been tampered with."""
+    def _features(self, rows: PartitionedData) -> Finding:
+        """Fit the feature map again: the stored one could have been tampered with."""
         classifier = self.classifier
-        if classifier.features is None:
-            return None
         known = state_digest(classifier.features_)
         classifier.features_ = classifier._fit_features(rows)
         if state_digest(classifier.features_) == known:
             return Finding("Features", True, "Fitted again, the feature map is the stored one.")
-        passed = None if self._different_keys() else False
+        passed = None if self.others else False
         return Finding("Features", passed, "Fitted again, the feature map is another one.")
 
     def _members(self, rows: PartitionedData, which: Sequence[int]) -> Finding:
-        manifest = self.reader.manifest
+        k, listed = self.reader.manifest.k, self.reader.manifest.member_digests
         self.retrained = tuple(which)
         trained = self.classifier._train(rows, which).digests()
-        pairs = zip(which, trained, strict=True)
-        others = [index for index, digest in pairs if digest != manifest.member_digests[index]]
-        if others:
-            words = (
-                f"{len(others):,} of {len(which):,} members trained again from the rows are not "
-                f"the stored ones: {_listed(others)}."
-            )
-            if self._different_keys():
-                return Finding("Members", None, f"{words} Software or processor differ, too.")
-            return Finding("Members", False, words)
-        return Finding("Members", True, _sampled(len(which), manifest.k))
+        others = _unequal(which, trained, [listed[index] for index in which])
+        if not others:
+            return Finding("Members", True, _sampled(len(which), k))
+        words = (
+            f"{len(others):,} of {len(which):,} members trained again from the rows are not "
+            f"the stored ones: {_listed(others)}."
+        )
+        if self.others:
+            return Finding("Members", None, f"{words} Software or processor differ, too.")
+        return Finding("Members", False, words)
+
+
+def _unequal(indices: Sequence[int], found: Sequence[str], listed: Sequence[str]) -> list[int]:
+    return [i for i, one, other in zip(indices, found, listed, strict=True) if one != other]
 
 
 def detection_odds(n_members: int, n_dishonest: int, n_checked: int) -> float:

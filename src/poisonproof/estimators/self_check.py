@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -41,7 +41,6 @@ SHARE = 0.02
 """The share of the members that are trained again; at least one is."""
 
 _WITHOUT_MODEL = ("constant:", "abstain:")  # how digests begin of members that no learner trained
-_DEPTH = 6  # how deep in a fitted object a difference is looked for
 _THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")]
 _CHILD = """
 import pickle, sys
@@ -151,7 +150,12 @@ class _Seen:
                 votes = alone.votes(X, n_jobs=1, progress=Silent())[:, 0]
             except InvalidRowsError:  # it cannot vote on its own rows
                 votes = np.full(1, ABSTAIN, dtype=np.int16)
-        return cls(digest, votes, dict(_parts(alone)), alone.failures().get(0))
+        if isinstance(alone, MemberList):
+            parts = getattr(getattr(alone.members[0], "estimator", None), "__dict__", {})
+        else:
+            parts = dict(encode_members(alone, [0], [""])[0].tensors)
+        digests = {name: state_digest(part) for name, part in parts.items()}
+        return cls(digest, votes, digests, alone.failures().get(0))
 
 
 def _in_fresh_process(spec: TrainingSpec, shards: Mapping[int, Shard]) -> list[_Seen]:
@@ -221,30 +225,6 @@ def _difference(here: _Seen, there: _Seen) -> str:
         n = sum(a != b for a, b in zip(here.votes, there.votes, strict=False))
         said.append(f"{n:,} of its {len(here.votes):,} votes on these rows are others")
     return " and ".join(said)
-
-
-def _parts(alone: Ensemble) -> Iterator[tuple[str, str]]:
-    """Yield names and digests of the parts of one member."""
-    if isinstance(alone, MemberList):
-        yield from _leaves("", getattr(alone.members[0], "estimator", None), _DEPTH)
-    else:
-        for name, array in encode_members(alone, [0], [""])[0].tensors.items():
-            yield name, state_digest(array)
-
-
-def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    inner: dict[str, Any] = {}
-    if isinstance(value, Mapping):
-        inner = {f"{path}[{key!r}]": part for key, part in value.items()}
-    elif isinstance(value, (list, tuple)):
-        inner = {f"{path}[{place}]": part for place, part in enumerate(value)}
-    elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
-        inner = {f"{path}.{name}".lstrip("."): part for name, part in vars(value).items()}
-    if not inner or not depth:
-        yield path, state_digest(value)
-        return
-    for name, part in inner.items():
-        yield from _leaves(name, part, depth - 1)
 
 
 def _could_not_run(reason: str) -> SelfCheckError:
