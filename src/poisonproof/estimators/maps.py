@@ -1,4 +1,4 @@
-"""Noticing maps that mix the rows they see together, by mapping a few rows alone."""
+"""Maps in front of the members: what they may see together, and which ones are refused."""
 
 from __future__ import annotations
 
@@ -33,16 +33,7 @@ def refuse_mixing(features: Any, transform: Callable[[Any], Any], X: Any, mapped
     it. Three rows do not prove that a map never does so; they find scalers, ranks and
     normalisation over what is passed.
 
-    Parameters
-    ----------
-    features : transformer
-        The map; maps of this library are known to take every row by itself.
-    transform : callable
-        Calls it.
-    X : container of n rows
-        What was mapped, in canonical values.
-    mapped : array, sparse matrix or frame of n rows
-        What the map made of them.
+    `mapped` is what `transform` made of `X`; maps of this library need not be tried.
     """
     count = 0 if is_own_map(features) else n_rows(X)
     for row in sorted({0, count // 2, count - 1}) if count > 1 else ():
@@ -73,12 +64,6 @@ def _alike(first: NDArray[Any], second: NDArray[Any]) -> bool:
     return bool(np.allclose(first, second, rtol=0.0, atol=_TOLERANCE * scale, equal_nan=True))
 
 
-# Samples that a user's own map has replaced: each partition by itself, each test row by itself.
-#
-# Such a map sees canonical values, so that neither the container of the rows nor the dtype that one
-# of them brings about reaches what it makes of the others.
-
-
 def fresh_map(features: Any) -> Any:
     """Return an unfitted copy of a map, with one worker unless the map is the library's own."""
     copy = clone(features)
@@ -89,15 +74,10 @@ def fresh_map(features: Any) -> Any:
 
 @dataclass(frozen=True)
 class MappedData(PartitionedData):
-    """A training set in partitions, with samples as a map has made them.
+    """A training set in partitions, with samples as a user's map has made them.
 
-    `X` holds all of them for learners that train many members at once; a partition that is asked
-    for comes as the map returned it, whatever it returned for others.
-
-    Attributes
-    ----------
-    parts : mapping of int to samples or Exception
-        What the map made of each partition that is not empty, or what it raised there.
+    `X` holds all of them for learners that train many members at once. `parts` holds what the map
+    made of each partition that is not empty, or what it raised there.
     """
 
     parts: Mapping[int, Any] = field(default_factory=dict)
@@ -116,9 +96,10 @@ class MappedData(PartitionedData):
 def map_partitions(features: Any, data: PartitionedData, seed: int) -> PartitionedData:
     """Apply a map about which nothing is known.
 
-    How it treats rows that it sees together, or the type they share, nobody knows, so it sees the
-    rows of one partition at a time, in canonical values and order. What it raises is the matter of
-    that partition's member. If it draws random numbers, they come from the partition's own streams.
+    It sees the rows of one partition at a time, in canonical values and order, so that neither
+    other rows nor the container and dtype they bring about reach what it makes of them. What it
+    raises is the matter of that partition's member. Random numbers come from the partition's own
+    streams.
 
     Raises
     ------
@@ -190,7 +171,7 @@ def _joined(parts: Sequence[Any]) -> Any:
     if len(shapes) > 1 or len({is_sparse(part) for part in parts}) > 1:
         raise GuaranteeError(
             "features returns samples of different shapes, or sparse ones for some partitions and "
-            "dense ones for others, so members could not be asked alike. A map must return one "
+            "dense ones for others, so members could not vote alike. A map must return one "
             f"kind of samples whatever the rows hold; it returned the shapes {sorted(shapes)}."
         )
     if is_sparse(parts[0]):
@@ -200,21 +181,17 @@ def _joined(parts: Sequence[Any]) -> Any:
     return np.concatenate([as_objects(part) for part in parts])
 
 
-# What stands in front of the ensemble must map every row by itself.
-#
-# A scaler fitted on the whole training set carries every row into every partition, and the proof is
-# void. A map that learns nothing still sees all rows in one container, and one float64 row among
-# float32 rows makes it compute in float64 for all. The first belongs inside the member,
-# ``DPAClassifier(make_pipeline(StandardScaler(), ...))``, the second behind the partitioner,
-# ``DPAClassifier(features=Normalizer())``. Only the maps of `poisonproof.features` may stand in
-# front: they give a row the same bits in every container.
-
 _FRAMES = 100
 """How far up a pipeline can be from the `fit` it calls: searches, decorators, nested pipelines."""
 
 
 def refuse_steps_in_front(classifier: Any) -> None:
     """Raise `GuaranteeError` if a pipeline that fits `classifier` has a step that mixes rows.
+
+    A scaler fitted on the whole training set carries every row into every partition, and the proof
+    is void. A map that learns nothing still sees all rows in one container, and one float64 row
+    among float32 rows makes it compute in float64 for all. Only the maps of `poisonproof.features`
+    give a row the same bits in every container.
 
     scikit-learn does not tell an estimator which pipeline it ends, so the callers are looked at: a
     pipeline whose `fit` is running, and whose `_fit` is not, has come to its last step.
