@@ -226,7 +226,7 @@ def _more_cases() -> list[Any]:
     from poisonproof import DPAClassifier
     from tests.guarantees.registry import Case
 
-    templates = (
+    templates: tuple[tuple[str, dict[str, Any]], ...] = (
         ("RidgeClassifier", {"alpha": 0.5, "precision": "single", "fit_intercept": False}),
         ("KernelRidgeClassifier", {"kernel": "rbf", "gamma": 1e-3, "alpha": "loo"}),
         ("KernelRidgeClassifier", {"kernel": "linear", "precision": "single"}),

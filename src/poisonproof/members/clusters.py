@@ -353,9 +353,6 @@ def _check(table: NDArray[Any], rule: AssignmentRule) -> None:
         )
 
 
-# Certificates of cluster votes against flipped labels.
-
-
 def certify_clusters(
     table: NDArray[Any],
     clusters: NDArray[Any],

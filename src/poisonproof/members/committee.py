@@ -20,7 +20,7 @@ from poisonproof.members.streams import give_one_worker, seed_nested
 
 
 class JointClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """Base class: a subclass names its classifiers and says how their scores become one."""
+    """Base class of classifiers whose scores become one."""
 
     random_state: int
 
@@ -206,12 +206,8 @@ class Committee(JointClassifier):
 
 
 def standardized(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return scores of mean 0 and deviation 1 over the last axis, the classes.
+    """Return scores of mean 0 and deviation 1 over the last axis, the classes; zeros if all equal.
 
-    Scores that are all equal become zeros. Those of a row depend on nothing beside it.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> standardized(np.array([[10.0, 30.0], [7.0, 7.0]]))
     array([[-1.,  1.],

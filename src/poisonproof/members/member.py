@@ -254,10 +254,6 @@ def is_machine_error(error: BaseException) -> bool:
 
     >>> is_machine_error(MemoryError()), is_machine_error(ValueError("no such class"))
     (True, False)
-    >>> is_machine_error(OSError(28, "No space left")), is_machine_error(FileNotFoundError(2, ""))
-    (True, False)
-    >>> is_machine_error(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
-    True
     >>> try:
     ...     np.empty(2**50)
     ... except MemoryError as error:
@@ -276,10 +272,11 @@ def is_machine_error(error: BaseException) -> bool:
 
 def _is_of_machine(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
-        # More than a process can address fails everywhere and always, so the rows are to blame.
         shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
-        known = shape is not None and dtype is not None
-        return not (known and prod(map(int, shape)) * np.dtype(dtype).itemsize >= _ADDRESSES)
+        if shape is None or dtype is None:
+            return True
+        # More than a process can address fails everywhere and always, so the rows are to blame.
+        return bool(prod(map(int, shape)) * np.dtype(dtype).itemsize < _ADDRESSES)
     if isinstance(error, _SHARED):
         return True
     if isinstance(error, OSError):  # a library that raises one itself has no number for it
@@ -340,7 +337,7 @@ class ConstantMember(Member):
 class AbstainingMember(Member):
     """Gives no vote: its partition is empty, or its learner raised on it.
 
-    The reason is not part of the digest: it decides no vote, and an error may quote an address.
+    The reason is not part of the digest, because an error may quote an address.
     """
 
     reason: str | None = None

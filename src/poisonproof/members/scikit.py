@@ -40,18 +40,13 @@ from poisonproof.partition.containers import n_rows
 from poisonproof.partition.partitioned import Partition
 
 MOST_STEPS = 1_000_000
-"""How many steps libsvm takes at most for one pair of classes where no limit is set.
+"""Steps of libsvm for one pair of classes where no limit is set: seconds on 1,000 rows.
 
-By default it has none, and one row with a cell of 1e15 keeps a linear kernel busy for ever. A
-million steps on 1,000 rows take seconds; ordinary rows of one scale need thousands.
+Ordinary rows need thousands, and one row with a cell of 1e15 keeps a linear kernel busy for ever.
 """
 
 LARGEST = 1e15
-"""The largest value that liblinear is given.
-
-Its inner loops have no limit. They end if they can be computed: they do not where squares overflow
-(1e300), and none of many rows of up to 1e15 kept them for long.
-"""
+"""The largest value that liblinear gets: its inner loops have no limit where squares overflow."""
 
 
 def is_count(value: object) -> bool:
@@ -95,7 +90,7 @@ def limit_steps(estimator: Any) -> None:
     >>> member[0].max_iter
     1000000
     """
-    for part in (estimator, *estimator.get_params(deep=True).values()):
+    for part in _parts(estimator):
         if isinstance(part, (SVC, NuSVC)) and part.max_iter == -1:
             part.set_params(max_iter=MOST_STEPS)
 
@@ -106,8 +101,11 @@ def largest_value(estimator: Any) -> float:
     >>> largest_value(LinearSVC()), largest_value(LogisticRegression())
     (1000000000000000.0, inf)
     """
-    parts = [estimator, *estimator.get_params(deep=True).values()]
-    return LARGEST if any(map(_uses_liblinear, parts)) else math.inf
+    return LARGEST if any(map(_uses_liblinear, _parts(estimator))) else math.inf
+
+
+def _parts(estimator: Any) -> list[Any]:
+    return [estimator, *estimator.get_params(deep=True).values()]
 
 
 def _uses_liblinear(part: Any) -> bool:
@@ -117,8 +115,7 @@ def _uses_liblinear(part: Any) -> bool:
     return default or isinstance(part, LinearSVC)
 
 
-_RECORDED = {"poisonproof", "numpy", "scipy", "sklearn", "torch"}
-"""Packages whose versions every model records."""
+_RECORDED = {"poisonproof", "numpy", "scipy", "sklearn", "torch"}  # by every model
 
 
 def provider_versions(estimator: Any) -> dict[str, str]:
@@ -130,7 +127,7 @@ def provider_versions(estimator: Any) -> dict[str, str]:
     >>> provider_versions(LogisticRegression())
     {}
     """
-    parts = [estimator, *estimator.get_params(deep=True).values()]
+    parts = _parts(estimator)
     modules = (getattr(part, "__module__", None) or type(part).__module__ for part in parts)
     roots = {str(module).split(".")[0] for module in modules}
     found: dict[str, str] = {}

@@ -25,10 +25,7 @@ WORKERS: Mapping[str, int] = {
     "num_workers": 0,  # torch loads batches in its own process then
     "thread_count": 1,
 }
-"""Parameters by which estimators ask for workers or threads, and the value that means one.
-
-They decide no vote: members are trained with these values, whatever the template says.
-"""
+"""Parameters that set workers or threads, and the value that means one; they decide no vote."""
 
 
 def stream_seed(seed: int, index: int, name: str = "") -> int:
@@ -54,10 +51,7 @@ def nested_random_states(estimator: Any) -> list[str]:
 
 
 def seed_nested(estimator: Any, seed: int, index: int, names: Sequence[str] | None = None) -> None:
-    """Set every ``random_state`` of an estimator for one member.
-
-    `names` are those of `nested_random_states`, for callers that seed many clones of one template.
-    """
+    """Set every ``random_state`` of an estimator for one member, those in `names` if given."""
     names = nested_random_states(estimator) if names is None else names
     seeds = {name: stream_seed(seed, index, name) for name in names}
     if "random_state" in seeds:
@@ -67,7 +61,7 @@ def seed_nested(estimator: Any, seed: int, index: int, names: Sequence[str] | No
 
 
 def give_one_worker(estimator: Any) -> None:
-    """Set every parameter of an estimator that asks for workers or threads, however deep, to one.
+    """Set every parameter of an estimator that sets workers or threads, however deep, to one.
 
     >>> from sklearn.ensemble import RandomForestClassifier
     >>> forest = RandomForestClassifier(n_jobs=-1)
@@ -95,8 +89,7 @@ _restoring = False
 def restored_streams() -> Iterator[None]:
     """Restore the global streams (NumPy, `random`, torch if loaded) at the end of the block.
 
-    Inside, `isolated_streams` need not restore them after every member, which takes longer than
-    small members take to train.
+    Inside, `isolated_streams` need not restore them after every member, which would take long.
     """
     global _restoring  # noqa: PLW0603 - global streams have global bookkeeping
     before = _restoring
@@ -117,11 +110,7 @@ def restored_streams() -> Iterator[None]:
 
 @contextmanager
 def isolated_streams(seed: int, index: int) -> Iterator[None]:
-    """Give the block its own global streams, and let nothing drawn in it reach other code.
-
-    A learner that draws from a global stream would otherwise carry the draws of one member into
-    the next.
-    """
+    """Give the block its own global streams, and let nothing drawn in it reach other code."""
     with nullcontext() if _restoring else restored_streams():
         own = stream_seed(seed, index, "global")
         np.random.seed(own)  # noqa: NPY002
@@ -136,7 +125,7 @@ def isolated_streams(seed: int, index: int) -> Iterator[None]:
 
 @cache
 def _has_cuda() -> bool:
-    """Say whether torch, which is loaded, has streams on other devices."""
+    """Return whether torch, which is loaded, has streams on other devices."""
     return bool(sys.modules["torch"].cuda.is_available())
 
 
@@ -156,17 +145,13 @@ def in_own_streams(seed: int, index: int, work: Callable[[], Result]) -> Result:
         with isolated_streams(seed, index):
             return work()
 
-    def call() -> Result:
-        return on_one_thread(once)
-
-    if "torch" in sys.modules:
-        return call()
+    torch_was_there = "torch" in sys.modules
     try:
-        result = call()
+        result = on_one_thread(once)
     except Exception:
-        if "torch" not in sys.modules:
+        if torch_was_there or "torch" not in sys.modules:
             raise
     else:
-        if "torch" not in sys.modules:
+        if torch_was_there or "torch" not in sys.modules:
             return result
-    return call()
+    return on_one_thread(once)

@@ -156,20 +156,10 @@ def _resolvent(steps: sparse.csr_array, begun: Floats, chance: float) -> Floats:
 
 
 def whole_weights(weights: NDArray[np.floating]) -> NDArray[np.int32]:
-    """Round weights to integers whose absolute values add up to less than 2^29 in every row.
+    """Round finite weights (n, m) to integers, times a power of two of each row's own.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n, m)
-        Weights of the m training rows for n asked rows, finite.
+    Their absolute values add up to less than 2^29 in every row, as `fewest_flips` takes them.
 
-    Returns
-    -------
-    ndarray of int32, shape (n, m)
-        The weights times a power of two of each row's own, as `fewest_flips` takes them.
-
-    Examples
-    --------
     >>> whole_weights(np.array([[0.5, -0.25, 0.0]]))
     array([[134217728, -67108864,         0]], dtype=int32)
     """

@@ -43,19 +43,7 @@ _BLOCK_CELLS = 2**22
 
 @dataclass(frozen=True)
 class MemberData:
-    """The training data of one member, in canonical order.
-
-    Attributes
-    ----------
-    X : ndarray of shape (m, d)
-        Samples.
-    y : ndarray of shape (m,)
-        Class indices.
-    weight : ndarray of shape (m,)
-        Weights, all positive.
-    present : ndarray of shape (p,)
-        The classes among `y`, ascending.
-    """
+    """The training data of one member in canonical order; `present` are its classes, ascending."""
 
     X: NDArray[np.float64]
     y: NDArray[np.int64]

@@ -85,8 +85,8 @@ class Kernel:
             factor = np.ldexp(np.sqrt(self.gamma), rows.exponents - power)
             constant = np.ldexp(root, -power)
             exponents = (self.degree * power).astype(np.int32)
-        dtype = dtype or rows.values.dtype
-        return RowTerms(factor.astype(dtype), constant.astype(dtype), exponents)
+        kind = rows.values.dtype if dtype is None else dtype
+        return RowTerms(factor.astype(kind), constant.astype(kind), exponents)
 
     def bounded(self, products: NDArray[Any], left: RowTerms, right: RowTerms) -> None:
         """Turn inner products into kernels divided by both rows' powers of two, in place."""
@@ -128,19 +128,15 @@ def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
 # Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
 # to 2^29 or 2^27 without any rounding in float64.
 _KERNEL_BITS = {"single": 24, "double": 26}
-_SUM_BITS = 53
+_COLUMN_BITS = {"single": 29, "double": 27}
 _SHARED_ROWS = 32  # members share a matrix until they have so many rows
-
-
-def _column_bits(precision: str) -> int:
-    return _SUM_BITS - _KERNEL_BITS[precision]
 
 
 def _fine_bits(n_rows: int, precision: str) -> int:
     """Return how many bits a second, finer set of coefficients can add; none in single."""
     if precision == "single":
         return 0
-    return max(_column_bits(precision) - int(np.ceil(np.log2(max(n_rows, 1)))), 0)
+    return max(_COLUMN_BITS[precision] - int(np.ceil(np.log2(max(n_rows, 1)))), 0)
 
 
 def integer_coefficients(
@@ -159,7 +155,7 @@ def integer_coefficients(
     # Added up row after row, whatever lies beside it in memory.
     columns = np.add.accumulate(np.abs(scaled), axis=1)[:, -1]
     heaviest = columns.max(axis=1, initial=0.0)
-    longest = 2.0 ** _column_bits(precision) - n_rows
+    longest = 2.0 ** _COLUMN_BITS[precision] - n_rows
     powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
     powers -= _fine_bits(n_rows, precision)
     integers = np.rint(np.ldexp(scaled, -powers[:, np.newaxis, np.newaxis])) + 0.0
@@ -182,15 +178,13 @@ class KernelMembers(StackedMembers):
         return make_kernel(**self.settings["kernel"])
 
     @cached_property
-    def _support(self) -> tuple[ExactRows, RowTerms]:
-        support = ExactRows(self.rows["values"], self.rows["exponents"])
-        return support, self._kernel.terms(support)
+    def _terms(self) -> RowTerms:
+        return self._kernel.terms(ExactRows(self.rows["values"], self.rows["exponents"]))
 
     @cached_property
     def _readouts(self) -> list[list[_Readout]]:
         """The coefficients by which the kernels of each tile are multiplied."""
-        sizes = np.diff(self.offsets)
-        bits = np.repeat(self._lower_bits, sizes)[:, np.newaxis]
+        bits = np.repeat(self._lower_bits, np.diff(self.offsets))[:, np.newaxis]
         integers = self.rows["coefficients"]
         upper = np.rint(np.ldexp(integers, -bits))
         parts = [upper]
@@ -213,14 +207,13 @@ class KernelMembers(StackedMembers):
         return float(np.ldexp(1.0, int(self.single["exponent"][index]) - bits))
 
     def _score_chunk(self, queries: ExactRows, visit: Visit) -> None:
-        support, terms = self._support
         query_terms = self._kernel.terms(queries)
-        unit = support.values.dtype.type(2.0 ** _KERNEL_BITS[self.settings["precision"]])
+        unit = self.rows["values"].dtype.type(2.0 ** _KERNEL_BITS[self.settings["precision"]])
         integers = np.empty((self._tile_rows(), len(queries)))
         sums = _Sums(self._tiles, len(queries))
         scored = zip(self._products(queries), self._readouts, strict=True)
         for (tile, here, products), readouts in scored:
-            self._kernel.bounded(products, terms[here], query_terms)
+            self._kernel.bounded(products, self._terms[here], query_terms)
             np.multiply(products, unit, out=products)
             np.rint(products, out=integers[: len(products)])
             sums.add(readouts, integers)
@@ -254,7 +247,7 @@ def _tile_readouts(
     """Return the readouts of a tile; `parts` are upper and lower bits of all coefficients."""
     readouts = []
     first = 0
-    for pieces in _neighbors(tile.pieces):
+    for pieces in _grouped(tile.pieces):
         counts = [len(classes[piece.member]) for piece in pieces]
         low, high, last = pieces[0].low, pieces[-1].high, first + sum(counts)
         blocks = tuple(np.zeros((last - first, high - low)) for _ in parts)
@@ -272,7 +265,7 @@ def _tile_readouts(
     return readouts
 
 
-def _neighbors(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _grouped(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
     """Group whole small members; one that is cut by the tile's edge stays alone."""
     group: list[Piece] = []
     for piece in pieces:

@@ -29,22 +29,23 @@ from poisonproof.members.closed_form.stacked import (
 )
 from poisonproof.members.scikit import is_count, is_number
 
-UNIT = 2.0**10
-"""A row of length one becomes a row of integers of this length."""
+UNIT = 2.0**10  # a row of length one becomes a row of integers of this length
+LONGEST = 3.0  # cells are drawn in to this many standard deviations, so no row is longer
+WIDEST = 2**20  # more columns could round up to rows whose products are not exact in float32
+MISSING = np.int16(-(2**15))  # stands for a missing cell among the integers of a training row
+LEAST_GAMMA, LARGEST_GAMMA = 1e-30, 1e30
 
-LONGEST = 3.0
-"""Cells are drawn in to this many standard deviations, so no row is longer than this."""
-
-WIDEST = 2**20
-"""More columns could round up to rows whose products are not exact in float32."""
+_CONSTANT = 1e-12  # a column whose spread is so small a part of its values is constant
+_KERNEL_BITS = 24
+_KERNEL_EXPONENT = 4  # kernels lie within 2^4: at most 1 + 3 * 3, and what rounding adds
+_JITTER = 1e-8  # keeps the system of centres solvable where two of them are the same row
+_SCORES = 256
+_ROWS = 256
+# Cells of test rows that are scaled at once: more do not fit into the cache, fewer cost more calls.
+# At least as many rows, because a member's rows are read anew for each such chunk.
+_CELLS, _LEAST_ROWS = 2**19, 256
 
 Floats = NDArray[np.float64]
-
-MISSING = np.int16(-(2**15))
-"""Stands for a missing cell among the integers of a training row."""
-
-# A column whose spread is so small a part of its values is constant but for rounding.
-_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,6 @@ class ColumnScales:
     bound: NDArray[np.int16]
     absent: NDArray[np.int16]
     present: NDArray[np.int16]
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays by name."""
-        return dict(vars(self))
 
     def columns(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         """Return which columns are scaled in float32, which in float64, and which tell of gaps.
@@ -107,10 +104,7 @@ class ColumnScales:
 
 
 def learn_scales(
-    rows: Floats,
-    positions: NDArray[np.intp],
-    weight: Floats,
-    least_relevance: float,
+    rows: Floats, positions: NDArray[np.intp], weight: Floats, least_relevance: float
 ) -> ColumnScales:
     """Learn the scales of one partition: rows (m, d), NaN where missing, classes and weights."""
     if rows.shape[1] > WIDEST:
@@ -150,10 +144,7 @@ def learn_scales(
 
 
 def _standardised(
-    filled: Floats,
-    gone: NDArray[np.bool_],
-    share: Floats,
-    centre: Floats,
+    filled: Floats, gone: NDArray[np.bool_], share: Floats, centre: Floats
 ) -> tuple[Floats, Floats]:
     """Return cells in standard deviations (m, d), zero where missing, and these deviations (d,).
 
@@ -187,18 +178,6 @@ def _relevance(scaled: Floats, belongs: Floats, n_rows: float) -> Floats:
     return np.asarray(np.clip(1 - unexplained, 0.0, 1.0))
 
 
-KERNEL_EXPONENT = 4
-"""Kernels lie within 2^4: at most 1 + 3 * 3, and what rounding adds."""
-
-_KERNEL_BITS = 24
-_SCORES = 256
-_ROWS = 256
-# Cells of test rows that are scaled at once: more do not fit into the cache, fewer cost more calls.
-_CELLS = 2**19
-# Test rows that are scaled at once, at least: a member's rows are read anew for each such chunk.
-_LEAST_ROWS = 256
-
-
 @dataclass(frozen=True)
 class _Queries:
     """Test rows turned into columns (d, width), and where cells are missing, if any are."""
@@ -219,23 +198,14 @@ class ScaledKernelMembers(StackedMembers):
     @classmethod
     def like(cls, settings: dict[str, Any]) -> MemberParts:
         """Return a member without rows."""
-        columns = settings["n_features"]
-        scales = ColumnScales(
-            np.zeros(columns),
-            np.zeros(columns),
-            *(np.zeros(columns, dtype=np.int16) for _ in range(3)),
-        )
+        columns, n_classes = settings["n_features"], settings["n_classes"]
+        floats, shorts = np.zeros(columns), np.zeros(columns, dtype=np.int16)
+        scales = ColumnScales(floats, floats, shorts, shorts, shorts)
+        values = np.empty((0, columns), dtype=np.int16)
         return MemberParts(
             np.empty(0, dtype=np.int16),
-            {
-                "values": np.empty((0, columns), dtype=np.int16),
-                "coefficients": np.empty((0, settings["n_classes"])),
-            },
-            scales.arrays()
-            | {
-                "exponent": np.zeros((), dtype=np.int32),
-                "bias": np.zeros(settings["n_classes"]),
-            },
+            {"values": values, "coefficients": np.empty((0, n_classes))},
+            {**vars(scales), "exponent": np.zeros((), np.int32), "bias": np.zeros(n_classes)},
         )
 
     def _tile_rows(self) -> int:
@@ -294,7 +264,7 @@ class ScaledKernelMembers(StackedMembers):
             np.exp(kernel, out=kernel)
             inner *= per_unit
             kernel += inner
-            kernel *= np.float32(2.0 ** (_KERNEL_BITS - KERNEL_EXPONENT))
+            kernel *= np.float32(2.0 ** (_KERNEL_BITS - _KERNEL_EXPONENT))
             np.rint(kernel, out=integers)
             coefficients = self.rows["coefficients"][rows, known]
             out += coefficients.T @ integers
@@ -345,11 +315,6 @@ def _scaled(queries: _Queries, scales: ColumnScales, room: _Room) -> NDArray[np.
             absent = np.broadcast_to(scales.absent[told, np.newaxis], flags.shape)
             np.copyto(flags, absent, where=queries.gone[told], casting="same_kind")
     return seen
-
-
-# Keeps the system of centres solvable where two of them are the same row.
-_JITTER = 1e-8
-LEAST_GAMMA, LARGEST_GAMMA = 1e-30, 1e30
 
 
 class ScaledKernelClassifier(ClosedFormClassifier):
@@ -448,7 +413,7 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         else:
             chosen = np.arange(self.n_centers) * len(y) // self.n_centers
             dual, bias = self._solve_centers(support, chosen, targets, weight)
-        halves = np.full((1, len(chosen)), KERNEL_EXPONENT, dtype=np.int32)
+        halves = np.full((1, len(chosen)), _KERNEL_EXPONENT, dtype=np.int32)
         integers, power = integer_coefficients(dual[np.newaxis], halves, "single")
         coefficients = np.zeros((len(chosen), settings["n_classes"]))
         coefficients[:, member.present] = integers[0]
@@ -457,7 +422,7 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         return MemberParts(
             member.classes,
             {"values": values[chosen], "coefficients": coefficients},
-            scales.arrays() | {"exponent": np.asarray(power[0]), "bias": level},
+            {**vars(scales), "exponent": np.asarray(power[0]), "bias": level},
         )
 
     def _solve_all(self, support: Floats, targets: Floats, weight: Floats) -> tuple[Floats, Floats]:

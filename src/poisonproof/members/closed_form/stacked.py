@@ -279,12 +279,9 @@ class StackedMembers(ArrayEnsemble):
         What the members share and what decides their votes, as JSON.
     offsets : ndarray of shape (k + 1,)
         Rows of member i are ``offsets[i]:offsets[i + 1]`` of every array in `rows`.
-    classes : tuple of k ndarrays
-        The classes each member can vote for.
-    rows, single : mapping of str to ndarray
-        Arrays with one entry per row, and with one entry per member.
-    reasons : mapping of int to str
-        Why members abstain whose fit raised.
+    classes, rows, single, reasons
+        What `MemberParts` has of one member, of all: arrays with one entry per row and per member,
+        and why some abstain.
     max_bytes : int
         Working memory for votes, in bytes. Has no influence on any vote.
 
@@ -368,10 +365,8 @@ class StackedMembers(ArrayEnsemble):
         """Return the class every member votes for on every row of `X`, shape (n, k)."""
         samples = self._samples(X)
         votes = np.empty((len(samples), len(self)), dtype=np.int16)
-        constant = np.full((len(self), 1), ABSTAIN, dtype=np.int16)
-        for index, classes in enumerate(self.classes):
-            if len(classes) == 1:
-                constant[index] = classes[0]
+        only = [known[0] if len(known) == 1 else ABSTAIN for known in self.classes]
+        constant = np.array(only, dtype=np.int16)[:, np.newaxis]
 
         def predict(start: int, stop: int) -> None:
             found = np.empty((len(self), padded(stop - start)), dtype=np.int16)
