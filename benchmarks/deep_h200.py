@@ -2,8 +2,8 @@
 
 Pack the data first (MNIST and CIFAR-10), then run all sections, or some:
 
-    python experiments/pack_data.py mnist --out packs/mnist
-    python experiments/pack_data.py cifar10 --out packs/cifar10
+    poisonproof-research data mnist --pack packs/mnist
+    poisonproof-research data cifar10 --pack packs/cifar10
     PYTHONPATH=src python benchmarks/deep_h200.py --data packs --out results.json
     PYTHONPATH=src python benchmarks/deep_h200.py --data packs --out results.json --only resnet
 

@@ -93,15 +93,6 @@ def miss_limits(
 def flip_radius(miss: ArrayLike, q: float, n_classes: int) -> NDArray[np.int64]:
     """Return the most changed labels under which labels missed with `miss` keep a majority.
 
-    Parameters
-    ----------
-    miss : array of float
-        Upper bounds of the probability that noise leads to another label.
-    q : float
-        Probability that a label is replaced.
-    n_classes : int
-        Number of classes.
-
     Examples
     --------
     >>> flip_radius([0.5, 0.3, 0.1, 0.01], 0.25, 2)

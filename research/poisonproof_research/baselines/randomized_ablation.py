@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 def poisoned_share_random(m: int, s: int, r: ArrayLike) -> NDArray[np.float64]:
     """Return the probability that a random subset of `s` of `m` labels meets one of `r` flips.
 
-    Parameters
-    ----------
-    m, s : int
-        Labels in all, and labels per base classifier.
-    r : int or array of int
-        Flipped labels.
-
     Examples
     --------
     >>> round(float(poisoned_share_random(60000, 50, 200)), 3)
@@ -60,17 +53,7 @@ def _checked(m: int, s: int, r: ArrayLike) -> NDArray[np.int64]:
 
 
 def plot_poisoned_shares(m: int = 60000, s: int = 50, largest: int = 1000, ax: Any = None) -> Axes:
-    """Draw both shares against the number of flipped labels.
-
-    Parameters
-    ----------
-    m, s : int
-        Labels in all, and labels per base classifier.
-    largest : int
-        Where the axis ends.
-    ax : matplotlib axes, optional
-        Where to draw.
-    """
+    """Draw both shares against the number of flipped labels."""
     with needing("matplotlib", "report"):
         from matplotlib.figure import Figure
     if ax is None:

@@ -99,15 +99,6 @@ def download_files(files: Sequence[RemoteFile], folder: Path, progress: Progress
     A file grows as ``<name>.part``; a later call goes on where an earlier one stopped, if the
     server can, and begins again if not. With the published MD5 it gets its name, with another it
     is removed.
-
-    Parameters
-    ----------
-    files : sequence of RemoteFile
-        What to fetch.
-    folder : Path
-        Where to put it.
-    progress : Progress
-        Told the bytes of each file.
     """
     try:
         with OpenFolder(folder, owned=True) as opened:

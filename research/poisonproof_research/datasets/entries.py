@@ -268,19 +268,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def open_array(folder: Path, manifest: dict[str, Any], name: str, check: bool) -> NDArray[Any]:
-    """Map one array of the dataset in `folder`, read-only.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the dataset.
-    manifest : dict
-        Its manifest.
-    name : str
-        Name of the array.
-    check : bool
-        Whether to read the array once and compare its digest.
-    """
+    """Map one array of the dataset in `folder`, read-only."""
     entry = manifest["arrays"].get(name)
     path = folder / manifest["folder"] / f"{name}.npy"
     if not isinstance(entry, dict):

@@ -13,9 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-import PIL
-from PIL import Image, ImageOps
-
 from poisonproof.data.image_files import MEBIBYTE, read_at_most, read_file, walk
 from poisonproof.exceptions import InvalidInputError
 
@@ -162,33 +159,13 @@ class FolderTree(FileTree):
     """Files of a folder, and of archives in it.
 
     An archive is opened only if the folder itself has no match: a folder in which a download was
-    unpacked beside its archive is read once.
-
-    Parameters
-    ----------
-    root : Path
-        The folder.
-    files : sequence of str
-        Paths of its regular files.
-    left_out : sequence of (str, str)
-        Paths of everything else in it, and what that is: links and pipes are never followed or
-        opened; readers complain of them.
-    archives : sequence of str
-        Paths of archives to look into.
-    stack : ExitStack
-        Closes the archives.
+    unpacked beside its archive is read once. Links and pipes are never followed or opened.
     """
 
     def __init__(
-        self,
-        root: Path,
-        files: Sequence[str],
-        left_out: Sequence[tuple[str, str]],
-        archives: Sequence[str],
-        stack: ExitStack,
+        self, root: Path, files: Sequence[str], archives: Sequence[str], stack: ExitStack
     ) -> None:
         self.root = root
-        self.left_out = left_out
         self._files = sorted(files)
         self._waiting = sorted(archives)
         self._mounted: dict[str, FileTree] = {}
@@ -225,40 +202,17 @@ class FolderTree(FileTree):
 
 @contextmanager
 def open_tree(source: Path, archives: str = "") -> Iterator[FolderTree]:
-    """Open a folder, an archive or a single file for reading.
-
-    Parameters
-    ----------
-    source : Path
-        What the user named.
-    archives : str
-        If `source` is a folder: regular expression for the archives in it to look into.
-    """
+    """Open a folder, an archive or a single file for reading."""
     with ExitStack() as stack:
         if source.is_dir():
-            found = list(walk(source))
-            files = [path for path, reason in found if not reason]
-            others = [(path, reason) for path, reason in found if reason]
+            files = [path for path, reason in walk(source) if not reason]
             packed = [path for path in files if archives and re.fullmatch(archives, path)]
-            yield FolderTree(source, files, others, packed, stack)
+            yield FolderTree(source, files, packed, stack)
         elif not source.is_file():
             raise InvalidInputError(
                 f"{source} is neither a folder nor a file; name the folder that holds the files."
             )
         elif is_archive(source.name):
-            yield FolderTree(source.parent, [], [], [source.name], stack)
+            yield FolderTree(source.parent, [], [source.name], stack)
         else:
-            yield FolderTree(source.parent, [source.name], [], [], stack)
-
-
-# What only published files need of Pillow.
-
-
-def equalized(image: Image.Image) -> Image.Image:
-    """Return the image with the histogram of each channel flattened, in integers."""
-    return ImageOps.equalize(image)
-
-
-def pillow_version() -> str:
-    """Return the version of Pillow, which is part of what decided the resized pixels."""
-    return PIL.__version__
+            yield FolderTree(source.parent, [source.name], [], stack)

@@ -27,7 +27,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import Progress, reporting
 from poisonproof.strict import parse_json, read_npz
 from poisonproof_research.datasets.entries import SPLITS, EntryWriter, Split, put_split
-from poisonproof_research.datasets.file_trees import FileTree, equalized, pillow_version, unreadable
+from poisonproof_research.datasets.file_trees import FileTree, unreadable
 from poisonproof_research.datasets.pickled_batch import read_pickled_batch
 
 IDX_FILES = {
@@ -179,17 +179,7 @@ def read_cifar10(tree: FileTree, entry: EntryWriter, progress: Progress) -> None
 
 
 def batch_md5s(images: NDArray[np.uint8], labels: NDArray[Any], batch_size: int) -> list[str]:
-    """Return the MD5 of every batch, written in the published binary form.
-
-    Parameters
-    ----------
-    images : ndarray of shape (n, 3, 32, 32)
-        Images in the published order.
-    labels : ndarray of shape (n,)
-        Their labels.
-    batch_size : int
-        Images per batch: 10,000 in the published files.
-    """
+    """Return the MD5 of every batch, written in the published binary form."""
     md5s = []
     for start in range(0, len(images), batch_size):
         rows = images[start : start + batch_size].reshape(-1, VALUES)
@@ -296,8 +286,10 @@ class _Row:
 
 def read_gtsrb(tree: FileTree, entry: EntryWriter, progress: Progress) -> None:
     """Read both splits, in the order of classes and of the lines in the CSV files."""
+    import PIL
+
     splits = {"train": _training_rows(tree), "test": _test_rows(tree)}
-    entry.details["resize"] = f"Pillow {pillow_version()}, bilinear, {GTSRB_SIDE} x {GTSRB_SIDE}"
+    entry.details["resize"] = f"Pillow {PIL.__version__}, bilinear, {GTSRB_SIDE} x {GTSRB_SIDE}"
     entry.details["equalize"] = "Pillow ImageOps.equalize, per channel, before the resize"
     for split, rows in splits.items():
         with reporting(progress, len(rows), f"reading {split} images"):
@@ -307,6 +299,8 @@ def read_gtsrb(tree: FileTree, entry: EntryWriter, progress: Progress) -> None:
 def _write_images(
     tree: FileTree, entry: EntryWriter, split: str, rows: Sequence[_Row], progress: Progress
 ) -> None:
+    from PIL.ImageOps import equalize
+
     shapes = np.array([(3, row.height, row.width) for row in rows], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(shapes.prod(axis=1))])
     entry.put(f"originals_{split}_shapes", shapes, np.int64)
@@ -325,7 +319,7 @@ def _write_images(
             )
         values[offsets[i] : offsets[i + 1]] = channels_first(image).reshape(-1)
         plain[i] = channels_first(resized(image, GTSRB_SIDE, GTSRB_SIDE))
-        equal[i] = channels_first(resized(equalized(image), GTSRB_SIDE, GTSRB_SIDE))
+        equal[i] = channels_first(resized(equalize(image), GTSRB_SIDE, GTSRB_SIDE))
         progress.advance()
 
 

@@ -29,15 +29,6 @@ from poisonproof_research.reproduction.recipe import load_recipes
 def run_facts(y_train: ArrayLike, seconds: Mapping[str, float], **more: Any) -> dict[str, Any]:
     """Return size and classes of the training set, times and software, for `Method.facts`.
 
-    Parameters
-    ----------
-    y_train : array-like of int of shape (n,)
-        Training labels, 0 to C - 1.
-    seconds : mapping of str to float
-        How long each step took.
-    **more
-        What else is to be kept.
-
     Examples
     --------
     >>> facts = run_facts([0, 2, 2], {"all": 1.23}, note="small")
@@ -104,15 +95,7 @@ def radius_evidence(certificates: Certificates) -> dict[str, NDArray[Any]]:
 
 
 def certify_evidence(arrays: Arrays, threat: str | Threat) -> Certificates:
-    """Compute certificates from evidence.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        ``counts``, ``n_members`` and ``method``; ``table``, ``clusters`` and ``rule``; or
-        ``radius`` with labels, runner-ups, counts and method.
-    threat : str or Threat
-        The unit of the radii.
+    """Compute certificates from vote counts, labels counted by cluster, or radii as they are.
 
     Examples
     --------

@@ -181,23 +181,8 @@ def collective_bound(
     that it serves. So for every discount a in [0, 1] per row, the number of fallen rows is at most
     the sum of the discounts plus the largest `reach` of the buckets' totals of (1 - a) times their
     shares. This is the dual of a linear relaxation; the discounts are improved by fictitious play
-    between attacker and defender, and any of them gives a sound bound.
-
-    Parameters
-    ----------
-    problem : CollectiveProblem
-        Votes and aims.
-    reach : int
-        Buckets that the attacker owns.
-    iterations : int
-        Rounds of play.
-
-    Returns
-    -------
-    bound : int
-        No attack on `reach` buckets makes more rows fall.
-    owned : ndarray of int
-        The best attack met on the way, for a lower bound with `CollectiveProblem.fallen`.
+    between attacker and defender, and any of them gives a sound bound. Returned are the most rows
+    that fall to `reach` buckets, and the buckets of the best attack met on the way.
     """
     n_buckets = len(problem.buckets)
     reach = min(reach, n_buckets)
@@ -442,15 +427,7 @@ def _counted(
 
 
 def _solve(problem: CollectiveProblem, reach: int, time_limit: float) -> tuple[int, Ints]:
-    """Solve the mixed-integer program: which buckets to own, and which rows fall to which rival.
-
-    Returns
-    -------
-    proved : int
-        The solver's upper bound on fallen rows, however far it came.
-    owned : ndarray of int
-        The buckets of the best attack that it found; none if it found none.
-    """
+    """Return the solver's bound on fallen rows, and the buckets of its best attack."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     matrix, lower, n_events = _program(problem, reach)

@@ -29,13 +29,6 @@ def digit_classifier(n_partitions: int, **parameters: Any) -> DPAClassifier:
     Features, gamma and alpha were chosen on scikit-learn's digits
     (``research/experiments/closed_form/choose.py``), so MNIST is data that no choice has seen.
 
-    Parameters
-    ----------
-    n_partitions : int
-        Number of members, k.
-    **parameters
-        Further parameters of `DPAClassifier`.
-
     Examples
     --------
     >>> digit_classifier(1200).n_partitions

@@ -116,13 +116,7 @@ class FiniteAggregationClassifier(CertifyingClassifier):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Hash the rows into buckets and train one member on every d of them.
-
-        Parameters
-        ----------
-        X, y, groups, sample_weight
-            As in `DPAClassifier.fit`.
-        """
+        """Hash the rows into buckets and train one member on every d of them."""
         spread = self.spread_
         # It prepares rows, learner and samples. Its own certificates would be void: it takes
         # its partitions, which are the buckets, for members.

@@ -79,17 +79,7 @@ class FlatWeights(BaseEstimator):
         self.n_steps = n_steps
 
     def fit(self, X: NDArray[Any], y: Any = None, *, near: NDArray[Any] | None = None) -> Self:
-        """Find the components of all samples; `y` is not looked at.
-
-        Parameters
-        ----------
-        X : ndarray of shape (m, d')
-            Samples.
-        y : ignored
-        near : ndarray of int, shape (m, N), optional
-            Nearest samples of every sample. Directions are then ordered by how much less
-            neighbours differ in them than samples do, not by how much samples differ.
-        """
+        """Find the components of all samples; `y` is not looked at."""
         self._check_parameters(X.shape[1])
         with one_thread():
             rows = _unit(X)

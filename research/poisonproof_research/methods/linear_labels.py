@@ -78,11 +78,6 @@ class LabelWeights:
 def make_label_weights(estimator: Any, X: NDArray[Any]) -> LabelWeights:
     """Return the member that `estimator` stands for on the samples `X`, shape (m, d).
 
-    Raises
-    ------
-    GuaranteeError
-        If the estimator is not linear in its labels, with weights that labels cannot change.
-
     Examples
     --------
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0]])

@@ -130,17 +130,7 @@ class NeighborhoodWeights(BaseEstimator):
 
 
 def diffusion_coordinates(near: NDArray[Any], count: int, breadth: float) -> Floats:
-    """Return coordinates in which near means: many short ways along the graph, shape (m, E).
-
-    Parameters
-    ----------
-    near : ndarray of int, shape (m, N)
-        The nearest samples of every sample.
-    count : int
-        Coordinates, E; at most m - 1.
-    breadth : float
-        What the squares of the coordinates' scales sum up to, as far as the graph allows it.
-    """
+    """Return coordinates in which near means: many short ways along the graph, shape (m, E)."""
     if len(near) == 1:
         return np.ones((1, 1))
     values, vectors, scale = leading_pairs(neighbor_graph(near), min(count, len(near) - 1))

@@ -41,13 +41,7 @@ _RATIO_BITS = 16
 
 
 def vector_length(frozen: FrozenNetwork) -> int:
-    """Return the length of a feature vector, refusing features that are no vectors.
-
-    Raises
-    ------
-    InvalidInputError
-        If the features are maps, which keep where things are in the image.
-    """
+    """Return the length of a feature vector, refusing features that are no vectors."""
     if type(frozen)._new_task is not FrozenNetwork._new_task or frozen.spec.method != "simclr":
         raise InvalidInputError(
             "Views are mapped to vectors by features of method 'simclr', got"
@@ -105,15 +99,6 @@ class ViewTable:
         """Return the vectors of all views of images, rounded to float16.
 
         A value beyond float16 becomes infinite: members that see it abstain.
-
-        Parameters
-        ----------
-        X : ndarray of uint8, shape (n, C, H, W) or (n, H, W)
-            Images.
-
-        Returns
-        -------
-        ndarray of float16, shape (n, views, d)
         """
         images = as_images(X, self.frozen.spec.input_shape)
         digests = [self._digest(image) for image in images]

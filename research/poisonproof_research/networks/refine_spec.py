@@ -96,15 +96,7 @@ class RefineSpec(Spec):
             raise InvalidInputError("The refinement specification is wrong: " + " ".join(problems))
 
     def stage(self, network: PretrainSpec, name: str) -> PretrainSpec:
-        """Return the law of the loop for one stage, on the network that learned the features.
-
-        Parameters
-        ----------
-        network : PretrainSpec
-            How the features were learned; decides network, pixels and machine.
-        name : {"head", "agreement", "labels"}
-            The stage.
-        """
+        """Return the law of the loop for one stage, on the network that learned the features."""
         prefix = "label" if name == "labels" else name
         return replace(
             network,

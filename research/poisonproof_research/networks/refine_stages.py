@@ -31,20 +31,9 @@ _LEAST = 1e-8
 
 
 def agreement(first: Tensor, second: Tensor, entropy_weight: float) -> tuple[Tensor, Tensor]:
-    """Return how little pairs agree, less the weighted entropy of the clusters' sizes.
+    """Return how little pairs agree, less the weighted entropy of sizes, and the share that agrees.
 
-    Parameters
-    ----------
-    first, second : float32 tensors of shape (..., n, K)
-        Logits of images and of one neighbour each.
-    entropy_weight : float
-        Weight of the entropy of the mean over `first`.
-
-    Returns
-    -------
-    loss, share : tensors of shape (...)
-        Mean of -log of the chance to draw the same cluster, less the weighted entropy; and the
-        share of pairs with the same cluster.
+    Logits have the shape (..., n, K).
 
     Examples
     --------
@@ -73,20 +62,6 @@ def self_labels(
     otherwise large clusters would swallow small ones. A cluster that is sure of few of its images
     would not be taught and lose them all; there the surer ones of them teach. The entropy of sizes
     keeps all clusters in use.
-
-    Parameters
-    ----------
-    weak, strong : float32 tensors of shape (n, K)
-        Logits of the images, which only teach, and of their strong views.
-    confidence : float
-        Least probability of a sure cluster.
-    entropy_weight : float
-        Weight of the entropy of the mean over `strong`.
-
-    Returns
-    -------
-    loss, share : tensors of shape ()
-        The loss, and the share of images that teach.
 
     Examples
     --------
@@ -120,14 +95,7 @@ def _bars(chance: Tensor, members: Tensor, confidence: float) -> Tensor:
 def neighbour_table(vectors: NDArray[Any], count: int, device: str) -> NDArray[np.int64]:
     """Return the `count` nearest other rows of every row, nearest first.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, d)
-        Features; rounded row by row, so that cosines are alike on every device.
-    count : int
-        At most n - 1.
-    device : str
-        Where to compute; has no influence on the result.
+    Features are rounded row by row, so that cosines are alike on every device.
 
     Examples
     --------
@@ -218,19 +186,7 @@ def fit_head(
     spec: RefineSpec,
     network: PretrainSpec,
 ) -> FittedHead:
-    """Train heads that give neighbours the same cluster, and keep the best by that loss.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, d)
-        Frozen features of all images.
-    neighbours : ndarray of shape (n, N)
-        Their nearest other images, nearest first, at least `n_neighbors` and `graph_neighbors`.
-    spec : RefineSpec
-        The law.
-    network : PretrainSpec
-        Where to compute.
-    """
+    """Train heads that give neighbours the same cluster, and keep the best by that loss."""
     first = spectral_start(neighbours[:, : spec.graph_neighbors], spec.n_clusters)
     device = torch.device(network.device)
     centre = vectors.mean(axis=0, dtype=np.float64)
@@ -374,17 +330,7 @@ _HOLE = 0.5
 
 
 def strong_views(images: Tensor, flip: bool, draw: tuple[Tensor, ...]) -> Tensor:
-    """Return one strong view of every image, pixels between 0 and 1.
-
-    Parameters
-    ----------
-    images : uint8 tensor of shape (n, C, H, W)
-        A batch.
-    flip : bool
-        Whether views may be mirrored left-right.
-    draw : four int64 tensors of shape (n, 4)
-        Words for which changes of geometry, how large, which changes of tone, how large.
-    """
+    """Return one strong view of every uint8 image (n, C, H, W), pixels between 0 and 1."""
     choice, size, tone_choice, tone_size = (uniform(words) for words in draw)
     x = _moved(images.float() / 255.0, flip, choice, size)
     x = _toned(x, tone_choice, tone_size, _spare(choice), _spare(tone_choice))

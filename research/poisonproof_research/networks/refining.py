@@ -105,15 +105,7 @@ class ClusterNetwork(FrozenNetwork):
 
 
 def load_clusters(folder: str | os.PathLike[str], *, device: str | None = None) -> ClusterNetwork:
-    """Read clusters that `ClusterNetwork.save` wrote.
-
-    Parameters
-    ----------
-    folder : path
-        Holds ``clusters.safetensors``.
-    device : {"cpu", "cuda"}, optional
-        Where to compute; by default where they were refined. Another device rounds differently.
-    """
+    """Read what `ClusterNetwork.save` wrote, by default for the device it was made on."""
     path = Path(folder) / CLUSTERS
     if not path.is_file():
         raise StoreError(

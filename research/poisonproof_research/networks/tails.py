@@ -118,11 +118,6 @@ def normal_weights(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
     """Draw first weights from a normal distribution of variance 2 / fan-out; biases are zero.
 
     This is the published rule for classifiers on RotNet's features (Gidaris et al., 2018).
-
-    Returns
-    -------
-    dict of tensors of shape (S, ...)
-        Parameters and buffers in the order of ``module.state_dict()``, one set per lane.
     """
     state = initialise(module, stream)
     for number, (name, value) in enumerate(state.items()):
@@ -140,18 +135,7 @@ def normal_weights(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
 
 
 def windows(x: Tensor) -> Tensor:
-    """Lay out the 3x3 windows of feature maps.
-
-    Parameters
-    ----------
-    x : tensor of shape (n, C, H, W)
-        Output of the frozen part.
-
-    Returns
-    -------
-    tensor of shape (n, H * W, 9 * C)
-        Zeros beyond the border; channels vary fastest.
-    """
+    """Lay out 3x3 windows of maps (n, C, H, W) as (n, H * W, 9 * C), zeros beyond the border."""
     height, width = x.shape[2:]
     padded = functional.pad(x.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
     parts = [padded[:, dy : dy + height, dx : dx + width] for dy in range(3) for dx in range(3)]
@@ -178,17 +162,7 @@ class Tail:
         return [name for name in state if name.endswith((".weight", ".bias"))]
 
     def train_scores(self, columns: Tensor, counts: Tensor, active: Tensor) -> Tensor:
-        """Return scores, shape (S, B, C), and move running statistics of active lanes.
-
-        Parameters
-        ----------
-        columns : tensor of shape (S, B, P, 9 C)
-            Windows of B rows of P pixels per lane.
-        counts : int64 tensor of shape (S,)
-            Real rows of each lane.
-        active : bool tensor of shape (S,)
-            Lanes whose running statistics move.
-        """
+        """Return scores (S, B, C) of windows (S, B, P, 9 C); active lanes move their statistics."""
         lanes, rows, pixels = columns.shape[:3]
         real = torch.arange(rows, device=columns.device) < counts[:, None]
         mask = real[:, :, None].expand(-1, -1, pixels).reshape(lanes, rows * pixels, 1)
@@ -201,13 +175,7 @@ class Tail:
         return self._head(pooled)
 
     def vote_scores(self, columns: Tensor) -> Tensor:
-        """Return the scores of all lanes on the same samples, shape (S, n, C).
-
-        Parameters
-        ----------
-        columns : tensor of shape (n, P, 9 C)
-            Windows of n samples.
-        """
+        """Return the scores (S, n, C) of all lanes on the same windows (n, P, 9 C)."""
         rows, pixels = columns.shape[:2]
         kernels = self._kernel(0)
         lanes = len(kernels)
@@ -319,17 +287,7 @@ def _finished(
 def ask_stack(
     spec: TailSpec, members: Sequence[MemberState], features: Tensor
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield scores of up to `stack_width` members, some samples at a time: (rows, (S, n, C)).
-
-    Parameters
-    ----------
-    spec : TailSpec
-        The law of the members.
-    members : sequence of MemberState
-        Those that vote.
-    features : tensor of shape (n, C, H, W)
-        Output of the frozen part.
-    """
+    """Yield scores of up to `stack_width` members, some samples at a time: (rows, (S, n, C))."""
     filled = [*members, *[members[0]] * (spec.stack_width - len(members))]
     state = {
         name: torch.from_numpy(np.stack([member.tensors[name] for member in filled]))

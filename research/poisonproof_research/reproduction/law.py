@@ -94,11 +94,6 @@ def features_of(
     """Return the features that a row's members share, learned from the row's own samples.
 
     They are those of that name if `source` is a folder, else `source` itself.
-
-    Raises
-    ------
-    InvalidInputError
-        If there are none, or they were learned from other samples.
     """
     if not recipe.features:
         return None

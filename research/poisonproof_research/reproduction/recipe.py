@@ -113,11 +113,6 @@ class Recipe:
 def load_recipes(folder: str | Path | None = None) -> dict[str, Recipe]:
     """Read all recipe files of a folder, by default those that come with poisonproof.
 
-    Returns
-    -------
-    dict of str to Recipe
-        By the row's name, ordered by table, dataset and the order in the file.
-
     Examples
     --------
     >>> load_recipes()["mnist-dpa-1200"].paper.median
@@ -141,17 +136,7 @@ def load_recipes(folder: str | Path | None = None) -> dict[str, Recipe]:
 def select_rows(
     recipes: Mapping[str, Recipe], table: str | None, rows: Sequence[str] = ()
 ) -> list[Recipe]:
-    """Return the rows of one table, all of them or those named.
-
-    Parameters
-    ----------
-    recipes : mapping of str to Recipe
-        All recipes.
-    table : str or None
-        The table; None takes rows of any table.
-    rows : sequence of str
-        Names of rows; none stands for all.
-    """
+    """Return the rows of one table, all of them or those named."""
     tables = list(dict.fromkeys(recipe.table for recipe in recipes.values()))
     if table is not None and table not in tables:
         raise InvalidInputError(f"There is no {table!r}; known are {', '.join(tables)}.")
@@ -180,7 +165,7 @@ def _read(name: str, text: str) -> Iterable[Recipe]:
         values = tomllib.loads(text)
         facts = DataFacts(**values["data"])
         for row in values["row"]:
-            yield _recipe(facts, values["learner"], dict(row))
+            yield _recipe(facts, values["learner"], {**values.get("rows", {}), **row})
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise InvalidInputError(f"The recipe file {name} is wrong: {reason}.") from error

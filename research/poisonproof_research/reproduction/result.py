@@ -38,20 +38,7 @@ _WORD = 16
 
 
 def encode_votes(votes: NDArray[np.uint8], n_classes: int) -> dict[str, NDArray[Any]]:
-    """Code a vote matrix.
-
-    Parameters
-    ----------
-    votes : ndarray of uint8, shape (n, k)
-        Class indices, `ABSTAINED` where a member abstains.
-    n_classes : int
-        Number of classes, at most 255.
-
-    Returns
-    -------
-    dict of ndarray
-        ``counts`` (n, C + 1), abstentions last; ``states`` (n,); ``lengths`` (n,) words of each
-        row; ``words``, all rows one after the other.
+    """Code a vote matrix of shape (n, k), `ABSTAINED` where a member abstains, row by row.
 
     Examples
     --------
@@ -383,11 +370,6 @@ def merge_results(results: Sequence[RowResult]) -> RowResult:
     """Join the members of several runs of one row.
 
     A member that is in two of them must be the same in both.
-
-    Raises
-    ------
-    InvalidInputError
-        If laws or labels differ, or a member has two digests or two sets of votes.
     """
     first = results[0]
     if len(results) == 1:

@@ -39,11 +39,6 @@ from poisonproof_research.reproduction.whole_files import (
 def encode_pixels(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return red and blue minus green, then each pixel minus what its neighbours predict.
 
-    Parameters
-    ----------
-    images : ndarray of uint8, shape (n, height, width) or (n, 3, height, width)
-        Gray or colour images.
-
     Examples
     --------
     >>> images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -168,13 +163,7 @@ def _sorted_partitions(
 
 
 def make_partitions(recipe: Recipe, data: RowData) -> tuple[Partitioner, PartitionedData]:
-    """Cut the training images into the published partitions, or buckets that members share.
-
-    Raises
-    ------
-    InvalidInputError
-        If the partitions do not have the published sizes.
-    """
+    """Cut the training images into the published partitions, or buckets that members share."""
     if recipe.partitioner not in PARTITIONERS:
         raise InvalidInputError(
             f"{recipe.id}: partitioner must be one of {', '.join(PARTITIONERS)}, got "
@@ -213,22 +202,7 @@ _THREADS = 8
 
 
 def write_pack(data: RowData, folder: Path, *, largest: int = 24_000_000) -> list[Path]:
-    """Write the data of a dataset as npz chunks.
-
-    Parameters
-    ----------
-    data : RowData
-        The data.
-    folder : Path
-        Made if absent. The manifest is written last.
-    largest : int
-        Bytes of pixels in one chunk before compression: no chunk gets larger than this.
-
-    Returns
-    -------
-    list of Path
-        The chunks, then the manifest.
-    """
+    """Write a dataset as npz chunks of at most `largest` bytes of pixels, then their manifest."""
     chunks, paths = [], []
     for number, (split, start, stop) in enumerate(_pieces(data, largest)):
         content = npz_bytes(_arrays(data, split, slice(start, stop)))
@@ -258,13 +232,7 @@ def write_pack(data: RowData, folder: Path, *, largest: int = 24_000_000) -> lis
 
 
 def data_from_pack(folder: Path) -> RowData:
-    """Read what `write_pack` wrote, and check every digest.
-
-    Raises
-    ------
-    InvalidInputError
-        If a chunk is missing, damaged, or does not fit the others.
-    """
+    """Read what `write_pack` wrote, and check every digest."""
     manifest = read_json(folder / MANIFEST, FORMAT, VERSION)
     try:
         shapes = {split: tuple(shape) for split, shape in manifest["shapes"].items()}

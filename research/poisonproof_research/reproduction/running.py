@@ -70,13 +70,7 @@ def write_scores(
 
 
 def read_scores(folder: Path, n_test: int, n_partitions: int, *others: Path) -> NDArray[np.float16]:
-    """Read all scores of a row, shape (n, k, C), from one folder or several that complete it.
-
-    Raises
-    ------
-    InvalidInputError
-        If scores of some member on some row are missing.
-    """
+    """Read all scores of a row, shape (n, k, C), from one folder or several that complete it."""
     files: list[dict[str, NDArray[Any]]] = [
         read_npz(path) for home in (folder, *others) for path in sorted(home.glob("scores-*.npz"))
     ]
@@ -157,16 +151,7 @@ def gather_results(row: str, folders: Sequence[Path]) -> RowResult | None:
 def run_row(recipe: Recipe, data: RowData, out: Path, options: Options) -> RowResult | None:
     """Make one row, or go on with it, and write its result to ``out/row``.
 
-    Returns
-    -------
-    RowResult or None
-        All members that are finished; None if the deadline left no time for any.
-
-    Raises
-    ------
-    InvalidInputError
-        If the data or the partitions are not the published ones, or what was found was made under
-        another law.
+    None if the deadline left no time for any member.
     """
     data.check(recipe.data)
     _, parts = make_partitions(recipe, data)
