@@ -15,7 +15,7 @@ from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_votes
 from poisonproof.attacks import AttackStudy
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError
 from poisonproof.report import Evidence, Report, certificates_digest
-from poisonproof.report.samples import TextSamples
+from poisonproof.report.samples import make_samples
 
 from .conftest import random_evidence
 
@@ -30,8 +30,6 @@ def test_the_same_evidence_gives_the_same_bytes(digits: list[Evidence]) -> None:
 
 def test_ten_thousand_rows_make_less_than_three_megabytes() -> None:
     images = np.random.default_rng(0).integers(0, 256, (10_000, 3, 32, 32)).astype(np.uint8)
-    from poisonproof.report import make_samples
-
     evidence = random_evidence(10_000, 1000, 10, samples=make_samples(images))
     assert len(Report([evidence]).html().encode()) < 3_000_000
 
@@ -57,7 +55,7 @@ def test_what_does_not_belong_together_is_an_error() -> None:
     with pytest.raises(InvalidInputError, match="for all models of a report, or for none"):
         Report([one, Evidence("two", certify_votes(VOTES, 2), np.array([0, 1]))])
     with pytest.raises(InvalidInputError, match="2 certificates but 1 samples"):
-        Evidence("three", certify_votes(VOTES, 2), samples=TextSamples(["a"]))
+        Evidence("three", certify_votes(VOTES, 2), samples=make_samples(["a"]))
     with pytest.raises(InvalidInputError, match="no test rows"):
         Evidence("none", certify_votes(np.zeros((0, 4), int), 2))
 
@@ -108,10 +106,10 @@ def test_pictures_are_drawn_whatever_a_model_is_called(name: str, y_true: list[i
     assert Report([Evidence(name, certify_votes(VOTES, 2), y_true)], title=name).figures()
 
 
-def test_pictures_come_as_png_and_svg(digits: list[Evidence]) -> None:
-    figures = Report(digits, title="costs $5 or $6").figures()
+def test_pictures_come_as_png_and_svg(digits: list[Evidence], study: AttackStudy) -> None:
+    figures = Report(digits, title="costs $5 or $6", study=study).figures()
     stems = {name.rpartition(".")[0] for name in figures}
-    assert stems == {"certified-accuracy", "radii-1", "radii-2", "partitions-1", "partitions-2"}
+    assert stems == {"certified-accuracy", "attacks"}
     for name, content in figures.items():
         assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
 
@@ -189,14 +187,6 @@ def test_the_arithmetic_by_hand_is_right() -> None:
     assert "got 12 votes for 0 and 5 for 1" in page
     assert "1 row changed in any way leave 10 to 7" in page
     assert "could make it 8 to 9" in page
-
-
-def test_counts_on_the_axes_of_pictures_are_whole(digits: list[Evidence]) -> None:
-    from poisonproof.report.charts import _partitions, _radii
-
-    for draw in (_partitions, _radii):
-        figure = draw(digits[0])
-        assert all(float(tick).is_integer() for tick in figure.axes[0].get_yticks())
 
 
 def test_rows_that_were_trained_on_are_left_out_of_a_report() -> None:

@@ -124,7 +124,7 @@ class TrainingSource:
         if self.table is None:
             return None
         known = {"schema": schema_values(self.table), "libraries": _libraries(self.table)}
-        if rows is None:
+        if rows is None or train is None:
             return {**known, "n_rows": 0, "n_groups": None, "n_left_out": 0}
         groups = None if rows.groups is None else len(set(rows.groups[train].tolist()))
         n_rows = int(np.sum(train))

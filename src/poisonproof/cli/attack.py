@@ -160,8 +160,9 @@ def attack(
     if trained is None:
         member = make_member(model or DEFAULT_ATTACKED)
         attacked = _attacked(data, test, schema, columns, member)
-        of_method = {"dpa": poisonproof.DPAClassifier, "ss-dpa": poisonproof.SSDPAClassifier}
-        classifier = of_method[method or "dpa"](
+        semi = method == "ss-dpa"
+        of_method = poisonproof.SSDPAClassifier if semi else poisonproof.DPAClassifier
+        classifier = of_method(
             member, n_partitions=k or 50, classes=attacked.classes, random_state=seed
         )
         if attacked.groups is not None:

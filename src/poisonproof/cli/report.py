@@ -185,7 +185,7 @@ def _read_tested(
 
 def _samples(trained: TrainedModel, rows: CheckedRows, shape: Any) -> Samples:
     """Return how to show rows: the cells that a schema encoded, or the numbers themselves."""
-    from poisonproof.report.samples import CellSamples, make_samples
+    from poisonproof.report.samples import cell_samples, make_samples
 
     if trained.table is None or shape is not None:
         return make_samples(rows.X, names=trained.feature_names, image_shape=shape)
@@ -193,7 +193,7 @@ def _samples(trained: TrainedModel, rows: CheckedRows, shape: Any) -> Samples:
     if trained.table.kind != "table":
         return make_samples(cells[columns[0].name])
     written = {column.name for column in columns if isinstance(column, TextColumn)}
-    return CellSamples({name: cell.tolist() for name, cell in cells.items()}, written)
+    return cell_samples({name: cell.tolist() for name, cell in cells.items()}, written)
 
 
 def _steps(

@@ -198,7 +198,7 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
         say(f"{hidden:,} more columns are in the file.")
     say(
         f"{counted(len(known.columns), 'column')}, {counted(known.n_features, 'feature')}. Label: "
-        f"{shown(known.label)}, {counted(len(known.classes), 'class', 'classes')}: "
+        f"{shown(str(known.label))}, {counted(len(known.classes), 'class', 'classes')}: "
         f"{', '.join(_quoted(name) for name in known.classes[:20])}"
         f"{', ...' if len(known.classes) > 20 else ''}."
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from poisonproof.report.document import Report
 from poisonproof.report.evidence import Evidence, Identity, certificates_digest
 from poisonproof.report.page import Step
-from poisonproof.report.samples import CellSamples, Samples, make_samples
+from poisonproof.report.samples import Samples, cell_samples, make_samples
 from poisonproof.report.words import headline
 
 __all__ = [
-    "CellSamples",
     "Evidence",
     "Identity",
     "Report",
     "Samples",
     "Step",
+    "cell_samples",
     "certificates_digest",
     "headline",
     "make_samples",

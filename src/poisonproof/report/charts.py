@@ -6,7 +6,7 @@ Only numbers leave this module; the template draws them as plain SVG.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from poisonproof.attacks.study import AttackStudy, KindOutcome
 from poisonproof.data.value_text import escaped
+from poisonproof.evaluation.accuracy import protected_share
 from poisonproof.evaluation.display import CertifiedAccuracyDisplay
 from poisonproof.exceptions import needing
 from poisonproof.report.evidence import Evidence, Radii, Tally
@@ -37,17 +38,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar, in percent of the plot.
-
-    Attributes
-    ----------
-    x, width : str
-        Horizontal extent.
-    y, height : str
-        All of the bar, from the top.
-    part_y, part_height : str
-        The lower part of it, for example the correct rows.
-    """
+    """One bar in percent of the plot, from the top; its lower part has another colour."""
 
     x: str
     width: str
@@ -171,101 +162,36 @@ def _percent(share: float) -> str:
 
 # The report's pictures for slides and papers, as PNG and SVG.
 
-FORMATS = ("png", "svg")
-
-_HELD, _WRONG, _PLAIN = "#0b7a6f", "#b8c0c7", "#51606e"
-_MOST_BINS = 40
+_PROVED, _HELD, _FELL = "#b9ded8", "#0b7a6f", "#c2410c"
 
 
-def render_figures(models: Sequence[Evidence], title: str) -> Iterator[tuple[str, bytes]]:
-    """Yield file names and contents: the curve of all models, radii and partitions of each."""
+def render_curves(models: Sequence[Evidence], title: str, form: str) -> bytes:
+    """Return the curve of all models, as ``"png"`` or ``"svg"``."""
     with needing("matplotlib", "report"):
         from matplotlib import rc_context
+        from matplotlib.figure import Figure
     with rc_context({"text.parse_math": False}):  # a name with a dollar sign is no formula
-        pictures = [("certified-accuracy", _curves(models, title))]
-        for number, model in enumerate(models):
-            suffix = "" if len(models) == 1 else f"-{number + 1}"
-            pictures.append((f"radii{suffix}", _radii(model)))
-            if model.partition_sizes is not None:
-                pictures.append((f"partitions{suffix}", _partitions(model)))
-    for name, figure in pictures:
-        for form in FORMATS:
-            yield f"{name}.{form}", encoded(figure, form)
-
-
-def _curves(models: Sequence[Evidence], title: str) -> Figure:
-    figure, ax = _axes((7.2, 4.4), title)
-    line: dict[str, Any] = {"color": _HELD} if len(models) == 1 else {}
-    for model in models:
-        if model.y_true is not None:
-            CertifiedAccuracyDisplay.from_certificates(
-                model.certificates, model.y_true, name=escaped(model.name), ax=ax, **line
-            )
-            continue
-        sizes = np.arange(model.largest + 2)
-        shares = [
-            100 * model.tally.fixed.at(size) / model.tally.fixed.n_rows for size in sizes.tolist()
-        ]
-        name = escaped(model.name)
-        ax.plot(sizes, shares, drawstyle="steps-post", linewidth=2.0, label=name, **line)
-        ax.set_xlabel(f"Attack size ({model.certificates.threat.plural})")
-        ax.set_ylabel("Predictions that cannot change (%)")
-        ax.set_ylim(0, 102)
-        ax.set_xlim(0)
-        ax.legend(frameon=False)
-    return figure
-
-
-def _radii(model: Evidence) -> Figure:
-    figure, ax = _axes((7.2, 3.4), f"Radii of all test rows: {model.name}")
-    edges = _edges(0, model.largest + 1)
-    kept = model.tally.kept.values
-    everything = np.histogram(model.tally.fixed.values, edges)[0]
-    part = np.histogram(kept, edges)[0]
-    if model.y_true is not None:
-        ax.stairs(everything, edges, fill=True, color=_WRONG, label="wrong")
-    ax.stairs(
-        part, edges, fill=True, color=_HELD, label="correct" if model.y_true is not None else None
-    )
-    ax.margins(x=0.01)
-    ax.set_xlabel(f"Radius ({model.certificates.threat.plural})")
-    ax.set_ylabel("Test rows")
-    _count_in_whole_numbers(ax)
-    if model.y_true is not None:
-        ax.legend(frameon=False)
-    return figure
-
-
-def _partitions(model: Evidence) -> Figure:
-    sizes = np.asarray(model.partition_sizes)
-    figure, ax = _axes((7.2, 2.8), f"Training rows per partition: {model.name}")
-    edges = _edges(int(sizes.min()), int(sizes.max()) + 1)
-    ax.stairs(np.histogram(sizes, edges)[0], edges, fill=True, color=_PLAIN)
-    ax.set_xlabel("Rows in a partition")
-    ax.set_ylabel("Partitions")
-    _count_in_whole_numbers(ax)
-    return figure
-
-
-def _count_in_whole_numbers(ax: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _edges(low: int, high: int) -> Any:
-    width = max(1, -(-(high - low) // _MOST_BINS))
-    return np.arange(low, high + width, width)
-
-
-def _axes(size: tuple[float, float], title: str) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    ax = figure.subplots()
-    ax.set_title(escaped(title), loc="left", fontsize=11)
-    ax.spines[["top", "right"]].set_visible(False)
-    return figure, ax
+        figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+        ax = figure.subplots()
+        ax.set_title(escaped(title), loc="left", fontsize=11)
+        ax.spines[["top", "right"]].set_visible(False)
+        line: dict[str, Any] = {"color": _HELD} if len(models) == 1 else {}
+        for model in models:
+            name = escaped(model.name)
+            if model.y_true is not None:
+                CertifiedAccuracyDisplay.from_certificates(
+                    model.certificates, model.y_true, name=name, ax=ax, **line
+                )
+                continue
+            sizes = np.arange(model.largest + 2)
+            shares = 100 * protected_share(model.certificates, sizes)
+            ax.plot(sizes, shares, drawstyle="steps-post", linewidth=2.0, label=name, **line)
+            ax.set_xlabel(f"Attack size ({model.certificates.threat.plural})")
+            ax.set_ylabel("Predictions that cannot change (%)")
+            ax.set_ylim(0, 102)
+            ax.set_xlim(0)
+            ax.legend(frameon=False)
+        return encoded(figure, form)
 
 
 def encoded(figure: Figure, form: str) -> bytes:
@@ -285,7 +211,6 @@ def encoded(figure: Figure, form: str) -> bytes:
 NO_ATTACK = 0.7
 """Where size 0 stands on the logarithmic axis, so that a fall at size 1 can be seen."""
 
-_PROVED, _HELD, _FELL = "#b9ded8", "#0b7a6f", "#c2410c"
 _COLUMNS = 3
 
 

@@ -1,4 +1,4 @@
-"""The report as Markdown: for pull requests, tickets and model cards."""
+"""A report on one model or several: as a page, as a summary in Markdown, and as pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from poisonproof.data.value_text import escaped
 from poisonproof.evaluation.accuracy import default_sizes
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.files import write_bytes
-from poisonproof.report.charts import render_figures
+from poisonproof.report.charts import render_attack_figure, render_curves
 from poisonproof.report.evidence import Evidence, certificates_digest, percent
 from poisonproof.report.page import STEPS, Step, render_html
 from poisonproof.report.words import attacker_may, headline, not_protected
@@ -187,8 +187,13 @@ class Report:
         return render_markdown(self.models, title=self.title, data_name=self.data_name)
 
     def figures(self) -> dict[str, bytes]:
-        """Return the pictures by file name, each as PNG and as SVG."""
-        return dict(render_figures(self.models, self.title))
+        """Return the pictures by file name, each as PNG and as SVG: the curve, and the attacks."""
+        files = {}
+        for form in ("png", "svg"):
+            files[f"certified-accuracy.{form}"] = render_curves(self.models, self.title, form)
+            if self.study is not None:
+                files[f"attacks.{form}"] = render_attack_figure(self.study, form, self.title)
+        return files
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a ``.html`` file, or the summary to a ``.md`` file."""

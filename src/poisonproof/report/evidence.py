@@ -1,4 +1,4 @@
-"""Which model a report speaks of, so that somebody else can tell whether theirs is the same."""
+"""What a report says about a model: its identity, its counts, and the rows worth a look."""
 
 from __future__ import annotations
 
@@ -19,23 +19,13 @@ from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.estimators.training_set import seen_rows
 from poisonproof.evaluation.accuracy import Summary, radius_if_correct, seen_sentence, summarize
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.report.samples import Sample, Samples, SomeSamples, make_samples, visible
+from poisonproof.report.samples import Sample, Samples, make_samples, visible
 from poisonproof.store.fingerprint import fingerprint
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The facts that decide a model's bits.
-
-    Attributes
-    ----------
-    fingerprint : str
-        The model's fingerprint, as in its manifest.
-    facts : tuple of (str, str)
-        What was trained and on how many rows, in words.
-    environment : tuple of (str, str)
-        Software and processor that computed the certificates.
-    """
+    """The facts that decide a model's bits: what was trained, and what computed certificates."""
 
     fingerprint: str
     facts: tuple[tuple[str, str], ...]
@@ -108,23 +98,13 @@ def _one_line(thing: object) -> str:
     return " ".join(repr(thing).split())
 
 
-# How many test rows withstand each attack size, class by class, in whole rows.
-#
-# The page's script counts with the same numbers and rounds by the same rule, so that what it shows
-# at
-# any attack size is what Python computes.
+# How many test rows withstand each attack size, class by class. The page's script counts with the
+# same numbers and rounds by the same rule.
 
 
 @dataclass(frozen=True, eq=False)
 class Radii:
-    """The radii of some of `n_rows` rows; the others, -1 here, withstand nothing.
-
-    Attributes
-    ----------
-    values : ndarray of int, shape (m,)
-        Sorted radii that count.
-    n_rows : int
-        Rows they are a share of, at least m.
+    """The radii that count among those of `n_rows` rows, sorted; the others withstand nothing.
 
     Examples
     --------
@@ -160,25 +140,15 @@ class Radii:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """What the certificates of one test set hold, in all and class by class.
-
-    Attributes
-    ----------
-    kept : Radii
-        Rows that count as kept: those with the correct label, or all of them where no true label
-        is known.
-    fixed : Radii
-        Every prediction, right or wrong.
-    labels : tuple of str
-        The classes.
-    by_class : tuple of Radii
-        `kept`, by true class; by predicted class where no true label is known.
-    """
+    """What the certificates of one test set hold, in all and class by class."""
 
     kept: Radii
+    """Rows with the correct label, or all of them where no true label is known."""
     fixed: Radii
+    """Every prediction, right or wrong."""
     labels: tuple[str, ...]
     by_class: tuple[Radii, ...]
+    """`kept`, by true class; by predicted class where no true label is known."""
 
     @classmethod
     def of(cls, certificates: Certificates, y_true: ArrayLike | None) -> Self:
@@ -223,9 +193,6 @@ def percent(part: int, whole: int) -> str:
     if 0 < part < whole:
         tenths = min(max(tenths, 1), 999)
     return f"{tenths // 10}.{tenths % 10} %"
-
-
-# Everything a report says about one model, gathered in one place.
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,7 +305,7 @@ class Evidence:
             if trained_on is not None and 0 < int(trained_on.sum()) < len(samples):
                 kept = np.flatnonzero(~trained_on)
                 places = kept if places is None else np.asarray(places)[kept]
-                X, samples = _safe_indexing(X, kept), SomeSamples(samples, kept)
+                X, samples = _safe_indexing(X, kept), samples.only(kept)
                 truth = None if truth is None else truth[kept]
         return cls(
             name=name,
@@ -389,17 +356,7 @@ _MOST_BARS = 3
 
 @dataclass(frozen=True)
 class VoteBar:
-    """The votes for one label.
-
-    Attributes
-    ----------
-    label : str
-        The label, or None for members that abstained.
-    count : int
-        Votes.
-    role : {"winner", "rival", "other"}
-        The predicted label, the one closest to overtaking it, or neither.
-    """
+    """The votes for one label, None for abstentions: the winner, its closest rival or another."""
 
     label: str | None
     count: int
@@ -408,30 +365,8 @@ class VoteBar:
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A test row with its votes.
+    """A test row with its votes: winner, runner-up and the next label, then abstentions."""
 
-    Attributes
-    ----------
-    number : int
-        Position among the test rows, from 0.
-    place : str
-        Where the row stands in its file, as "Line 12".
-    predicted, truth : str
-        Labels; `truth` is None where it is not known.
-    radius : int
-        What the prediction withstands.
-    bars : tuple of VoteBar
-        Winner, runner-up and the next label, then abstentions.
-    sample : Sample or None
-        The row itself.
-    n_voters : int
-        How many votes there could be: the length of a full bar.
-    movable : int
-        Votes that one unit of attack moves from winner to runner-up; 0 where the aggregation is
-        not a plain vote and bars cannot show it.
-    """
-
-    number: int
     place: str
     predicted: str
     truth: str | None
@@ -439,7 +374,9 @@ class ShownRow:
     bars: tuple[VoteBar, ...]
     sample: Sample | None
     n_voters: int
+    """The length of a full bar."""
     movable: int
+    """Votes that one unit of attack moves from winner to runner-up; 0 where no plain vote is."""
 
 
 def extreme_rows(evidence: Evidence, count: int) -> tuple[list[ShownRow], list[ShownRow]]:
@@ -448,11 +385,12 @@ def extreme_rows(evidence: Evidence, count: int) -> tuple[list[ShownRow], list[S
     by_radius = np.argsort(radius, kind="stable")
     least = by_radius[:count]
     most = np.argsort(-radius, kind="stable")[: min(count, len(radius) - len(least))]
-    return [shown_row(evidence, int(i)) for i in least], [shown_row(evidence, int(i)) for i in most]
+    return [_shown_row(evidence, int(i)) for i in least], [
+        _shown_row(evidence, int(i)) for i in most
+    ]
 
 
-def shown_row(evidence: Evidence, row: int) -> ShownRow:
-    """Return one row with its votes."""
+def _shown_row(evidence: Evidence, row: int) -> ShownRow:
     certificates = evidence.certificates
     classes, n_classes = certificates.classes, certificates.n_classes
     winner, rival = (
@@ -472,29 +410,16 @@ def shown_row(evidence: Evidence, row: int) -> ShownRow:
     ]
     given = int(counts.sum())
     n_voters = given if certificates.method in ROWS_VOTE else certificates.n_members
-    abstained = n_voters - given
-    if abstained:
+    if abstained := n_voters - given:
         bars.append(VoteBar(None, abstained, "other"))
+    place = f"{row:,}" if evidence.places is None else visible(str(evidence.places[row]), 80)
     return ShownRow(
-        number=row,
-        place=_place(evidence, row),
+        place=f"{evidence.place_unit.capitalize()} {place}",
         predicted=names[winner],
-        truth=None if evidence.y_true is None else _text(evidence.y_true[row]),
+        truth=None if evidence.y_true is None else str(np.asarray(evidence.y_true)[row]),
         radius=int(certificates.radius[row]),
         bars=tuple(bars),
         sample=None if evidence.samples is None else evidence.samples.show(row),
         n_voters=max(n_voters, 1),
         movable=certificates.threat.touches if certificates.method == "plurality" else 0,
     )
-
-
-def _place(evidence: Evidence, row: int) -> str:
-    unit = evidence.place_unit.capitalize()
-    if evidence.places is None:
-        return f"{unit} {row:,}"
-    place = evidence.places[row]
-    return f"{unit} {visible(str(place), 80)}"
-
-
-def _text(value: Any) -> str:
-    return str(value.item() if isinstance(value, np.generic) else value)

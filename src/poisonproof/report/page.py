@@ -1,4 +1,4 @@
-"""The report's section about real attacks: one small chart per kind, and a table."""
+"""The page: one HTML file that works from a disk, without a network and without a server."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ from poisonproof.report.words import (
     voters,
 )
 
+_COLOURS = 6
 
-def attack_section(study: AttackStudy) -> dict[str, Any]:
+
+def _attack_section(study: AttackStudy) -> dict[str, Any]:
     """Return what the template draws."""
     tried, changed = study.trials_within
     return {
@@ -97,11 +99,6 @@ def _log_ticks(limit: int) -> tuple[Tick, ...]:
     )
 
 
-# The report: one HTML file that works from a disk, without a network and without a server.
-
-_COLOURS = 6
-
-
 @dataclass(frozen=True)
 class Step:
     """One way to verify the report: what to do, why, and the command if there is one."""
@@ -136,23 +133,7 @@ def render_html(
     steps: Sequence[Step],
     study: AttackStudy | None = None,
 ) -> str:
-    """Return the page. Every text in it is escaped, and its script may not load or send anything.
-
-    Parameters
-    ----------
-    models : sequence of Evidence
-        At least one; all count attacks in the same unit.
-    title : str
-        Heading of the page.
-    data_name : str, optional
-        What the test rows are called.
-    n_shown : int
-        Least and most robust rows to show, each.
-    steps : sequence of Step
-        How to verify, after the arithmetic of one row.
-    study : AttackStudy, optional
-        What real attacks did to the first model.
-    """
+    """Return the page: every text is escaped, and its script may not load or send anything."""
     shown = [extreme_rows(model, n_shown) for model in models]
     largest = max(model.largest for model in models)
     first, domain = models[0], largest + 1
@@ -177,7 +158,7 @@ def render_html(
         "x_ticks": count_ticks(0, domain),
         "by_hand": check_by_hand(first, shown[0][0] + shown[0][1]),
         "steps": steps,
-        "study": None if study is None else attack_section(study),
+        "study": None if study is None else _attack_section(study),
         "percent": percent,
     }
     words = _words(first, domain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poisonproof.certificates.threats import Threat
-from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow, shown_row
+from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow
 
 _DEEDS = {
     ("insert_delete", "row"): (
@@ -143,7 +143,6 @@ def check_by_hand(evidence: Evidence, shown: list[ShownRow]) -> str | None:
     if not able:
         return None
     row = next((row for row in able if row.radius > 0), able[0])
-    row = shown_row(evidence, row.number)
     winner, rival = row.bars[0], row.bars[1]
     held, lost = row.radius * row.movable, (row.radius + 1) * row.movable
     return (
