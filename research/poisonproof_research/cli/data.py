@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import progress as bars
 from rich.table import Table
 
 from poisonproof.cli._screen import check_folder, console, counted, say, verbosity
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import cache_folder
-from poisonproof.progress import Progress, make_progress
+from poisonproof.progress import make_progress
 
 
 def data(
@@ -73,13 +72,13 @@ def data(
             f"Say where {name} is: either --from DIR (with --unpublished to skip its digests), or "
             "--download."
         )
+    progress = make_progress(verbosity())
     if source is not None:
         datasets.import_images(
-            name, source, cache=cache, published=not unpublished, progress=_bar()
+            name, source, cache=cache, published=not unpublished, progress=progress
         )
     else:
-        in_bytes = _DownloadBar() if verbosity() else None
-        datasets.download_images(name, cache=cache, progress=_bar(), byte_progress=in_bytes)
+        datasets.download_images(name, cache=cache, progress=progress)
     _print_one(name, cache)
 
 
@@ -119,35 +118,3 @@ def _print_list(cache: Path | None) -> None:
             "published" if entry.published else "others",
         )
     console().print(table)
-
-
-def _bar() -> Progress:
-    return make_progress(verbosity())
-
-
-class _DownloadBar:
-    """A bar in bytes."""
-
-    def __init__(self) -> None:
-        self._screen = bars.Progress(
-            bars.TextColumn("{task.description}", markup=False),
-            bars.BarColumn(),
-            bars.DownloadColumn(),
-            bars.TransferSpeedColumn(),
-            bars.TimeRemainingColumn(),
-            transient=True,
-        )
-
-    def start(self, total: int, description: str) -> None:
-        """Draw an empty bar; a total of 0 is an unknown one."""
-        self._screen.start()
-        self._task = self._screen.add_task(description, total=total or None)
-
-    def advance(self, amount: int = 1) -> None:
-        """Move the bar."""
-        self._screen.advance(self._task, amount)
-
-    def stop(self) -> None:
-        """Take the bar away."""
-        self._screen.stop()
-        self._screen.remove_task(self._task)

@@ -274,33 +274,18 @@ def import_images(
 
 
 def download_images(
-    name: str,
-    *,
-    cache: AnyPath | None = None,
-    progress: Progress | None = None,
-    byte_progress: Progress | None = None,
+    name: str, *, cache: AnyPath | None = None, progress: Progress | None = None
 ) -> Path:
     """Fetch a published dataset from its official address and import it.
 
     What was fetched is kept until the import has succeeded, so that a second call goes on.
-
-    Parameters
-    ----------
-    name, cache, progress
-        As in `import_images`.
-    byte_progress : Progress, optional
-        Listener that is told the bytes of each file.
-
-    Returns
-    -------
-    Path
-        The folder of the imported dataset.
+    Parameters are those of `import_images`.
     """
     if name not in ADDRESSES:
         raise InvalidInputError(f"{name!r} has no address; known are {', '.join(ADDRESSES)}.")
     fetched = cache_folder(cache) / DOWNLOADS / name
     with only_writer(fetched):
-        download_files(ADDRESSES[name], fetched, byte_progress or Silent())
+        download_files(ADDRESSES[name], fetched, progress or Silent())
         folder = import_images(name, fetched, cache=cache, progress=progress)
         shutil.rmtree(fetched, ignore_errors=True)
     return folder

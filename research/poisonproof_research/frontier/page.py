@@ -225,7 +225,7 @@ def picture(curves: Sequence[Curve], points: Sequence[PublishedPoint]) -> bytes:
             _draw(ax, curve, curve_style(curve, curves))
         medians = [point for point in points if point.median is not None]
         for marker, point in zip("x+1234", medians, strict=False):
-            cross = ax.scatter([float(point.median or 0)], [50], 60, "black", marker, zorder=3)
+            cross = ax.scatter(point.median or 0, 50, s=60, c="black", marker=marker)
             cross.set_label(f"median, {point.title}")
         ax.set(xlabel=f"Attack size ({curves[0].unit})", ylabel="Certified accuracy (%)")
         ax.set(ylim=(0, 100), xlim=(0, _last_size(curves)))

@@ -476,7 +476,7 @@ class NeighbourAgreement(Clusters):
 
     purposes: tuple[int, ...] = (PICK, *STRONG[0], *STRONG[1])
     metric = "pairs alike"
-    rule = PretrainAdam  # type: ignore[assignment]
+    rule = PretrainAdam
 
     def __init__(self, spec: PretrainSpec, law: RefineSpec, neighbours: Tensor) -> None:
         super().__init__(spec, law)
@@ -505,7 +505,7 @@ class SelfLabels(Clusters):
 
     purposes: tuple[int, ...] = STRONG[0]
     metric = "images sure"
-    rule = PretrainAdam  # type: ignore[assignment]
+    rule = PretrainAdam
 
     def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         """Return `self_labels` of the batch, and the share of sure images."""

@@ -108,20 +108,16 @@ def check_loaded(cache: Path) -> None:
 
 def test_files_are_fetched_checked_imported_and_removed(server: Server, tmp_path: Path) -> None:
     counter = Counter()
-    download_images("mnist", cache=tmp_path / "cache", byte_progress=counter)
+    download_images("mnist", cache=tmp_path / "cache", progress=counter)
     check_loaded(tmp_path / "cache")
     sizes = [len(data) for _, data in sorted(server.files.items())]
-    assert counter.tasks == [[size, size] for size in sizes]
+    assert counter.tasks[:4] == [[size, size] for size in sizes]
     assert not (tmp_path / "cache" / library.DOWNLOADS / "mnist").exists()
 
 
-def test_the_command_draws_a_bar_and_reports(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_the_command_reports(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("poisonproof_research.cli.data.verbosity", lambda: 1)
     assert run(["data", "mnist", "--download", "--cache", str(tmp_path / "cache")]) == 0
     shown = capsys.readouterr().out
     assert "mnist: 30 training and 12 test images" in shown

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from poisonproof.certificates import certify_votes
@@ -13,7 +15,6 @@ from poisonproof.evaluation import clean_accuracy, median_radius
 from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
 from poisonproof.members.closed_form import KernelRidgeClassifier
 from poisonproof.partition import PixelSum, partition_data
-from poisonproof_research.datasets import import_images, load_images
 
 from .partitions import asked, trained
 
@@ -25,10 +26,10 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def mnist(tmp_path_factory):
-    cache = tmp_path_factory.mktemp("cache")
-    import_images("mnist", Path(os.environ["POISONPROOF_DATA"]), cache=cache)
-    images = load_images("mnist", cache=cache)
+def mnist():
+    with np.load(Path(os.environ["POISONPROOF_DATA"], "mnist.npz")) as file:
+        images = SimpleNamespace(**{name: file[name] for name in file.files})
+    images.y_train, images.y_test = images.y_train.astype(np.int64), images.y_test.astype(np.int64)
     frozen = make_frozen_pipeline(
         Deskew(n_jobs=2), OrientationHistogram(block=1, root=True, n_jobs=2)
     )
