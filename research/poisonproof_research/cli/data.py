@@ -111,10 +111,10 @@ def _print_list(cache: Path | None) -> None:
             continue
         table.add_row(
             name,
-            f"{entry.n_train:,}",
-            f"{entry.n_test:,}",
-            " x ".join(map(str, entry.shape)),
-            str(entry.n_classes),
+            f"{len(entry.x_train):,}",
+            f"{len(entry.x_test):,}",
+            " x ".join(map(str, entry.x_train.shape[1:])),
+            str(len(entry.class_names)),
             "published" if entry.published else "others",
         )
     console().print(table)

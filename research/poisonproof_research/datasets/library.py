@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -320,13 +321,7 @@ def load_images(name: str, cache: AnyPath | None = None, *, check: bool = True) 
             f"poisonproof-research data {stored} --from DIR"
         )
     manifest = read_manifest(folder)
-    while True:
-        try:
-            return _opened(name, suffix, _Entry(folder, manifest, check))
-        except InvalidInputError:
-            before, manifest = manifest, read_manifest(folder)
-            if manifest == before:  # else an import replaced the arrays meanwhile
-                raise
+    return _opened(name, suffix, _Entry(folder, manifest, check))
 
 
 class _Entry:
@@ -370,37 +365,10 @@ def _opened(name: str, suffix: str, entry: _Entry) -> ImageDataset:
     )
 
 
-@dataclass(frozen=True)
-class ImportedDataset:
-    """One line of `list_images`."""
-
-    name: str
-    folder: Path
-    n_train: int
-    n_test: int
-    shape: tuple[int, ...]
-    n_classes: int
-    published: bool
-
-
-def list_images(cache: AnyPath | None = None) -> list[ImportedDataset]:
-    """Return what was imported, by name; entries that cannot be read are left out."""
+def list_images(cache: AnyPath | None = None) -> list[ImageDataset]:
+    """Return what was imported, unchecked; what cannot be read is left out."""
     found = []
-    for path in sorted(cache_folder(cache).glob(f"*/{MANIFEST}")):
-        try:
-            manifest = read_manifest(path.parent)
-            shapes = {key: manifest["arrays"][key]["shape"] for key in ("x_train", "x_test")}
-            found.append(
-                ImportedDataset(
-                    name=path.parent.name,
-                    folder=path.parent,
-                    n_train=shapes["x_train"][0],
-                    n_test=shapes["x_test"][0],
-                    shape=tuple(shapes["x_train"][1:]),
-                    n_classes=len(manifest["class_names"]),
-                    published=manifest["published"] is True,
-                )
-            )
-        except (InvalidInputError, KeyError, TypeError, IndexError):
-            continue
+    for name in CATALOG:
+        with suppress(InvalidInputError):
+            found.append(load_images(name, cache, check=False))
     return found

@@ -12,8 +12,7 @@ as plain values. Every other instruction, name or argument is an error.
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,9 @@ RECONSTRUCT = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _re
 NDARRAY = "numpy ndarray"
 DTYPE = "numpy dtype"
 LARGEST_PROTOCOL = 2
+_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_VALUES = ("BININT", "BININT1", "BININT2", "BINSTRING", "SHORT_BINSTRING")
 
 
 @dataclass(frozen=True)
@@ -51,47 +53,10 @@ class _RefusedError(Exception):
     """An instruction that such a file does not need."""
 
 
-@dataclass
-class _Machine:
-    stack: list[Any] = field(default_factory=list)
-    marks: list[int] = field(default_factory=list)
-    memo: dict[int, Any] = field(default_factory=dict)
-
-    def pop(self, count: int) -> list[Any]:
-        if count > len(self.stack) - (self.marks[-1] if self.marks else 0):
-            raise _RefusedError("it takes more values than there are")
-        values = self.stack[len(self.stack) - count :]
-        del self.stack[len(self.stack) - count :]
-        return values
-
-    def pop_to_mark(self) -> list[Any]:
-        if not self.marks:
-            raise _RefusedError("it ends a group that did not begin")
-        start = self.marks.pop()
-        values = self.stack[start:]
-        del self.stack[start:]
-        return values
-
-
 def read_pickled_batch(data: bytes, where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return images and labels of one python batch.
-
-    Parameters
-    ----------
-    data : bytes
-        The file.
-    where : str
-        Its name in messages.
-
-    Returns
-    -------
-    images : ndarray of uint8, shape (n, d)
-        One row per image.
-    labels : ndarray of int64, shape (n,)
-        Its labels.
-    """
+    """Return images, one row of pixels each, and labels of one python batch."""
     try:
-        batch = _interpret(data)
+        batch = _Machine().run(data)
         images, labels = batch["data"], batch["labels"]
         pixels = np.frombuffer(images.data.encode("latin-1"), np.uint8).reshape(images.shape)
         if not all(type(label) is int for label in labels):
@@ -107,92 +72,99 @@ def read_pickled_batch(data: bytes, where: str) -> tuple[NDArray[np.uint8], NDAr
         raise InvalidInputError(f"{where} is damaged or truncated: {error}.") from error
 
 
-def _interpret(data: bytes) -> dict[Any, Any]:
-    machine = _Machine()
-    for opcode, argument, position in pickletools.genops(data):
-        if opcode.name == "STOP":
-            break
-        rule = _RULES.get(opcode.name)
-        if rule is None:
-            raise _RefusedError(f"instruction {opcode.name} at byte {position} is not allowed")
-        rule(machine, argument)
-    (batch,) = machine.pop(1)
-    if not isinstance(batch, dict) or machine.stack:
-        raise _RefusedError("it does not hold one dictionary")
-    return batch
+class _Machine:
+    """A stack, the places of its marks, and what was remembered."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+
+    def run(self, data: bytes) -> dict[Any, Any]:
+        for opcode, argument, position in pickletools.genops(data):
+            if opcode.name == "STOP":
+                break
+            self._step(opcode.name, argument, position)
+        (batch,) = self._pop(1)
+        if not isinstance(batch, dict) or self.stack:
+            raise _RefusedError("it does not hold one dictionary")
+        return batch
+
+    def _step(self, name: str, argument: Any, position: int | None) -> None:  # noqa: PLR0912
+        if name in _EMPTY:
+            self.stack.append(_EMPTY[name]())
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _VALUES:
+            self.stack.append(argument)
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            self.stack.append(tuple(self._pop(int(name[-1]))))
+        elif name == "TUPLE":
+            self.stack.append(tuple(self._pop_to_mark()))
+        elif name == "MARK":
+            self.marks.append(len(self.stack))
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            (self.memo[argument],) = self._pop(1)
+            self.stack.append(self.memo[argument])
+        elif name in ("BINGET", "LONG_BINGET"):
+            if argument not in self.memo:
+                raise _RefusedError(f"it recalls value {argument}, which it never stored")
+            self.stack.append(self.memo[argument])
+        elif name == "GLOBAL":
+            if argument not in {*RECONSTRUCT, NDARRAY, DTYPE}:
+                raise _RefusedError(f"it names {argument!r}, which such a file does not need")
+            self.stack.append(_Name(argument))
+        elif name in ("APPEND", "APPENDS"):
+            values = self._pop(1) if name == "APPEND" else self._pop_to_mark()
+            self._top(list, "appends to", "list").extend(values)
+        elif name in ("SETITEM", "SETITEMS"):
+            values = self._pop(2) if name == "SETITEM" else self._pop_to_mark()
+            filled = self._top(dict, "fills", "dictionary")
+            filled.update(zip(values[::2], values[1::2], strict=True))
+        elif name == "REDUCE":
+            self.stack.append(_called(*self._pop(2)))
+        elif name == "BUILD":
+            self.stack.append(_built(*self._pop(2)))
+        elif name != "PROTO":
+            raise _RefusedError(f"instruction {name} at byte {position} is not allowed")
+        elif argument > LARGEST_PROTOCOL:
+            limit = f"only up to {LARGEST_PROTOCOL}"
+            raise _RefusedError(f"protocol {argument} is not allowed, {limit}")
+
+    def _pop(self, count: int) -> list[Any]:
+        if count > len(self.stack) - (self.marks[-1] if self.marks else 0):
+            raise _RefusedError("it takes more values than there are")
+        values = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return values
+
+    def _pop_to_mark(self) -> list[Any]:
+        if not self.marks:
+            raise _RefusedError("it ends a group that did not begin")
+        start = self.marks.pop()
+        values = self.stack[start:]
+        del self.stack[start:]
+        return values
+
+    def _top(self, kind: type, does: str, what: str) -> Any:
+        if not self.stack or type(self.stack[-1]) is not kind:
+            raise _RefusedError(f"it {does} something that is not a {what}")
+        return self.stack[-1]
 
 
-def _protocol(machine: _Machine, argument: Any) -> None:
-    if argument > LARGEST_PROTOCOL:
-        raise _RefusedError(f"protocol {argument} is not allowed, only up to {LARGEST_PROTOCOL}")
-
-
-def _push(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(argument)
-
-
-def _pushing(make: Callable[[], Any]) -> Callable[[_Machine, Any], None]:
-    return lambda machine, argument: machine.stack.append(make())
-
-
-def _mark(machine: _Machine, argument: Any) -> None:
-    machine.marks.append(len(machine.stack))
-
-
-def _remember(machine: _Machine, argument: Any) -> None:
-    (value,) = machine.pop(1)
-    machine.stack.append(value)
-    machine.memo[argument] = value
-
-
-def _recall(machine: _Machine, argument: Any) -> None:
-    if argument not in machine.memo:
-        raise _RefusedError(f"it recalls value {argument}, which it never stored")
-    machine.stack.append(machine.memo[argument])
-
-
-def _name(machine: _Machine, argument: Any) -> None:
-    if argument not in {*RECONSTRUCT, NDARRAY, DTYPE}:
-        raise _RefusedError(f"it names {argument!r}, which such a file does not need")
-    machine.stack.append(_Name(argument))
-
-
-def _tuple(count: int) -> Callable[[_Machine, Any], None]:
-    return lambda machine, argument: machine.stack.append(tuple(machine.pop(count)))
-
-
-def _marked_tuple(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(tuple(machine.pop_to_mark()))
-
-
-def _extend(machine: _Machine, values: list[Any]) -> None:
-    if not machine.stack or type(machine.stack[-1]) is not list:
-        raise _RefusedError("it appends to something that is not a list")
-    machine.stack[-1].extend(values)
-
-
-def _fill(machine: _Machine, values: list[Any]) -> None:
-    if not machine.stack or type(machine.stack[-1]) is not dict or len(values) % 2:
-        raise _RefusedError("it fills something that is not a dictionary")
-    machine.stack[-1].update(zip(values[::2], values[1::2], strict=True))
-
-
-def _reduce(machine: _Machine, argument: Any) -> None:
+def _called(name: Any, arguments: Any) -> _Array | _Bytes:
     """Carry out one of the two calls of the format, as plain values."""
-    name, arguments = machine.pop(2)
     if not isinstance(name, _Name) or type(arguments) is not tuple:
         raise _RefusedError("it calls something that is not a name")
     if name.text in RECONSTRUCT and arguments == (_Name(NDARRAY), (0,), "b"):
-        machine.stack.append(_Array())
-    elif name.text == DTYPE and arguments == ("u1", 0, 1):
-        machine.stack.append(_Bytes())
-    else:
-        raise _RefusedError(f"it calls {name.text!r} with other arguments than the format's")
+        return _Array()
+    if name.text == DTYPE and arguments == ("u1", 0, 1):
+        return _Bytes()
+    raise _RefusedError(f"it calls {name.text!r} with other arguments than the format's")
 
 
-def _build(machine: _Machine, argument: Any) -> None:
+def _built(target: Any, state: Any) -> _Array | _Bytes:
     """Give an array its shape and bytes; the state of the type says nothing new."""
-    target, state = machine.pop(2)
     if isinstance(target, _Array) and type(state) is tuple and len(state) == 5:
         _, shape, kind, fortran, data = state
         dimensions = type(shape) is tuple and all(type(side) is int for side in shape)
@@ -203,36 +175,4 @@ def _build(machine: _Machine, argument: Any) -> None:
         target.shape, target.data = shape, data
     elif not isinstance(target, _Bytes):
         raise _RefusedError("it sets the state of something that is not an array")
-    machine.stack.append(target)
-
-
-_RULES: dict[str, Callable[[_Machine, Any], None]] = {
-    "PROTO": _protocol,
-    "MARK": _mark,
-    "EMPTY_DICT": _pushing(dict),
-    "EMPTY_LIST": _pushing(list),
-    "EMPTY_TUPLE": _pushing(tuple),
-    "NONE": _pushing(lambda: None),
-    "NEWTRUE": _pushing(lambda: True),
-    "NEWFALSE": _pushing(lambda: False),
-    "BININT": _push,
-    "BININT1": _push,
-    "BININT2": _push,
-    "BINSTRING": _push,
-    "SHORT_BINSTRING": _push,
-    "BINPUT": _remember,
-    "LONG_BINPUT": _remember,
-    "BINGET": _recall,
-    "LONG_BINGET": _recall,
-    "GLOBAL": _name,
-    "TUPLE": _marked_tuple,
-    "TUPLE1": _tuple(1),
-    "TUPLE2": _tuple(2),
-    "TUPLE3": _tuple(3),
-    "APPEND": lambda machine, argument: _extend(machine, machine.pop(1)),
-    "APPENDS": lambda machine, argument: _extend(machine, machine.pop_to_mark()),
-    "SETITEM": lambda machine, argument: _fill(machine, machine.pop(2)),
-    "SETITEMS": lambda machine, argument: _fill(machine, machine.pop_to_mark()),
-    "REDUCE": _reduce,
-    "BUILD": _build,
-}
+    return target

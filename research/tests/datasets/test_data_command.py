@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from builders import (
-    mnist_arrays,
     tar_folder,
     write_cifar_binary,
     write_cifar_python,
@@ -20,7 +16,7 @@ from builders import (
 )
 
 from poisonproof_research.cli import run
-from poisonproof_research.datasets import import_images, list_images, load_images
+from poisonproof_research.datasets import import_images, load_images
 
 
 @pytest.fixture
@@ -163,62 +159,3 @@ def test_bad_files_leave_every_byte_of_an_earlier_import(
     before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
     seen_after_refusal(arguments, words, capsys)
     assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == before
-
-
-MIDWAY = """
-import sys
-from poisonproof_research.cli import run
-from poisonproof_research.datasets import published_files
-real = published_files.put_split
-def put_split(entry, name, split, n_classes):
-    real(entry, name, split, n_classes)
-    if name == "train":
-        print("midway", flush=True)
-        sys.stdin.readline()
-published_files.put_split = put_split
-sys.exit(run(["data", "mnist", "--unpublished", "--from", sys.argv[1]]))
-"""
-
-
-@pytest.fixture
-def midway(cache: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Give a process that has written half of an import, and goes on when it reads a line."""
-    source = write_idx(tmp_path / "slow", seed=5)
-    command = [sys.executable, "-c", MIDWAY, str(source)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "midway\n"
-        yield process
-        process.kill()
-
-
-@pytest.mark.parametrize("earlier", [False, True])
-def test_an_import_killed_midway_can_be_repeated(
-    earlier: bool, cache: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    again = ["data", "mnist", "--unpublished", "--from", str(tmp_path / "slow")]
-    if earlier:
-        import_images("mnist", write_idx(tmp_path / "earlier"), cache=cache, published=False)
-    process = request.getfixturevalue("midway")
-    process.kill()
-    process.wait()
-    assert len(list(cache.glob("mnist/arrays-*"))) == 1 + earlier
-    if earlier:
-        assert len(load_images("mnist", cache).x_train) == 30
-    else:
-        assert list_images(cache) == []
-    assert run(again) == 0
-    np.testing.assert_array_equal(load_images("mnist", cache).x_test, mnist_arrays(5)["x_test"])
-    assert len(list(cache.glob("mnist/*"))) == 2
-
-
-def test_a_second_import_at_once_is_refused_and_the_first_goes_on(
-    midway: subprocess.Popen[str], cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["mnist", "--unpublished", "--from", str(write_idx(tmp_path / "other"))]
-    seen_after_refusal(arguments, f"another process is writing mnist to {cache}", capsys)
-    midway.communicate("\n")
-    assert midway.returncode == 0
-    np.testing.assert_array_equal(load_images("mnist", cache).x_test, mnist_arrays(5)["x_test"])
-    assert len(list(cache.glob("mnist/*"))) == 2

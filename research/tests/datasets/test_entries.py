@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from builders import mnist_arrays, write_idx
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import cache_folder
-from poisonproof_research.datasets import import_images, library, list_images, load_images
+from poisonproof_research.datasets import import_images, list_images, load_images
 
 KILLED_AT_SYNC = """
 import os, signal, sys
@@ -165,21 +164,6 @@ def test_arrays_stay_while_the_manifest_cannot_be_read(cache: Path, tmp_path: Pa
     np.testing.assert_array_equal(load_images("mnist", cache).x_test, mnist_arrays(0)["x_test"])
 
 
-def test_a_dataset_replaced_while_it_is_opened_is_opened_anew(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, source = library.read_manifest, write_idx(tmp_path / "b", seed=5)
-
-    def read_then_replaced(folder: Path) -> dict[str, Any]:
-        manifest = real(folder)
-        monkeypatch.undo()
-        import_images("mnist", source, cache=cache, published=False)
-        return manifest
-
-    monkeypatch.setattr(library, "read_manifest", read_then_replaced)
-    np.testing.assert_array_equal(load_images("mnist", cache).x_test, mnist_arrays(5)["x_test"])
-
-
 def test_an_unwritable_cache_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(InvalidInputError, match="cannot write a dataset to"):
@@ -190,18 +174,11 @@ def test_the_listing_says_what_is_there(cache: Path) -> None:
     (cache / "broken").mkdir()
     (cache / "broken" / "manifest.json").write_text("{")
     (entry,) = list_images(cache)
-    assert (entry.name, entry.n_train, entry.n_test) == ("mnist", 30, 12)
-    assert (entry.shape, entry.n_classes, entry.published) == ((28, 28), 10, False)
+    assert (entry.name, len(entry.x_train), len(entry.x_test)) == ("mnist", 30, 12)
+    assert not entry.published
 
 
 def test_the_environment_chooses_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POISONPROOF_CACHE", str(cache))
     assert cache_folder() == cache
     assert len(load_images("mnist").x_train) == 30
-
-
-def test_the_platform_chooses_the_cache_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POISONPROOF_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert cache_folder() == Path("/somewhere/poisonproof")
