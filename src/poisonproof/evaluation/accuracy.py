@@ -59,8 +59,8 @@ def clean_accuracy(certificates: Certificates, y_true: ArrayLike) -> float:
 def median_radius(certificates: Certificates, y_true: ArrayLike) -> int | None:
     """Return the largest attack size with a certified accuracy of at least one half.
 
-    None if fewer than half of the rows are correct at all. Compared in whole rows, never in
-    rounded shares.
+    None if fewer than half of the rows are correct at all. Compared in rows, never in rounded
+    shares.
 
     Examples
     --------
@@ -133,14 +133,12 @@ def radius_if_correct(certificates: Certificates, y_true: ArrayLike) -> NDArray[
 
 
 def check_sizes(sizes: ArrayLike) -> NDArray[np.int64]:
-    """Return attack sizes as integers, or raise if one is negative or no whole number."""
+    """Return attack sizes as integers, or raise if one is negative or no integer."""
     array = np.asarray(sizes)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"Attack sizes are whole numbers. Got {sizes!r} of dtype {array.dtype}."
-        )
+        raise InvalidInputError(f"Attack sizes are integers. Got {sizes!r} of dtype {array.dtype}.")
     if int(array.min()) < 0:
         raise InvalidInputError(f"Attack sizes start at 0. Got {int(array.min())}.")
     return array.astype(np.int64)
@@ -331,7 +329,7 @@ def half_radius(certificates: Certificates) -> int:
 def closing_sentences(
     certificates: Certificates, *, n_rows: int | None = None, n_groups: int | None = None
 ) -> tuple[str, ...]:
-    """Say what was proved.
+    """Return what was proved, in words.
 
     Parameters
     ----------
@@ -356,12 +354,12 @@ def closing_sentences(
         )
     return (
         "Half of your test rows keep their label, right or wrong, even if an attacker "
-        f"{_deed(certificates, size, n_rows, n_groups)}.",
+        f"{_attack_words(certificates, size, n_rows, n_groups)}.",
     )
 
 
 def seen_sentence(n_seen: int | None, n_rows: int) -> str:
-    """Say how many of `n_rows` rows a model was trained on; None stands for unknown.
+    """Return how many of `n_rows` rows a model was trained on, in words; None is unknown.
 
     Examples
     --------
@@ -392,7 +390,9 @@ def _one(certificates: Certificates) -> str:
     return "even one dishonest contributor" if unit == "group" else "even one poisoned row"
 
 
-def _deed(certificates: Certificates, size: int, n_rows: int | None, n_groups: int | None) -> str:
+def _attack_words(
+    certificates: Certificates, size: int, n_rows: int | None, n_groups: int | None
+) -> str:
     name, unit = certificates.threat.name, certificates.threat.unit
     if unit == "group":
         if n_groups is None:

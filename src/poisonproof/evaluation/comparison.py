@@ -1,4 +1,4 @@
-"""One method on one dataset under one threat: what it certifies, and where that comes from."""
+"""The methods that can be compared on the same rows, and what each certifies under a threat."""
 
 from __future__ import annotations
 
@@ -124,18 +124,9 @@ _CLUSTERERS = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to certify the predictions of a classifier, to be compared with others.
+    """A way to certify predictions: candidates that follow each other may share a classifier.
 
-    Attributes
-    ----------
-    name, family, title, settings : str
-        As in `Method`.
-    classifier : classifier with `fit` and `certify`
-        Not fitted. Candidates that follow each other may share one, which is then fitted once.
-    certify : callable, optional
-        What certifies the fitted classifier's predictions instead of its own `certify`.
-    threat : str, optional
-        What the attacker does; by default the first threat that the classifier certifies.
+    `certify` takes the place of the fitted classifier's own; names are as in `Method`.
     """
 
     name: str
@@ -310,16 +301,7 @@ def _last_step(member: Any) -> Any:
 class Comparison:
     """The rows on which candidates are compared, labels as class indices.
 
-    Attributes
-    ----------
-    name, title : str
-        Of the data.
-    X_train, X_test : ndarray of shape (m, ...), (n, ...)
-        Samples.
-    y_train, y_test : ndarray of int
-        Class indices.
-    command : str
-        What is written down as the origin of the results.
+    `command` is written down as the origin of the results.
     """
 
     name: str
@@ -353,8 +335,5 @@ class Comparison:
             # Classes are 0 to C - 1: values are indices.
             replace(certificates, classes=None, threat=in_rows(certificates.threat)),
             self.y_test,
-            {
-                "n_train": len(self.y_train),
-                "train_class_sizes": sizes.tolist(),
-            },
+            {"n_train": len(self.y_train), "train_class_sizes": sizes.tolist()},
         )

@@ -1,4 +1,4 @@
-"""How members get better with more rows: measured on rows that the user trusts."""
+"""How many partitions, and which members: measured on rows that the user trusts, or declared."""
 
 from __future__ import annotations
 
@@ -30,53 +30,29 @@ TEST_SHARE = 0.3
 
 @dataclass(frozen=True, eq=False)
 class CurvePoint:
-    """Members of one kind, trained on one number of rows each.
-
-    Attributes
-    ----------
-    model : str
-        The kind of member.
-    rows_per_member : int
-        Rows on average.
-    n_members : int
-        How many were trained and asked.
-    margins : ndarray of shape (n,)
-        For each test row the share of votes for its true label minus the largest other share, -1
-        to 1; a row that the vote gets wrong has at most 0.
-    accuracy : float
-        Share of the test rows that the vote of these members gets right.
-    member_accuracy : float
-        Mean accuracy of single members.
-    seconds : float
-        To train one member and to ask it about the test rows.
-    """
+    """Members of one kind, trained on one number of rows each."""
 
     model: str
     rows_per_member: int
     n_members: int
     margins: NDArray[np.float64]
+    """For each test row the share of votes for its true label minus the largest other share, -1 to
+    1; a row that the vote gets wrong has at most 0."""
     accuracy: float
-    member_accuracy: float
+    """Share of the test rows that the vote of these members gets right."""
     seconds: float
+    """To train one member and to let it vote on the test rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class LearningCurves:
-    """All points that were measured, and on what.
-
-    Attributes
-    ----------
-    points : tuple of CurvePoint
-    n_rows, n_test : int
-        Trusted rows to train on, and to test.
-    unit : {"row", "group"}
-        What a partition is made of, and a radius counts.
-    """
+    """All points that were measured, on how many trusted rows to train on and to test."""
 
     points: tuple[CurvePoint, ...]
     n_rows: int
     n_test: int
     unit: str
+    """What a partition is made of, and a radius counts: ``"row"`` or ``"group"``."""
 
 
 def measure_curves(
@@ -121,33 +97,30 @@ def measure_curves(
             f"{len(X):,} trusted rows are too few to measure anything: at least "
             f"{3 * FEWEST_MEMBERS * len(classes):,} are needed for {len(classes)} classes."
         )
-    data = _TrustedRows(X, y, groups, np.asarray(classes), test)
-    counts = list(sizes or _default_sizes(data.n_train, len(classes)))
+    digests = sample_digests(X if groups is None else groups)
+    order = np.lexsort(digests.T[::-1])
+    train, tested = order[~test[order]], order[test[order]][:MOST_TEST_ROWS]
+    counts = list(sizes or _default_sizes(len(train), len(classes)))
     points = []
     with reporting(progress, len(counts) * len(members), "Measuring") as listener:
         for name, member in members.items():
             for size in counts:
-                points.append(_measure(data, name, member, size, n_jobs))
+                n_members = max(1, min(MOST_MEMBERS, len(train) // size))
+                classifier = DPAClassifier(
+                    clone(member),
+                    n_partitions=n_members,
+                    partitioner="content" if groups is None else "group",
+                    classes=np.asarray(classes),
+                    n_jobs=n_jobs,
+                )
+                rows = train[: n_members * size]
+                own = None if groups is None else groups[rows]
+                points.append(
+                    _measure(name, size, classifier, (X[rows], y[rows], own), X[tested], y[tested])
+                )
                 listener.advance()
     unit = "row" if groups is None else "group"
-    return LearningCurves(tuple(points), data.n_train, len(data.test_rows), unit)
-
-
-class _TrustedRows:
-    """Trusted rows: those to train on in the order of their digests, and those to test on."""
-
-    def __init__(
-        self, X: Any, y: Any, groups: Any, classes: NDArray[Any], test: NDArray[np.bool_]
-    ) -> None:
-        self.X, self.y, self.groups, self.classes = X, y, groups, classes
-        digests = sample_digests(X if groups is None else groups)
-        order = np.lexsort(digests.T[::-1])
-        self.train_rows = order[~test[order]]
-        self.test_rows = order[test[order]][:MOST_TEST_ROWS]
-
-    @property
-    def n_train(self) -> int:
-        return len(self.train_rows)
+    return LearningCurves(tuple(points), len(train), len(tested), unit)
 
 
 def _default_sizes(n_train: int, n_classes: int) -> list[int]:
@@ -160,36 +133,19 @@ def _default_sizes(n_train: int, n_classes: int) -> list[int]:
 
 
 def _measure(
-    data: _TrustedRows, name: str, member: Any, size: int, n_jobs: int | None
+    name: str, size: int, classifier: DPAClassifier, rows: tuple[Any, Any, Any], X: Any, y: Any
 ) -> CurvePoint:
-    n_members = max(1, min(MOST_MEMBERS, data.n_train // size))
-    rows = data.train_rows[: n_members * size]
-    classifier = DPAClassifier(
-        clone(member),
-        n_partitions=n_members,
-        partitioner="content" if data.groups is None else "group",
-        classes=data.classes,
-        n_jobs=n_jobs,
-    )
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MemberWarning)  # abstentions show in the margins
-        classifier.fit(
-            data.X[rows], data.y[rows], groups=None if data.groups is None else data.groups[rows]
-        )
-    votes = classifier.votes(data.X[data.test_rows])
-    seconds = (time.perf_counter() - started) / n_members
-    truth = np.searchsorted(classifier.classes_, data.y[data.test_rows])
+        classifier.fit(rows[0], rows[1], groups=rows[2])
+    votes = classifier.votes(X)
+    seconds = (time.perf_counter() - started) / classifier.n_partitions
+    truth = np.searchsorted(classifier.classes_, y)
     certificates = certify_votes(votes, len(classifier.classes_))
-    return CurvePoint(
-        model=name,
-        rows_per_member=size,
-        n_members=n_members,
-        margins=_margins(certificates, truth),
-        accuracy=float((certificates.labels == truth).mean()),
-        member_accuracy=float((votes == truth[:, np.newaxis]).mean()),
-        seconds=seconds,
-    )
+    accuracy = float((certificates.labels == truth).mean())
+    margins = _margins(certificates, truth)
+    return CurvePoint(name, size, classifier.n_partitions, margins, accuracy, seconds)
 
 
 def _margins(certificates: Certificates, truth: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -266,24 +222,7 @@ def declared_partitions(
 
 @dataclass(frozen=True)
 class PlanRow:
-    """What to expect of one k and one kind of member.
-
-    Attributes
-    ----------
-    model : str
-    n_partitions : int
-    rows_per_member : int
-    accuracy : float
-        Expected accuracy without an attack.
-    median_radius : int
-        Expected median radius: half of the rows stay correct up to it.
-    certified : float or None
-        Expected share that stays correct under the wanted radius.
-    seconds : float
-        Expected time to train all members and ask them, one process on the machine that measured.
-    measured_members : int
-        How many members the expectation rests on.
-    """
+    """What to expect of one k and one kind of member, whose size was measured."""
 
     model: str
     n_partitions: int
@@ -291,22 +230,15 @@ class PlanRow:
     accuracy: float
     median_radius: int
     certified: float | None
+    """Expected share that stays correct under the wanted radius."""
     seconds: float
+    """To train all members and to let them vote, in one process of the machine that measured."""
     measured_members: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A table, and the row that is proposed.
-
-    Attributes
-    ----------
-    rows : tuple of PlanRow
-        By kind of member, then by k.
-    proposed : PlanRow
-    reason : str
-        Why this one, in words.
-    """
+    """A table by kind of member and k, the row that is proposed, and why in words."""
 
     rows: tuple[PlanRow, ...]
     proposed: PlanRow
@@ -339,7 +271,7 @@ def make_plan(
 
     Examples
     --------
-    >>> point = CurvePoint("tree", 20, 10, np.array([0.6, 0.8]), 1.0, 0.8, 0.1)
+    >>> point = CurvePoint("tree", 20, 10, np.array([0.6, 0.8]), 1.0, 0.1)
     >>> plan = make_plan(LearningCurves((point,), 200, 2, "row"), expected_rows=2000)
     >>> plan.proposed.n_partitions, plan.proposed.median_radius
     (100, 40)
@@ -373,7 +305,8 @@ def make_plan(
             )
         chosen = max(reached, key=lambda row: (row.accuracy, -row.n_partitions))
         reason = f"the best accuracy with a median radius of at least {wanted_radius:,}"
-    return Plan(tuple(sorted(rows, key=_order)), chosen, reason)
+    ordered = sorted(rows, key=lambda row: (row.model, row.n_partitions))
+    return Plan(tuple(ordered), chosen, reason)
 
 
 def _row(point: CurvePoint, expected_rows: int, wanted_radius: int | None) -> PlanRow:
@@ -391,7 +324,3 @@ def _row(point: CurvePoint, expected_rows: int, wanted_radius: int | None) -> Pl
         seconds=k * point.seconds,
         measured_members=point.n_members,
     )
-
-
-def _order(row: PlanRow) -> tuple[str, int]:
-    return row.model, row.n_partitions
