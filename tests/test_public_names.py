@@ -22,7 +22,8 @@ def test_the_public_names_are_these() -> None:
 def test_certificates_need_numpy_alone() -> None:
     code = (
         "import sys, poisonproof; poisonproof.certify_votes([[0, 1, 1]], 2);"
-        "print([m for m in ('sklearn', 'scipy', 'torch', 'joblib', 'pandas') if m in sys.modules])"
+        "others = 'sklearn', 'scipy', 'torch', 'joblib', 'safetensors', 'pandas';"
+        "print([module for module in others if module in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == "[]"

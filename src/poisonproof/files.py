@@ -43,7 +43,7 @@ def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
 
 LOCK = "lock"
 LOCK_FLAGS = os.O_RDWR | os.O_CREAT
-"""How the file is opened that is locked."""
+"""Flags with which the file is opened that is locked."""
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def writer_lock(descriptor: int, folder: Path) -> Iterator[int]:
 
 
 TEMPORARY = ".part-"
-"""How the names of unfinished files begin; in a folder of its own, a writer removes old ones."""
+"""Begins the names of unfinished files; in a folder of its own, a writer removes old ones."""
 
 _HANDLES = os.open in os.supports_dir_fd  # not on Windows: there paths stand for handles
 _STRICT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)

@@ -1,17 +1,12 @@
 """One thread inside BLAS and OpenMP, one worker inside joblib: more may round differently.
 
-Finding the libraries of a process takes threadpoolctl milliseconds, longer than many small members
-take to vote. So they are remembered until the process loads or unloads another one.
-
-BLAS has one number of threads for the whole process. Where a server asks a model from several of
-its threads, the first to finish must not give the number back that the others still rely on.
-
-A learner may import a library only when it is fitted. The first member would then be trained on
-more threads than the same member later, or in another process: `on_one_thread` trains it again.
-
-Workers of joblib draw from random streams that nobody has seeded, and their results may be added in
-the order in which they finish. A learner that names a backend gets it whatever `parallel_config`
-says, so it is `joblib.Parallel` itself that works in the calling thread there.
+Written here around threadpoolctl for four reasons. Finding the libraries of a process takes it
+milliseconds, longer than many small members take to vote, so they are remembered until the process
+loads or unloads another one. BLAS has one number of threads for the whole process, and where a
+server predicts in several of its threads, the first to finish must not give the number back that
+the others still rely on. A learner may import a library only when it is fitted; its first member is
+then trained again on one thread. And a learner that names a backend of joblib gets it whatever
+`parallel_config` says, so `joblib.Parallel` itself works in the calling thread here.
 """
 
 from __future__ import annotations
@@ -46,15 +41,10 @@ class _Library(ctypes.Structure):
 _Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
 _iterate: Any = ctypes.CDLL(None).dl_iterate_phdr if sys.platform == "linux" else None
 _known: tuple[tuple[int, int], ThreadpoolController] | None = None
-_limits = threading.local()
-"""The libraries that all are limited in this thread, by the innermost block; one worker or not."""
-
-
+_limits = threading.local()  # the libraries limited in this thread by the innermost block
 _lock = threading.Lock()
-_inside: list[int] = []
-"""The threads of all blocks that have not ended."""
-_before: dict[str, tuple[Any, int]] = {}
-"""Each library that they limit, and how many threads it had before the first of them."""
+_inside: list[int] = []  # the threads of all blocks that have not ended
+_before: dict[str, tuple[Any, int]] = {}  # the libraries they limit, and their threads before
 
 
 @contextmanager
@@ -71,7 +61,7 @@ def one_thread(user_api: str | None = None) -> Iterator[None]:
     A library that was loaded before the block is limited in it, whenever that was, and until the
     block ends, whatever other threads of the process finish meanwhile. joblib is limited in the
     thread that entered the block, and in no other, whatever number of workers and whatever backend
-    it is asked for.
+    it is given.
 
     Examples
     --------
@@ -89,12 +79,9 @@ def one_thread(user_api: str | None = None) -> Iterator[None]:
             own = controller.select(user_api="openmp")
             stack.enter_context(own.limit(limits=1))
         if user_api is None:
-            outside = getattr(_limits, "controller", None)
-            stack.callback(setattr, _limits, "controller", outside)
+            stack.callback(setattr, _limits, "controller", _limited_here())
             _limits.controller = controller
-            stack.callback(setattr, _limits, "one_worker", _has_one_worker())
-            _limits.one_worker = True
-            # For those who ask how many workers there are, to cut their work into as many pieces.
+            # For code that cuts its work into as many pieces as there are workers.
             stack.enter_context(parallel_config(backend="sequential", n_jobs=1))
         yield
 
@@ -113,9 +100,7 @@ def on_one_thread(work: Callable[[], Result]) -> Result:
     """
     while True:
         before = _controller()
-        with (
-            nullcontext() if _alike(before, getattr(_limits, "controller", None)) else one_thread()
-        ):
+        with nullcontext() if _alike(before, _limited_here()) else one_thread():
             try:
                 result = work()
             except Exception:
@@ -126,8 +111,10 @@ def on_one_thread(work: Callable[[], Result]) -> Result:
                     return result
 
 
-def _has_one_worker() -> bool:
-    return getattr(_limits, "one_worker", False)
+def _limited_here() -> ThreadpoolController | None:
+    """Return what the innermost `one_thread` of this thread limits; None outside of all."""
+    found: ThreadpoolController | None = getattr(_limits, "controller", None)
+    return found
 
 
 def _loop(self: Any, iterable: Any) -> Any:
@@ -141,7 +128,7 @@ def _limited(method: Any, within: Any) -> Any:
 
     @wraps(method)
     def run(self: Any, *args: Any) -> Any:
-        return (within if _has_one_worker() else method)(self, *args)
+        return (method if _limited_here() is None else within)(self, *args)
 
     return run
 
@@ -155,7 +142,7 @@ for _name, _within in {
 
 
 def _alike(one: ThreadpoolController, other: ThreadpoolController | None) -> bool:
-    """Whether both know the same libraries; mostly they are the same object."""
+    """Return whether both know the same libraries; mostly they are the same object."""
     if one is other or other is None:
         return one is other
     first, second = ({lib.filepath for lib in some.lib_controllers} for some in (one, other))

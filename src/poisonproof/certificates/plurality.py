@@ -89,7 +89,7 @@ def certify_votes(
 
 
 ROW_TOUCHES = {"insert_delete": 1, "label_flip": 2, "replace": 2}
-"""How far one unit of attack moves the gap between two labels, where rows vote for their own
+"""By how much one unit of attack moves the gap between two labels, where rows vote for their own
 label: an inserted or deleted row by one, a relabelled or replaced row by two."""
 
 

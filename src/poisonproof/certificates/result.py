@@ -141,7 +141,7 @@ class Certificates:
         )
 
     def equals(self, other: object) -> bool:
-        """Say whether `other` has the same fields, values and dtypes."""
+        """Return whether `other` has the same fields, values and dtypes."""
         if not isinstance(other, Certificates):
             return False
         return all(

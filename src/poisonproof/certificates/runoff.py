@@ -139,7 +139,7 @@ class Ballots:
         return len(self.scores)
 
     def prefers(self, label: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say which members rank `label` before `other`; both of shape (h,), result (h, k).
+        """Return which members rank `label` before `other`; both of shape (h,), result (h, k).
 
         Nobody ranks a label before itself, and an abstaining member ranks nothing.
 

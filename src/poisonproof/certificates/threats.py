@@ -17,7 +17,7 @@ OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely
 """Holds back a certificate whose classes were read from y instead of being declared."""
 
 TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
-"""What SS-DPA takes for granted: its features and its partitions are made from all samples."""
+"""The assumption of SS-DPA: its features and its partitions are made from all samples."""
 
 SAME_BITS_ELSEWHERE = "workers with other software or CPUs train the same members"
 """Holds back a certificate of members that unlike machines have trained, by the user's choice."""
@@ -26,9 +26,9 @@ UNTOUCHED_MAP = "the features of the members were learned from samples out of th
 """Holds back a certificate against inserted rows whose members begin with a learned map."""
 
 UNFORGEABLE_GROUPS = "nobody can contribute under an identity that is not theirs"
-"""What makes the group, and not the row, the unit of an attack."""
+"""Makes the group, and not the row, the unit of an attack."""
 
-_DEEDS = {
+_ACTIONS = {
     "insert_delete": "inserted or deleted",
     "label_flip": "relabelled",
     "replace": "changed in any way",
@@ -36,7 +36,7 @@ _DEEDS = {
 _SINGULARS = {"row": "row", "group": "contributor", "sample": "sample"}
 _PLURALS = {unit: f"{noun}s" for unit, noun in _SINGULARS.items()}
 
-THREAT_NAMES = tuple(_DEEDS)
+THREAT_NAMES = tuple(_ACTIONS)
 UNITS = tuple(_PLURALS)
 
 
@@ -91,19 +91,19 @@ class Threat:
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
 
     @property
-    def deed(self) -> str:
-        """What happens to the units attacked, in words."""
-        return _DEEDS[self.name]
+    def action(self) -> str:
+        """The verb of the attack: what happens to its units."""
+        return _ACTIONS[self.name]
 
     @property
     def singular(self) -> str:
         """One unit of attack in words."""
-        return f"{_SINGULARS[self.unit]} {self.deed}"
+        return f"{_SINGULARS[self.unit]} {self.action}"
 
     @property
     def plural(self) -> str:
         """Several units of attack in words."""
-        return f"{_PLURALS[self.unit]} {self.deed}"
+        return f"{_PLURALS[self.unit]} {self.action}"
 
     @property
     def code(self) -> str:
@@ -117,7 +117,7 @@ class Threat:
     def clause(self, size: int) -> str:
         """Return an attack of `size` units as a clause: ``"3 rows are relabelled"``."""
         units, verb = (_SINGULARS[self.unit], "is") if size == 1 else (_PLURALS[self.unit], "are")
-        return f"{size:,} {units} {verb} {self.deed}"
+        return f"{size:,} {units} {verb} {self.action}"
 
     def assuming(self, *sentences: str) -> Threat:
         """Return this threat with further assumptions, each kept once."""

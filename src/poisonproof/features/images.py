@@ -230,7 +230,7 @@ def _moments(ink: NDArray[np.float32], max_slant: float) -> tuple[NDArray[np.flo
 
 
 class OrientationHistogram(ImageMap):
-    """Where in an image edges run in which direction (HOG, Dalal and Triggs, 2005).
+    """Compute histograms of oriented gradients (HOG, Dalal and Triggs, 2005).
 
     The gradient at each pixel is written as a combination of the two nearest of `n_orientations`
     directions, and its two shares are spread over the nearest cells of a grid. No
@@ -391,7 +391,7 @@ _FLAT, _FAINT = 10.0, 0.1
 
 
 class PatchResponses(ImageMap):
-    """How strongly each quarter of an image looks like, or unlike, small patches of photographs.
+    """Compare each quarter of an image with small patches of photographs (Coates and Ng, 2011).
 
     Every patch of the image is evened out in contrast, whitened and compared with `n_patches`
     patches that were treated alike. What exceeds `threshold`, in either sign, is averaged over

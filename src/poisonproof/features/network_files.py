@@ -75,7 +75,7 @@ OPERATORS = frozenset(
     where.self zeros.default zeros_like.default
     """.split()  # noqa: SIM905 - a list of words is easier to read
 )
-"""What a network may consist of: operators of ATen that make new values from given ones."""
+"""The operators a network may consist of: those of ATen that make new values from given ones."""
 
 _REQUIRED: dict[str, dict[str, Any]] = {
     "batch_norm.default": {"training": False},
@@ -86,7 +86,7 @@ _REQUIRED: dict[str, dict[str, Any]] = {
 }
 """Arguments without which these draw random numbers, write to their weights or check less."""
 
-_MAKERS = ("arange", "full", "ones", "zeros")  # they must be told on which device
+_MAKERS = ("arange", "full", "ones", "zeros")  # these need the device
 _WORDS = frozenset({"none", "tanh", "floor", "trunc", "same", "valid", "constant", "reflect",
                     "replicate", "circular"})  # fmt: skip
 _DTYPES = ("bool", "int32", "int64", "float32", "float64")
@@ -333,7 +333,7 @@ class _Writer:
 
 
 def _switched_off(node: Any) -> bool:
-    """Return whether an operation such as dropout is told that nothing is trained."""
+    """Return whether an operation such as dropout is switched to evaluation."""
     names = [argument.name for argument in node.target._schema.arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     training = given.get("train", given.get("training", given.get("dropout_p", 0.0) != 0.0))

@@ -85,7 +85,7 @@ def _seal(key: bytes, vector: bytes) -> bytes:
     return hashlib.sha256(key + vector).digest()[:16]
 
 
-_WHOLE_VECTORS = 64  # images: no tensor of such a batch ends within a vector of any processor
+_WHOLE_VECTORS = 64  # images: no tensor of such a batch ends within a vector of any CPU
 _NETWORKS_AT_ONCE = 256
 """Images between two looks at what was kept."""
 

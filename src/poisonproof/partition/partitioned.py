@@ -177,19 +177,7 @@ def row_keys(
 
 @dataclass(frozen=True)
 class Partition:
-    """The rows of one partition, as its member sees them.
-
-    Attributes
-    ----------
-    index : int
-        Number of the partition, in [0, k).
-    X : array, sparse matrix or DataFrame, shape (m_i, ...)
-        Samples in canonical values and canonical order.
-    y : ndarray of shape (m_i,)
-        Class indices.
-    sample_weight : ndarray of shape (m_i,) or None
-        Weights, if the training set has any.
-    """
+    """The rows of one partition as its member sees them: canonical values in canonical order."""
 
     index: int
     X: Any
@@ -335,16 +323,8 @@ class PartitionedData:
 class Shard:
     """The rows of one partition, in canonical order, apart from the rest of the training set.
 
-    Attributes
-    ----------
-    X : array, sparse matrix, frame or list of m samples
-        In the values and the kind of container they came with.
-    y : ndarray of shape (m,)
-        Class indices.
-    sample_weight : ndarray of shape (m,) or None
-        Weights.
-    digests : ndarray of uint8 of shape (m, 32)
-        Digests of the samples.
+    The samples keep the values and the kind of container they came with; their digests, uint8 of
+    shape (m, 32), come along.
 
     Examples
     --------

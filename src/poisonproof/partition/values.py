@@ -1,6 +1,6 @@
 """The rows of one partition, in the values its member sees.
 
-Whatever is decided here (a dtype, float or object) is decided from the rows asked for and from
+Whatever is decided here (a dtype, float or object) is decided from the rows taken and from
 nothing else: an invalid cell elsewhere in a column cannot change the bits of this partition.
 """
 

@@ -241,9 +241,9 @@ def _numbers(models: Sequence[Evidence], domain: int, kept_word: str) -> str:
         "unit": {
             "singular": threat.singular,
             "plural": threat.plural,
-            "one": threat.singular.removesuffix(f" {threat.deed}"),
-            "many": threat.plural.removesuffix(f" {threat.deed}"),
-            "deed": threat.deed,
+            "one": threat.singular.removesuffix(f" {threat.action}"),
+            "many": threat.plural.removesuffix(f" {threat.action}"),
+            "deed": threat.action,
         },
         "models": [
             {
