@@ -34,7 +34,7 @@ from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier
 
 from poisonproof.progress import make_progress
-from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.manifest import environment_here
 from tests.guarantees.campaign import Campaign, Trial, standard_scenarios
 
 
@@ -119,7 +119,7 @@ def summary(trials: list[Trial], seed: int, seconds: float) -> dict[str, Any]:
         "largest_size": max((trial.attack.size for trial in trials), default=0),
         "seconds": round(seconds, 1),
         "machine": platform.machine(),
-        "packages": fingerprint()["packages"],
+        "packages": environment_here()["packages"],
     }
 
 

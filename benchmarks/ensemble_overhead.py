@@ -32,7 +32,7 @@ from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 from poisonproof import DPAClassifier
-from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.manifest import environment_here
 
 LIMIT = 0.10
 MEMBERS = {"decision tree": DecisionTreeClassifier(random_state=0), "naive Bayes": GaussianNB()}
@@ -51,7 +51,12 @@ def main(arguments: list[str] | None = None) -> int:
     for name, estimator in MEMBERS.items():
         members[name] = compare(estimator, X, y, options.partitions, options.repeats)
         print(f"{name}: {members[name]['overhead']:+.1%}", file=sys.stderr)
-    result = {**rows, "limit": LIMIT, "members": members, "packages": fingerprint()["packages"]}
+    result = {
+        **rows,
+        "limit": LIMIT,
+        "members": members,
+        "packages": environment_here()["packages"],
+    }
     text = json.dumps(result, indent=1)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -405,7 +405,7 @@ def main() -> None:
 
 
 def _measure_all(out: Path | None, names: list[str] | None, workers: int) -> None:
-    from poisonproof.store.fingerprint import installed_version
+    from poisonproof.store.manifest import installed_version
 
     before = json.loads(out.read_text())["members"] if out and out.exists() and names else {}
     packages = ("scikit-learn", "xgboost-cpu", "lightgbm", "catboost", "skorch")

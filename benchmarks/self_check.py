@@ -24,7 +24,7 @@ from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.manifest import environment_here
 
 MEMBERS = {"default": None, "decision tree": DecisionTreeClassifier()}
 
@@ -72,7 +72,7 @@ def main() -> None:
                 "seconds without": round(float(np.median([pair[1] for pair in pairs])), 2),
             }
             print(f"{name}, {member}: {found[f'{name}, {member}']['ratio']}", file=sys.stderr)
-    text = json.dumps({"fits": found, "packages": fingerprint()["packages"]}, indent=1)
+    text = json.dumps({"fits": found, "packages": environment_here()["packages"]}, indent=1)
     if options.out is not None:
         options.out.write_text(text + "\n")
     print(text)

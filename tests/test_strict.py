@@ -17,7 +17,7 @@ from poisonproof.certificates.result import load_certificates
 from poisonproof.data import load_schema
 from poisonproof.data.npz_files import load_arrays
 from poisonproof.exceptions import InvalidInputError, StoreError
-from poisonproof.store.blocks import Item, decode_block, encode_block
+from poisonproof.store.manifest import Item, decode_block, encode_block
 from poisonproof.strict import check_zip, decode_tensors, encode_tensors, parse_json, read_npz
 
 ARRAYS = {

@@ -28,7 +28,7 @@ from poisonproof.distributed import cluster as scheduling
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.exceptions import ClusterError, ClusterWarning, GuaranteeError
 from poisonproof.members.closed_form import KernelRidgeClassifier
-from poisonproof.store.fingerprint import ELSEWHERE
+from poisonproof.store.manifest import ELSEWHERE
 from poisonproof.store.reading import ModelReader
 
 distributed = pytest.importorskip("distributed")
@@ -207,13 +207,13 @@ def test_a_member_that_never_returns_is_reported_by_its_partition(
 
 def pretend(marker: Path, everyone: bool) -> dict[str, Any]:
     """Say that the worker which is asked first, or every worker, has another Python."""
-    from poisonproof.store.fingerprint import fingerprint
+    from poisonproof.store.manifest import environment_here
 
     try:
         marker.touch(exist_ok=everyone)
     except FileExistsError:
-        return fingerprint()
-    return {**fingerprint(), "python": "2.7"}
+        return environment_here()
+    return {**environment_here(), "python": "2.7"}
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from poisonproof.distributed.cluster import Trained, WorkerLostError
 from poisonproof.estimators.saving import TrainingSpec
 from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.partition.partitioned import Shard
-from poisonproof.store.fingerprint import ELSEWHERE
+from poisonproof.store.manifest import ELSEWHERE
 from poisonproof.store.reading import ModelReader
 
 X, y = load_digits(return_X_y=True)

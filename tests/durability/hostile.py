@@ -34,9 +34,14 @@ from typing import Any
 
 import numpy as np
 
-from poisonproof.store.blocks import Item, content_name, decode_block, encode_block
 from poisonproof.store.items import decode_members
-from poisonproof.store.manifest import canonical_json
+from poisonproof.store.manifest import (
+    Item,
+    canonical_json,
+    content_name,
+    decode_block,
+    encode_block,
+)
 from poisonproof.strict import decode_tensors, encode_tensors
 
 from ..store.tampering import reprinted

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from poisonproof.exceptions import StoreError
-from poisonproof.store.blocks import Item, packed
-from poisonproof.store.manifest import Manifest, canonical_json
+from poisonproof.store.manifest import Item, Manifest, canonical_json, packed
 from poisonproof.store.reading import ModelReader
 from poisonproof.store.writing import FolderWriter
 

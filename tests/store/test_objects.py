@@ -44,8 +44,8 @@ from poisonproof import DPAClassifier, load
 from poisonproof.exceptions import StoreError
 from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.members.digest import state_digest
-from poisonproof.store.blocks import decode_block
 from poisonproof.store.checks import check_parts
+from poisonproof.store.manifest import decode_block
 from poisonproof.store.objects import decode_object, encode_object, types_of
 
 from ..durability import hostile

@@ -15,8 +15,8 @@ from scipy import sparse
 from poisonproof.exceptions import StoreError
 from poisonproof.partition import take_canonical
 from poisonproof.partition.partitioned import Shard
-from poisonproof.store.blocks import decode_block, encode_block
 from poisonproof.store.items import decode_rows, encode_rows
+from poisonproof.store.manifest import decode_block, encode_block
 
 NUMBERS = np.array([[1.5, -0.0, np.nan], [0.0, 2.0, 1e30], [1.5, -0.0, np.nan]])
 MIXED = {"a": [1, 2, 3], "b": ["x", "ü", None], "c": [0.5, np.nan, -1.0], "d": [True, False, True]}

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import poisonproof
 from poisonproof.certificates.plurality import ABSTAIN, count_votes
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.store.fingerprint import installed_version
+from poisonproof.store.manifest import installed_version
 
 ABSTAINED = 255
 """How an abstention is written in a matrix of uint8 votes."""

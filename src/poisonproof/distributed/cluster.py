@@ -21,9 +21,8 @@ from poisonproof.members.member import Ensemble
 from poisonproof.members.training import train_portions
 from poisonproof.partition.partitioned import Shard, gathered
 from poisonproof.progress import Progress, Silent, make_progress, reporting
-from poisonproof.store.blocks import Item
-from poisonproof.store.fingerprint import differences, fingerprint
 from poisonproof.store.items import encode_members, shared_of
+from poisonproof.store.manifest import Item, differences, environment_here
 from poisonproof.store.training_run import TrainingRun
 
 POLICIES = ("refuse", "accept")
@@ -147,7 +146,7 @@ class Trained:
 
 def describe_worker() -> dict[str, Any]:
     """Return the software and the processor of this worker."""
-    return fingerprint()
+    return environment_here()
 
 
 def train_block(
@@ -449,7 +448,7 @@ class _Driver:
             if not self.cluster.accepts_others:
                 self.refuse(call, trained.surroundings)
                 return
-            known = self.environments.get(call.worker) or fingerprint()
+            known = self.environments.get(call.worker) or environment_here()
             self.environments[call.worker] = {**known, "learner": trained.surroundings}
         self.run.add_items(trained.shared, trained.items, self.environments.get(call.worker))
         self.progress.advance(len(trained.items))
@@ -468,7 +467,7 @@ class _Driver:
                 stacklevel=2,
             )
             return
-        self.environments[worker] = environment if environment != fingerprint() else None
+        self.environments[worker] = environment if environment != environment_here() else None
         self.admitted[worker] = self.cluster.send(worker, self.spec)
 
     def refuse(self, call: _Call, surroundings: dict[str, Any]) -> None:

@@ -17,9 +17,8 @@ from poisonproof.estimators.saving import ROWS
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.store.fingerprint import differences
-from poisonproof.store.fingerprint import fingerprint as environment_here
 from poisonproof.store.items import LIST
+from poisonproof.store.manifest import differences, environment_here
 from poisonproof.store.reading import OBJECTS, ModelReader
 
 SUSPECTED = 0.01
@@ -152,7 +151,7 @@ class _Audit:
             if manifest.family != ROWS:  # those are read as a whole when a model is opened
                 _ = self.classifier.ensemble_.loaded
             for index in range(manifest.k if manifest.keeps_data else 0):
-                self.reader.shard(index)
+                self.classifier.rows_.shard(index)
         except StoreError as error:
             return Finding("Files", False, str(error))
         folder = Path(self.reader.place.path)

@@ -44,8 +44,8 @@ from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.partitioners import make_partitioner
 from poisonproof.partition.values import take_canonical
 from poisonproof.progress import make_progress
+from poisonproof.store.items import StoredEnsemble
 from poisonproof.store.reading import ModelReader
-from poisonproof.store.stored_ensemble import StoredEnsemble
 from poisonproof.threads import one_thread
 
 

@@ -19,7 +19,7 @@ from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioners import partitioner_from_spec
-from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.manifest import environment_here
 from poisonproof.store.objects import decode_object
 from poisonproof.store.reading import ModelReader
 
@@ -134,7 +134,7 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
         if len(set(sizes.values())) != 1:
             raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
     _check_columns(model["n_features_in"], model["feature_names_in"])
-    if manifest.environment["packages"] != fingerprint()["packages"]:
+    if manifest.environment["packages"] != environment_here()["packages"]:
         return  # digests cover the state as the library that made it wrote it
     code = (model["learner"] or {}).get("code")
     if code is not None and classifier._learner().specification().get("code") != code:

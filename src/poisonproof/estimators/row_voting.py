@@ -26,7 +26,7 @@ from poisonproof.members.streams import in_own_streams, seed_nested
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import n_rows
 from poisonproof.partition.partitioned import row_keys
-from poisonproof.store.blocks import Item
+from poisonproof.store.manifest import Item
 from poisonproof.store.objects import encode_object
 from poisonproof.store.reading import ModelReader
 from poisonproof.store.writing import open_writer

@@ -20,12 +20,23 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import MemberList
-from poisonproof.store.blocks import BlockEntry, Item, content_name, encode_block
-from poisonproof.store.fingerprint import fingerprint
-from poisonproof.store.items import SHARED_ITEM, encode_members, shared_of, without_addresses
-from poisonproof.store.manifest import Manifest, json_digest
+from poisonproof.store.items import (
+    SHARED_ITEM,
+    StoredEnsemble,
+    encode_members,
+    shared_of,
+    without_addresses,
+)
+from poisonproof.store.manifest import (
+    BlockEntry,
+    Item,
+    Manifest,
+    content_name,
+    encode_block,
+    environment_here,
+    json_digest,
+)
 from poisonproof.store.objects import encode_object
-from poisonproof.store.stored_ensemble import StoredEnsemble
 from poisonproof.store.writing import ModelWriter, open_writer
 
 ROWS = "row_votes"
@@ -122,7 +133,7 @@ def member_spec(classifier: Any) -> str:
         "seed": classifier.random_state,
         "features": state_digest(classifier.features_),
         "context": classifier.context_,
-        "environment": fingerprint(),
+        "environment": environment_here(),
     }
     kind = getattr(classifier, "container_", None)
     if kind not in (None, "array"):
@@ -147,7 +158,7 @@ def draft_manifest(
     """
     if partitions is None:
         partitions = classifier.partition_sizes_, classifier.partition_digests_
-    model, environment = describe(classifier), fingerprint()
+    model, environment = describe(classifier), environment_here()
     if family == ROWS:
         spec = json_digest({"model": model, "environment": environment})
     else:

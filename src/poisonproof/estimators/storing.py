@@ -21,13 +21,10 @@ from poisonproof.estimators.updating import (
 )
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.member import Ensemble, Finished
-from poisonproof.store.blocks import Item
-from poisonproof.store.fingerprint import ELSEWHERE, with_elsewhere
-from poisonproof.store.items import decode_members, failure_of
-from poisonproof.store.manifest import json_digest
+from poisonproof.store.items import StoredEnsemble, decode_members, failure_of
+from poisonproof.store.manifest import ELSEWHERE, Item, json_digest, with_elsewhere
 from poisonproof.store.objects import encode_object, types_of
 from poisonproof.store.reading import ModelReader, open_place
-from poisonproof.store.stored_ensemble import StoredEnsemble
 from poisonproof.store.training_run import TrainingRun
 from poisonproof.store.writing import FolderWriter, refuse_another
 

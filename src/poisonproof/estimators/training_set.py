@@ -13,8 +13,8 @@ from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.canonical import digests_among, sample_digests
 from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
 from poisonproof.partition.partitioners import ContentHash
-from poisonproof.store.blocks import Item
-from poisonproof.store.items import encode_rows
+from poisonproof.store.items import decode_rows, encode_rows
+from poisonproof.store.manifest import Item
 from poisonproof.store.reading import ModelReader
 
 
@@ -36,7 +36,8 @@ class TrainingSet:
     @property
     def sizes(self) -> NDArray[np.intp]:
         """Rows per partition, shape (k,)."""
-        sizes = np.array(self.source.sizes)
+        kept = isinstance(self.source, ModelReader)
+        sizes = np.array(self.source.manifest.partition_sizes if kept else self.source.sizes)
         for index, shard in self.others.items():
             sizes[index] = len(shard)
         return sizes
@@ -46,6 +47,8 @@ class TrainingSet:
         """Whether the rows have weights."""
         if isinstance(self.source, PartitionedData):
             return self.source.sample_weight is not None
+        if isinstance(self.source, ModelReader):
+            return "weight" in self.source.rows(0).tensors
         return bool(self.source.weighted)
 
     @property
@@ -57,6 +60,9 @@ class TrainingSet:
         """Return the rows of one partition, checked against their digests."""
         if index in self.others:
             return self.others[index]
+        if isinstance(self.source, ModelReader):
+            name = f"partition {index} of {self.source.place.path}"
+            return decode_rows(self.source.rows(index), name)
         shard: Shard = self.source.shard(index)
         if isinstance(self.source, PartitionedData) and not shard.is_intact():
             # The array it lies in is the caller's.

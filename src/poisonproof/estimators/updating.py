@@ -24,9 +24,8 @@ from poisonproof.partition.partitioned import (
     row_keys,
 )
 from poisonproof.partition.partitioners import ContentHash
-from poisonproof.store.fingerprint import differences
-from poisonproof.store.manifest import json_digest
-from poisonproof.store.stored_ensemble import StoredEnsemble
+from poisonproof.store.items import StoredEnsemble
+from poisonproof.store.manifest import differences, json_digest
 from poisonproof.store.training_run import TrainingRun
 from poisonproof.store.writing import FolderWriter
 

@@ -20,7 +20,7 @@ from poisonproof.estimators.training_set import seen_rows
 from poisonproof.evaluation.accuracy import Summary, radius_if_correct, seen_sentence, summarize
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.report.samples import Sample, Samples, make_samples, visible
-from poisonproof.store.fingerprint import fingerprint
+from poisonproof.store.manifest import environment_here
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def certificates_digest(certificates: Certificates) -> str:
 
 
 def _environment() -> tuple[tuple[str, str], ...]:
-    found = fingerprint()
+    found = environment_here()
     packages = [f"{name} {version}" for name, version in found["packages"].items() if version]
     return (
         ("Python", str(found["python"])),

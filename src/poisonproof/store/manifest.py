@@ -1,23 +1,192 @@
-"""The manifest: what a model is, as JSON with a versioned schema.
+"""The manifest: what a model is, as JSON; and the blocks of arrays it names.
 
 The file holds exactly one text for one content (sorted keys, no choice of spaces), and in it a
 fingerprint of everything that decides a vote or a certificate. Where things lie in the store
-(blocks) is not part of the fingerprint: an updated model has the fingerprint of one
-trained from scratch.
+(blocks) is not part of the fingerprint: an updated model has the fingerprint of one trained from
+scratch.
+
+Members and the rows of partitions are stored alike: an `Item` is what belongs to one partition, as
+named arrays and a few JSON values. A block never has to be understood to be copied, so replacing
+one member rewrites the bytes of its neighbours as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import platform
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
+
 from poisonproof.exceptions import StoreError
-from poisonproof.store.blocks import BlockEntry
-from poisonproof.strict import strict_json
+from poisonproof.strict import Buffer, decode_tensors, encode_tensors, strict_json
+
+BLOCK_BYTES = 2**20
+"""Small items share a file until it is this large."""
+
+LARGEST_BLOCK = 2**26
+"""No block grows beyond this by another item."""
+
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a store keeps for one partition: its member, or its rows.
+
+    Attributes
+    ----------
+    index : int
+        Number of the partition.
+    partition, digest : str
+        Digests of the partition's rows, and of the content: of the member, or of the rows.
+    about : mapping
+        JSON values that belong to the arrays.
+    tensors : mapping of str to ndarray
+        The arrays; views of a file, if the item was read from one.
+    """
+
+    index: int
+    partition: str
+    digest: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BlockEntry:
+    """A block in the manifest: the name of its file, its size, and whose items it holds."""
+
+    name: str
+    n_bytes: int
+    items: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as JSON values."""
+        return {"name": self.name, "bytes": self.n_bytes, "items": list(self.items)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> BlockEntry:
+        """Read an entry, or raise `ValueError`."""
+        if not isinstance(value, dict) or set(value) != {"name", "bytes", "items"}:
+            raise ValueError("a block needs name, bytes and items")
+        name, size, items = value["name"], value["bytes"], value["items"]
+        if not is_content_name(name):
+            raise ValueError(f"{str(name)[:80]!r} is not the name of a block")
+        if type(size) is not int or not 0 < size < 2**62:
+            raise ValueError(f"{str(size)[:80]!r} is not the size of a block")
+        if not isinstance(items, list) or not all(type(i) is int and i >= 0 for i in items):
+            raise ValueError("the items of a block are numbers of partitions")
+        return cls(name, size, tuple(items))
+
+
+def content_name(data: Buffer) -> str:
+    """Return the name of a file with this content.
+
+    >>> content_name(b"")[:12]
+    '0e5751c026e5'
+    """
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+def is_content_name(name: Any) -> bool:
+    """Whether `name` could be the name of a content: 64 hexadecimal digits and nothing else."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def encode_block(items: Sequence[Item]) -> bytes:
+    """Return the file that holds `items`; equal items give equal bytes."""
+    about = [
+        {
+            "index": item.index,
+            "partition": item.partition,
+            "digest": item.digest,
+            "about": dict(item.about),
+            "names": sorted(item.tensors),
+        }
+        for item in items
+    ]
+    tensors = {
+        f"{item.index}/{name}": array for item in items for name, array in item.tensors.items()
+    }
+    text = json.dumps(about, sort_keys=True, allow_nan=False)
+    return encode_tensors(tensors, {"about": text})
+
+
+def decode_block(data: Buffer, name: str) -> dict[int, Item]:
+    """Return the items of a block by their index; `name` says what is read if it is damaged."""
+    tensors, about = decode_tensors(data, name)
+    entries = strict_json(about.get("about", ""), name)
+    if not isinstance(entries, list):
+        raise StoreError(f"{name} is damaged: it lists no items.")
+    items: dict[int, Item] = {}
+    for entry in entries:
+        if not _is_entry(entry) or entry["index"] in items:
+            raise StoreError(f"{name} is damaged: an item in it is not described.")
+        index = entry["index"]
+        own = {key: tensors.pop(f"{index}/{key}", None) for key in entry["names"]}
+        if any(array is None for array in own.values()):
+            raise StoreError(f"{name} is damaged: item {index} lacks arrays.")
+        items[index] = Item(index, entry["partition"], entry["digest"], entry["about"], own)  # type: ignore[arg-type]
+    if tensors:
+        raise StoreError(f"{name} is damaged: it holds arrays that belong to no item.")
+    return items
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and set(entry) == {"index", "partition", "digest", "about", "names"}
+        and type(entry["index"]) is int
+        and isinstance(entry["partition"], str)
+        and isinstance(entry["digest"], str)
+        and isinstance(entry["about"], dict)
+        and isinstance(entry["names"], list)
+        and all(isinstance(name, str) for name in entry["names"])
+    )
+
+
+def n_bytes(item: Item) -> int:
+    """Return how much room the arrays of an item take."""
+    return sum(array.nbytes for array in item.tensors.values())
+
+
+def small_and_large(items: Iterable[Item]) -> tuple[list[Item], list[Item]]:
+    """Return the items that share a file, and those that have one each."""
+    found: tuple[list[Item], list[Item]] = [], []
+    for item in items:
+        found[n_bytes(item) >= BLOCK_BYTES].append(item)
+    return found
+
+
+def packed(indices: Iterable[int], get: Callable[[int], Item]) -> Iterator[list[Item]]:
+    """Group items into blocks, in the order of `indices`; `get` returns one.
+
+    A block is closed at `BLOCK_BYTES`, or at sixteen times its largest item if that is more, up
+    to `LARGEST_BLOCK`: thousands of networks must not take thousands of files to be mapped.
+    """
+    block: list[Item] = []
+    size = largest = 0
+    for index in indices:
+        block.append(get(index))
+        room = n_bytes(block[-1])
+        size, largest = size + room, max(largest, room)
+        if size >= min(max(BLOCK_BYTES, 16 * largest), LARGEST_BLOCK):
+            yield block
+            block, size, largest = [], 0, 0
+    if block:
+        yield block
+
 
 FORMAT = "poisonproof-model"
 VERSION = 2
@@ -229,3 +398,92 @@ def canonical_json(value: Any) -> bytes:
 def json_digest(value: Mapping[str, Any] | list[Any]) -> str:
     """Return the SHA-256 of a JSON value's one text."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+ELSEWHERE = "elsewhere"
+"""Where an environment lists the others that trained some of the members."""
+
+_PARTS = {"numpy.libs", "scipy.libs", "numpy", "scipy"}
+_PACKAGES = ("poisonproof", "numpy", "scipy", "scikit-learn", "torch")
+
+
+def environment_here() -> dict[str, Any]:
+    """Return library versions, the linear algebra in use and the CPU's instruction set.
+
+    >>> sorted(environment_here())
+    ['blas', 'instructions', 'machine', 'packages', 'python', 'system']
+    """
+    return deepcopy(_environment())
+
+
+@cache
+def _environment() -> dict[str, Any]:
+    """Look once: nothing of this changes while a process runs."""
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "packages": {name: installed_version(name) for name in _PACKAGES},
+        "blas": sorted(
+            {
+                " ".join(str(library.get(k)) for k in ("internal_api", "version", "architecture"))
+                for library in threadpool_info()
+                # Others come and go with what a process happens to import.
+                if library["user_api"] == "blas" and _PARTS & set(Path(library["filepath"]).parts)
+            }
+        ),
+        "instructions": _instructions(),
+    }
+
+
+def differences(other: Mapping[str, Any]) -> list[str]:
+    """Name everything in which this machine is not the one that `other` describes.
+
+    >>> differences(environment_here())
+    []
+    >>> differences({**environment_here(), "python": "2.7"})[0].startswith("python 2.7 (here ")
+    True
+    """
+    here = environment_here()
+    found = []
+    for key in sorted({*here, *other} - {"packages", "instructions", ELSEWHERE}):
+        if here.get(key) != other.get(key):
+            found.append(f"{key} {other.get(key)} (here {here.get(key)})")
+    packages, theirs = here["packages"], other.get("packages") or {}
+    for name in sorted({*packages, *theirs}):
+        if packages.get(name) != theirs.get(name):
+            found.append(f"{name} {theirs.get(name)} (here {packages.get(name)})")
+    missing = sorted(set(other.get("instructions") or ()) ^ set(here["instructions"]))
+    if missing:
+        found.append(f"the instruction set (not on both machines: {', '.join(missing)})")
+    for group in other.get(ELSEWHERE) or ():
+        found.append(f"{len(group['members']):,} members trained by workers of another kind")
+    return found
+
+
+def with_elsewhere(
+    trained_in: Mapping[str, Any], elsewhere: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return an environment that lists who else trained which members.
+
+    >>> with_elsewhere({}, {3: {"python": "3.12"}, 1: {"python": "3.12"}})
+    {'elsewhere': [{'environment': {'python': '3.12'}, 'members': [1, 3]}]}
+    """
+    groups: dict[str, list[int]] = {}
+    for index in sorted(elsewhere):
+        groups.setdefault(json.dumps(elsewhere[index], sort_keys=True), []).append(index)
+    listed = [{"environment": json.loads(text), "members": groups[text]} for text in sorted(groups)]
+    return {**trained_in, ELSEWHERE: listed} if listed else dict(trained_in)
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of a distribution, None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _instructions() -> list[str]:
+    found = np.show_config(mode="dicts")["SIMD Extensions"]
+    return sorted([*found.get("baseline", []), *found.get("found", [])])

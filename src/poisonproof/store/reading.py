@@ -10,22 +10,18 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from poisonproof.exceptions import StoreError
 from poisonproof.files import OpenFolder
-from poisonproof.partition.partitioned import Shard
-from poisonproof.store.blocks import (
+from poisonproof.store.manifest import (
     BLOCK_BYTES,
+    MANIFEST,
     BlockEntry,
     Item,
+    Manifest,
     content_name,
     decode_block,
     is_content_name,
 )
-from poisonproof.store.items import decode_rows
-from poisonproof.store.manifest import MANIFEST, Manifest
 from poisonproof.strict import Buffer, check_zip
 
 OBJECTS = "objects"
@@ -181,20 +177,6 @@ class ModelReader:
     def members(self) -> list[Item]:
         """Return the arrays of all members."""
         return [self.member(index) for index in range(self.manifest.k)]
-
-    @property
-    def sizes(self) -> NDArray[np.intp]:
-        """Rows per partition."""
-        return np.asarray(self.manifest.partition_sizes, dtype=np.intp)
-
-    @property
-    def weighted(self) -> bool:
-        """Whether the training rows have weights."""
-        return "weight" in self.rows(0).tensors
-
-    def shard(self, index: int) -> Shard:
-        """Return the training rows of one partition, checked against their digest."""
-        return decode_rows(self.rows(index), f"partition {index} of {self.place.path}")
 
     def rows(self, index: int) -> Item:
         """Return the training rows of one partition as they are kept."""

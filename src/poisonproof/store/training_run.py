@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import StoreError
 from poisonproof.files import OpenFolder
 from poisonproof.members.member import Ensemble
-from poisonproof.store.blocks import (
+from poisonproof.store.items import SHARED_ITEM, encode_members, shared_of
+from poisonproof.store.manifest import (
     BlockEntry,
     Item,
     content_name,
@@ -26,7 +27,6 @@ from poisonproof.store.blocks import (
     encode_block,
     small_and_large,
 )
-from poisonproof.store.items import SHARED_ITEM, encode_members, shared_of
 from poisonproof.store.writing import JOURNAL, FolderWriter, writing
 from poisonproof.strict import strict_json
 

@@ -19,15 +19,16 @@ from typing import Any, Self
 
 from poisonproof.exceptions import StoreError
 from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, writer_lock
-from poisonproof.store.blocks import (
+from poisonproof.store.manifest import (
+    MANIFEST,
     BlockEntry,
     Item,
+    Manifest,
     content_name,
     encode_block,
     is_content_name,
     packed,
 )
-from poisonproof.store.manifest import MANIFEST, Manifest
 from poisonproof.store.reading import OBJECTS, ModelReader, open_place
 
 JOURNAL = "journal"
