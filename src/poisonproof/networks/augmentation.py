@@ -117,26 +117,15 @@ Draw = Callable[[Purpose], Tensor]
 
 def augment(images: Tensor, rule: Augmentation, draw: Draw) -> Tensor:
     """Return changed copies of a batch (S, B, C, H, W) of raw pixels, in which black is zero."""
-    if rule.crop or rule.flip:
-        images = _crop_and_flip(images, rule, draw(Purpose.CROP))
-    if rule.has_affine:
-        images = _affine(images, rule, draw(Purpose.AFFINE))
-    if rule.has_colour:
-        images = _colour(images, rule, draw(Purpose.COLOUR))
-    if rule.cutout:
-        images = _cutout(images, rule.cutout, draw(Purpose.CUTOUT))
+    for purpose, names, change in _CHANGES:
+        if any(getattr(rule, name) for name in names):
+            images = change(images, rule, draw(purpose))
     return images
 
 
 def purposes(rule: Augmentation) -> list[Purpose]:
     """Return what a rule draws for."""
-    wanted = {
-        Purpose.CROP: rule.crop or rule.flip,
-        Purpose.AFFINE: rule.has_affine,
-        Purpose.COLOUR: rule.has_colour,
-        Purpose.CUTOUT: rule.cutout,
-    }
-    return [purpose for purpose, needed in wanted.items() if needed]
+    return [purpose for purpose, names, _ in _CHANGES if any(getattr(rule, n) for n in names)]
 
 
 def _crop_and_flip(images: Tensor, rule: Augmentation, words: Tensor) -> Tensor:
@@ -198,11 +187,20 @@ def _colour(images: Tensor, rule: Augmentation, words: Tensor) -> Tensor:
     return images
 
 
-def _cutout(images: Tensor, side: int, words: Tensor) -> Tensor:
-    height, width = images.shape[-2:]
+def _cutout(images: Tensor, rule: Augmentation, words: Tensor) -> Tensor:
+    side, (height, width) = rule.cutout, images.shape[-2:]
     top = below(words[..., 0], height)[..., None, None] - side // 2
     left = below(words[..., 1], width)[..., None, None] - side // 2
     y = torch.arange(height, device=images.device)[:, None]
     x = torch.arange(width, device=images.device)[None, :]
     hole = (y >= top) & (y < top + side) & (x >= left) & (x < left + side)
     return torch.where(hole[:, :, None], 0.0, images)
+
+
+_CHANGES: tuple[tuple[Purpose, tuple[str, ...], Callable[..., Tensor]], ...] = (
+    (Purpose.CROP, ("crop", "flip"), _crop_and_flip),
+    (Purpose.AFFINE, ("rotate", "scale", "shift"), _affine),
+    (Purpose.COLOUR, ("brightness", "contrast", "saturation"), _colour),
+    (Purpose.CUTOUT, ("cutout",), _cutout),
+)
+"""Every change with what asks for it and what it draws for, in the order in which they are made."""

@@ -66,21 +66,12 @@ def train_member(
 
 
 def _optimizer(spec: NetworkSpec, module: nn.Module) -> torch.optim.Optimizer:
+    weights = list(module.parameters())
+    shared = {"lr": spec.learning_rate, "weight_decay": spec.weight_decay}
     if spec.optimizer == "adamw":
-        return torch.optim.AdamW(
-            module.parameters(),
-            lr=spec.learning_rate,
-            betas=spec.betas,
-            eps=spec.epsilon,
-            weight_decay=spec.weight_decay,
-        )
-    return torch.optim.SGD(
-        module.parameters(),
-        lr=spec.learning_rate,
-        momentum=spec.momentum,
-        nesterov=spec.nesterov and spec.momentum > 0,
-        weight_decay=spec.weight_decay,
-    )
+        return torch.optim.AdamW(weights, betas=spec.betas, eps=spec.epsilon, **shared)
+    nesterov = spec.nesterov and spec.momentum > 0
+    return torch.optim.SGD(weights, momentum=spec.momentum, nesterov=nesterov, **shared)
 
 
 def _step(

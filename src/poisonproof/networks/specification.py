@@ -71,16 +71,6 @@ class Augmentation:
         """Whether images pass unchanged."""
         return self == Augmentation()
 
-    @property
-    def has_affine(self) -> bool:
-        """Whether pixels are interpolated."""
-        return bool(self.rotate or self.scale or self.shift)
-
-    @property
-    def has_colour(self) -> bool:
-        """Whether pixel values are rescaled."""
-        return bool(self.brightness or self.contrast or self.saturation)
-
 
 @dataclass(frozen=True)
 class NetworkSpec(Spec):
