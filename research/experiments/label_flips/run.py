@@ -33,7 +33,7 @@ from poisonproof_research.reproduction import (
     read_result,
     select_rows,
 )
-from poisonproof_research.reproduction.law import (
+from poisonproof_research.reproduction.learner import (
     features_of,
     law_of,
     make_learner,

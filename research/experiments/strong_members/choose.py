@@ -22,7 +22,7 @@ import numpy as np
 
 from poisonproof.partition import PartitionedData
 from poisonproof_research.reproduction import load_recipes
-from poisonproof_research.reproduction.law import make_learner
+from poisonproof_research.reproduction.learner import make_learner
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_tasks import Task, read_tasks

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from poisonproof.partition import PartitionedData
-from poisonproof_research.reproduction.law import make_learner
+from poisonproof_research.reproduction.learner import make_learner
 from poisonproof_research.reproduction.recipe import Recipe, load_recipes
 from poisonproof_research.reproduction.row_data import RowData, data_from_pack, make_partitions
 

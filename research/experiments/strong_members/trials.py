@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from poisonproof_research.reproduction import data_from_pack, load_recipes, make_partitions
-from poisonproof_research.reproduction.law import make_learner
+from poisonproof_research.reproduction.learner import make_learner
 
 TRIALS = {50: ((891, 1099), 600), 250: ((159, 230), 1500)}
 """For k: the sizes of its partitions, and epochs."""

@@ -100,7 +100,7 @@ def reproduce(
     for folder in resume_from or ():
         if not folder.is_dir():
             raise InvalidInputError(f"--resume-from {folder} is not a folder.")
-    from poisonproof_research.reproduction.law import FeatureFolder
+    from poisonproof_research.reproduction.learner import FeatureFolder
     from poisonproof_research.reproduction.running import Options
 
     options = Options(

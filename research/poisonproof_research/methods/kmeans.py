@@ -160,7 +160,7 @@ def total(numbers: Floats) -> int:
 
 
 def require_whole(array: NDArray[Any], shape: tuple[int, ...], bits: int) -> None:
-    """Raise `ValueError` unless an array from a file holds whole numbers of so many bits."""
+    """Raise `ValueError` unless an array from a file holds integers of so many bits."""
     fits = (
         array.shape == shape
         and array.dtype == np.float64
@@ -168,7 +168,7 @@ def require_whole(array: NDArray[Any], shape: tuple[int, ...], bits: int) -> Non
         and np.array_equal(array, np.rint(array))
     )
     if not fits:
-        raise ValueError(f"whole numbers of shape {shape} are out of place")
+        raise ValueError(f"integers of shape {shape} are out of place")
 
 
 # What clusterers check, and what those in whole numbers share.
@@ -178,7 +178,7 @@ class WholeClusters(ClusterMixin, BaseEstimator, ABC):
     """Base class: samples become whole numbers on a grid, and a subclass learns from those."""
 
     rowwise: ClassVar[bool] = True
-    """The cluster of a new sample does not depend on what is asked with it."""
+    """The cluster of a new sample does not depend on the samples beside it."""
 
     n_clusters: int
     tol: float

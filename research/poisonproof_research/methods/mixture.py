@@ -232,7 +232,7 @@ def _form_bits(n_columns: int) -> int:
 
 
 def _rounded(numbers: Floats, bits: int) -> tuple[Floats, NDArray[np.int32]]:
-    """Round rows to whole numbers of this many bits, each row with a power of two."""
+    """Round rows to integers of this many bits, each row with a power of two."""
     powers = np.frexp(np.abs(numbers).max(axis=1))[1] - bits
     return np.rint(np.ldexp(numbers, -powers[:, None])) + 0.0, powers
 

@@ -82,7 +82,7 @@ class ViewTable:
     Guarantee
     ---------
     The vectors of an image do not depend on the images beside it, their order, or which images
-    were asked for before.
+    were mapped before.
     """
 
     def __init__(self, frozen: FrozenNetwork, views: int = 32, seed: int = 0) -> None:
@@ -196,7 +196,7 @@ class ViewLanes(Lanes):
         return table
 
 
-# The law of linear members that are trained on views of their images.
+# The spec of linear members that are trained on views of their images.
 
 _OWN = ("views", "view_seed", "smallest_view", "flip", "vector_length")
 
@@ -233,7 +233,7 @@ class HeadSpec(OnFrozenSpec):
 
     @property
     def linear(self) -> NetworkSpec:
-        """The law of the linear layers alone, which take vectors."""
+        """The spec of the linear layers alone, which take vectors."""
         return replace(self.schedule, input_shape=(self.vector_length,))
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the laws of all members on a frozen first part have in common."""
+"""What all members on a frozen first part have in common: spec, ensemble, learner."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class OnFrozenEnsemble(TorchEnsemble):
     Parameters
     ----------
     spec : OnFrozenSpec
-        The law they were trained under, the frozen part included; it also decides how they vote.
+        How they were trained, the frozen part included; it also decides how they vote.
     frozen : FrozenNetwork
         What they share.
     members : sequence of MemberState

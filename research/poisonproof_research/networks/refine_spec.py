@@ -15,7 +15,7 @@ STAGES = ("agreement", "labels")
 
 @dataclass(frozen=True)
 class RefineSpec(Spec):
-    """The law of refined clusters: with samples and first features it fixes every bit.
+    """How clusters are refined: with samples and first features it fixes every bit.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class RefineSpec(Spec):
             raise InvalidInputError("The refinement specification is wrong: " + " ".join(problems))
 
     def stage(self, network: PretrainSpec, name: str) -> PretrainSpec:
-        """Return the law of the loop for one stage, on the network that learned the features."""
+        """Return the spec of the loop for one stage, on the network that learned the features."""
         prefix = "label" if name == "labels" else name
         return replace(
             network,
@@ -116,7 +116,7 @@ class RefineSpec(Spec):
 
 REFINEMENT: dict[str, dict[str, Any]] = {
     "clusters-cifar10": {"n_clusters": 10},
-    # Signs are far from equally frequent, so less is asked of equal sizes; images are larger.
+    # Signs are far from equally frequent, so equal sizes weigh less; images are larger.
     "clusters-gtsrb": {
         "n_clusters": 43,
         "entropy_weight": 2.0,

@@ -1,4 +1,4 @@
-"""What refined clusters are asked for, in formulas without labels (Van Gansbeke et al., 2020)."""
+"""Losses, views and stages that refine clusters without labels (Van Gansbeke et al., 2020)."""
 
 from __future__ import annotations
 
@@ -429,9 +429,9 @@ class Clusters(SimCLR):
     Parameters
     ----------
     spec : PretrainSpec
-        The law of the loop, with the network's width.
+        The loop, with the network's width.
     law : RefineSpec
-        The law of the clusters.
+        The clusters.
     """
 
     def __init__(self, spec: PretrainSpec, law: RefineSpec) -> None:

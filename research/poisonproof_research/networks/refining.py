@@ -146,7 +146,7 @@ def refine_clusters(
     features : FrozenNetwork
         A map learned by SimCLR; its specification decides where and how to compute.
     spec : RefineSpec
-        The law.
+        How clusters are refined.
     folder : path, optional
         Where states are kept; a run that was stopped goes on from there. What each stage came to
         is in its folders ``start``, ``agreement`` and ``labels``.
@@ -298,8 +298,8 @@ class _Refining:
         known = load_clusters(self.folder / name)
         if known.law != self.law:
             raise StoreError(
-                f"{self.folder} holds a run of another law (other samples, features, parameters or"
-                " machine). Choose another folder, or take it away."
+                f"{self.folder} holds a run of another specification (other samples, features, "
+                "parameters or machine). Choose another folder, or take it away."
             )
         return known
 
@@ -343,7 +343,7 @@ class LearnedClusters(ClusterMixin, BaseEstimator):
     """
 
     rowwise: ClassVar[bool] = True
-    """The cluster of an image does not depend on what is asked with it."""
+    """The cluster of an image does not depend on the samples beside it."""
 
     def __init__(self, folder: str | os.PathLike[str], device: str | None = None) -> None:
         self.folder = folder

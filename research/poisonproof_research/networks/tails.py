@@ -1,4 +1,4 @@
-"""The law of members that are the rest of a network on a frozen first part."""
+"""Members that are the rest of a network on a frozen first part: tails."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from poisonproof_research.reproduction.law import FeatureFolder
+from poisonproof_research.reproduction.learner import FeatureFolder
 from poisonproof_research.reproduction.outcome import (
     Outcome,
     certify_result,

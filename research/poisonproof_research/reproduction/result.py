@@ -125,7 +125,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "triton")
 
 @dataclass(frozen=True)
 class Block:
-    """Members that were trained and asked together.
+    """Members that were trained and voted together.
 
     Attributes
     ----------
@@ -238,7 +238,7 @@ def _engine_digest() -> str:
     return sha.hexdigest()
 
 
-# What one row came to: votes, who gave them, and under which law.
+# What one row came to: votes, who gave them, and what their bits depend on.
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class RowResult:
 
     @property
     def threat(self) -> str:
-        """What the votes certify against; rows are inserted or deleted unless the law says more."""
+        """What the votes certify against; inserted or deleted rows unless `law` says more."""
         return str(self.law.get("threat", "insert_delete"))
 
     @property
@@ -355,14 +355,14 @@ def compact_votes(votes: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def require_law(found: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
-    """Raise if a result was made under another law, and say what differs."""
+    """Raise if the members of a result depend on something else, and say what differs."""
     different = _differences(found, wanted)
     if different:
         name, theirs, ours = different[0]
         raise InvalidInputError(
-            f"{where} holds members of another law: {name} is {theirs!r} there and {ours!r} here"
-            f"{f' ({len(different)} differences)' if len(different) > 1 else ''}. Members of two "
-            "laws are not one model. Choose another folder, or start again."
+            f"{where} holds members of another specification: {name} is {theirs!r} there and "
+            f"{ours!r} here{f' ({len(different)} differences)' if len(different) > 1 else ''}. Members of two "
+            "specifications are not one model. Choose another folder, or start again."
         )
 
 
@@ -403,8 +403,8 @@ def _require_same_members(first: RowResult, second: RowResult) -> None:
     if not same.all():
         raise InvalidInputError(
             f"Member {int(first.members[mine][~same][0])} of {first.row} is not the same in two "
-            f"results ({int((~same).sum())} such members), although their laws are. One of them "
-            "was made by changed code or a faulty machine: train that part again."
+            f"results ({int((~same).sum())} such members), although their specifications are. One "
+            "of them was made by changed code or a faulty machine: train that part again."
         )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress, Silent
-from poisonproof_research.reproduction.law import (
+from poisonproof_research.reproduction.learner import (
     FeatureFolder,
     features_of,
     law_of,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from poisonproof.networks.ensemble import TorchEnsemble
     from poisonproof.networks.pretraining.frozen import FrozenNetwork
     from poisonproof_research.networks.on_frozen import OnFrozenEnsemble
-    from poisonproof_research.reproduction.law import Learner
+    from poisonproof_research.reproduction.learner import Learner
 
 BYTES_PER_FILE = 16_000_000
 
@@ -101,7 +101,7 @@ class Options:
     Attributes
     ----------
     device : {"cuda", "cpu"}
-        Where members are trained. (Another device is another law, and the result says so.)
+        Where members are trained. (Another device makes other members, and the result says so.)
     members : range, optional
         Which members to train; all by default.
     resume_from : tuple of Path
@@ -118,7 +118,7 @@ class Options:
     command : str
         What to record as the command.
     progress : Progress
-        Told of every member trained or asked.
+        Told of every member trained, and of every vote.
     say : callable
         Told in words of every finished block.
     """
@@ -197,7 +197,7 @@ class _Row:
         longest, number = 0.0, 0
         while waiting and not self._too_late(longest):
             began = time.monotonic()
-            # One member of an earlier run is trained again: whatever the law does not name,
+            # One member of an earlier run is trained again: whatever `law` does not name,
             # such as the code itself, shows in its digest.
             again = [int(known.members[0])] if known is not None and number == 0 else []
             block = waiting[: max(1, size - len(again))]

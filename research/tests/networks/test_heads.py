@@ -219,14 +219,14 @@ def test_other_views_and_one_seed_are_other_laws(learner, members, parts):
         assert other.specification() != learner.specification(), change
 
 
-def test_the_width_of_a_stack_is_part_of_the_law(learner, members, parts):
+def test_the_width_of_a_stack_is_part_of_the_spec(learner, members, parts):
     wider = clone(learner).set_params(stack_width=11).fit_members(parts, range(K), 10, 0)
     assert wider.spec.digest() != members.spec.digest()
     first, second = (e.members[9].tensors["1.weight"] for e in (members, wider))
     assert np.allclose(first, second, atol=1e-4)
 
 
-def test_how_features_are_computed_is_part_of_the_law(learner, members, simclr, parts):
+def test_how_features_are_computed_is_part_of_the_spec(learner, members, simclr, parts):
     """The same weights on other pixels: other vectors, other members, one digest of features."""
     brighter = FrozenNetwork(replace(SIMCLR, mean=(0.5,)), simclr.tensors, simclr.law)
     other = clone(learner).set_params(features=brighter)
@@ -252,7 +252,7 @@ def test_seeds_that_equal_another_but_are_not_it_are_refused(simclr, seed):
         HeadLearner(simclr, views=seed).resolve((1, 8, 8), 10)
 
 
-def test_numbers_of_numpy_are_the_same_law(learner, members, parts):
+def test_numbers_of_numpy_make_the_same_members(learner, members, parts):
     own = clone(learner).set_params(views=np.int64(VIEWS), view_seed=np.uint8(0))
     assert own.fit_members(parts, [2], 10, 0).digests() == members.digests()[2:3]
 

@@ -63,7 +63,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits_in_any_order_of_images(
     assert len(whole.history) == 4
     again = refine_clusters(patterns, features, BRIEF, folder=tmp_path)  # finished: nothing runs
     assert again.digest() == whole.digest()
-    with pytest.raises(StoreError, match="another law"):
+    with pytest.raises(StoreError, match="another specification"):
         refine_clusters(patterns, features, replace(BRIEF, seed=1), folder=tmp_path)
 
 

@@ -102,7 +102,7 @@ def test_votes_do_not_depend_on_the_other_samples(classifier, images):
     assert np.array_equal(classifier.votes(X[9:10])[0], votes[9])
 
 
-def test_one_seed_for_all_members_is_another_law(learner, classifier, images, labels):
+def test_one_seed_for_all_members_makes_other_members(learner, classifier, images, labels):
     from sklearn.base import clone
 
     shared = fitted(clone(learner).set_params(seed_rule="shared"), images, labels)
@@ -143,7 +143,7 @@ def test_normal_first_weights_have_the_published_spread():
     assert all(torch.equal(alone[name][0], state[name][1]) for name in state)
 
 
-def test_other_first_weights_are_another_law(learner, classifier, images, labels):
+def test_other_first_weights_make_other_members(learner, classifier, images, labels):
     from sklearn.base import clone
 
     normal = clone(learner).set_params(first_weights="normal")

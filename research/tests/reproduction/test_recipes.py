@@ -17,7 +17,7 @@ from poisonproof_research.reproduction import (
     make_partitions,
     select_rows,
 )
-from poisonproof_research.reproduction.law import make_learner
+from poisonproof_research.reproduction.learner import make_learner
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_a_row_is_trained_voted_certified_and_read_back(recipe, data, tmp_path):
 
 def test_the_members_are_those_of_the_estimator(recipe, data, tmp_path):
     from poisonproof import DPAClassifier
-    from poisonproof_research.reproduction.law import make_learner
+    from poisonproof_research.reproduction.learner import make_learner
 
     result = run_row(recipe, data, tmp_path, CPU)
     classifier = DPAClassifier(
@@ -130,11 +130,11 @@ def test_a_member_that_comes_out_different_is_refused(recipe, data, tmp_path):
         )
 
 
-def test_members_of_another_law_are_refused(recipe, data, tmp_path):
+def test_members_of_another_specification_are_refused(recipe, data, tmp_path):
     run_row(recipe, data, tmp_path / "out", dataclasses.replace(CPU, members=range(4)))
     folder = write_recipes(tmp_path / "other", data, epochs=7)
     other = load_recipes(folder)[recipe.id]
-    with pytest.raises(InvalidInputError, match=r"another law: specification\.epochs is 6 .* 7"):
+    with pytest.raises(InvalidInputError, match=r"specification: specification\.epochs is 6 .* 7"):
         run_row(other, data, tmp_path / "out", CPU)
 
 

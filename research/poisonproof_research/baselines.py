@@ -1,25 +1,32 @@
-"""How many changed labels a majority under random labels stands.
-
-Every training label is kept with probability 1 - q and otherwise replaced by one of the other
-C - 1, each alike. Let the classifier miss a label with probability at most e under this noise. If r
-labels are changed before the noise, the law of the noisy labels moves: in the changed places two of
-the C values swap their probabilities. How likely a miss can become is answered by the lemma of
-Neyman and Pearson: it is made of the outcomes that the new law likes most against the old one.
-"""
+"""Other defences, to compare with: label smoothing and randomized ablation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.special import gammaln
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, needing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# Flipped labels under random labels.
+#
+# Every training label is kept with probability 1 - q and otherwise replaced by one of the other
+# C - 1, each alike. Let the classifier miss a label with probability at most e under this noise. If
+# r labels are changed before the noise, the distribution of the noisy labels moves: in the changed
+# places two of the C values swap their probabilities. How likely a miss can become is answered by
+# the lemma of Neyman and Pearson: it is made of the outcomes that the new distribution likes most
+# against the old one.
 
 
 def check_noise(q: float, n_classes: int) -> None:
@@ -39,14 +46,16 @@ def largest_miss(miss: float, r: int, q: float, n_classes: int) -> float:
     >>> round(largest_miss(0.1, 1, 0.25, 2), 4)
     0.3
     """
-    old, new = next(islice(_laws(q, n_classes), r - 1, None))
+    old, new = next(islice(_distributions(q, n_classes), r - 1, None))
     before = np.concatenate([[0.0], np.cumsum(old)])[:-1]
-    # What is too unlikely under the old law for a float costs the attacker nothing.
+    # What is too unlikely under the old distribution for a float costs the attacker nothing.
     share = np.where(old > 0, np.clip((miss - before) / np.where(old > 0, old, 1.0), 0.0, 1.0), 1.0)
     return float((new * share).sum())
 
 
-def _laws(q: float, n_classes: int) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _distributions(
+    q: float, n_classes: int
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Yield, for r = 1, 2, ..., old and new probabilities of all likelihood ratios.
 
     In a changed place a noisy label is the new one, one of the others (ratio 1), or the old one.
@@ -79,7 +88,7 @@ def miss_limits(
     """
     check_noise(q, n_classes)
     limits: list[float] = []
-    for old, new in islice(_laws(q, n_classes), largest):
+    for old, new in islice(_distributions(q, n_classes), largest):
         reached = np.cumsum(new)
         place = int(np.searchsorted(reached, 0.5))
         short = 0.5 - (reached[place] - new[place])
@@ -292,3 +301,60 @@ class LabelSmoothingClassifier(ClassifierMixin, BaseEstimator):
             + theirs[:, other]
         )
         return found
+
+
+# Randomized ablation against disjoint partitions (appendix C of the paper).
+#
+# A base classifier sees s of m labels. If they are drawn at random for every classifier, r flipped
+# labels poison a share of all classifiers that can be computed; with m / s disjoint partitions they
+# poison at most r of them.
+
+
+def poisoned_share_random(m: int, s: int, r: ArrayLike) -> NDArray[np.float64]:
+    """Return the probability that a random subset of `s` of `m` labels meets one of `r` flips.
+
+    Examples
+    --------
+    >>> round(float(poisoned_share_random(60000, 50, 200)), 3)
+    0.154
+    """
+    flips = _checked(m, s, r)
+    left = np.maximum(m - flips, s)
+    # C(m - r, s) / C(m, s) as a ratio of factorials; no subset is left if r > m - s.
+    log_ratio = gammaln(left + 1) - gammaln(left - s + 1) - gammaln(m + 1) + gammaln(m - s + 1)
+    return np.where(m - flips < s, 1.0, -np.expm1(log_ratio))
+
+
+def poisoned_share_disjoint(m: int, s: int, r: ArrayLike) -> NDArray[np.float64]:
+    """Return the largest share of disjoint partitions of `s` labels that `r` flips can reach.
+
+    Examples
+    --------
+    >>> round(float(poisoned_share_disjoint(60000, 50, 200)), 3)
+    0.167
+    """
+    return np.minimum(1.0, _checked(m, s, r) * s / m)
+
+
+def _checked(m: int, s: int, r: ArrayLike) -> NDArray[np.int64]:
+    flips = np.asarray(r, dtype=np.int64)
+    if not 1 <= s <= m or (flips < 0).any() or (flips > m).any():
+        raise InvalidInputError(f"Need 1 <= s <= m and 0 <= r <= m; got m={m}, s={s}, r={flips}.")
+    return flips
+
+
+def plot_poisoned_shares(m: int = 60000, s: int = 50, largest: int = 1000, ax: Any = None) -> Axes:
+    """Draw both shares against the number of flipped labels."""
+    with needing("matplotlib", "report"):
+        from matplotlib.figure import Figure
+    if ax is None:
+        ax = Figure(figsize=(6.4, 4.2), layout="constrained").subplots()
+    flips = np.arange(largest + 1)
+    ax.plot(flips, 100 * poisoned_share_disjoint(m, s, flips), label="disjoint partitions")
+    ax.plot(flips, 100 * poisoned_share_random(m, s, flips), "--", label="random subsets")
+    ax.set_xlabel("flipped labels")
+    ax.set_ylabel("poisoned base classifiers (%)")
+    ax.set_title(f"{s:,} of {m:,} labels per base classifier", loc="left")
+    ax.legend(edgecolor="none")
+    axes: Axes = ax
+    return axes

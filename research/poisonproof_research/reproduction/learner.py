@@ -1,4 +1,4 @@
-"""The learner of a recipe, and the law its members are made under."""
+"""The learner of a recipe, and everything that its members' bits depend on."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def resolve(learner: Learner, samples: NDArray[Any], n_classes: int) -> Spec:
 def member_samples(
     recipe: Recipe, data: RowData, parts: PartitionedData, frozen: FrozenNetwork | None
 ) -> tuple[PartitionedData, NDArray[Any]]:
-    """Return what members are trained on and asked: images, or features where those are frozen.
+    """Return what members are trained and vote on: images, or features where those are frozen.
 
     Members of kind ``"tail"`` and ``"head"`` take images, because they change them before the
     frozen part.
