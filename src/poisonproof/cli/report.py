@@ -31,8 +31,8 @@ from poisonproof.strict import parse_json
 
 if TYPE_CHECKING:
     from poisonproof.attacks.study import AttackStudy
+    from poisonproof.report.document import Step
     from poisonproof.report.evidence import Evidence
-    from poisonproof.report.page import Step
     from poisonproof.report.samples import Samples
 
 EPILOG = (
@@ -205,7 +205,7 @@ def _steps(
     evidence: Evidence,
 ) -> list[Step]:
     """Return how to verify the page, as commands to copy."""
-    from poisonproof.report.page import Step
+    from poisonproof.report.document import Step
 
     options = {"--label": columns.label, "--threat": threat, "--ignore": columns.ignore}
     rows = [str(model), str(data), *(["--held-out"] if held_out else [])]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from poisonproof.report.document import Report
+from poisonproof.report.document import Report, Step
 from poisonproof.report.evidence import Evidence, Identity, certificates_digest
-from poisonproof.report.page import Step
 from poisonproof.report.samples import Samples, cell_samples, make_samples
 from poisonproof.report.words import headline
 

@@ -1,57 +1,396 @@
-"""A report on one model or several: as a page, as a summary in Markdown, and as pictures."""
+"""The report: one HTML page that works from a disk, a summary in Markdown, and pictures."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import math
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from poisonproof.attacks.study import AttackStudy
+import numpy as np
+
+import poisonproof
+from poisonproof.attacks.study import AttackStudy, KindOutcome
 from poisonproof.data.value_text import escaped
 from poisonproof.evaluation.accuracy import default_sizes
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, needing
 from poisonproof.files import write_bytes
-from poisonproof.report.charts import render_attack_figure, render_curves
-from poisonproof.report.evidence import Evidence, certificates_digest, percent
-from poisonproof.report.page import STEPS, Step, render_html
-from poisonproof.report.words import attacker_may, headline, not_protected
+from poisonproof.report.charts import (
+    NO_ATTACK,
+    Tick,
+    count_ticks,
+    curve_path,
+    radius_bars,
+    render_attack_figure,
+    render_curves,
+    size_bars,
+    surviving,
+)
+from poisonproof.report.evidence import Evidence, certificates_digest, extreme_rows, percent
+from poisonproof.report.words import (
+    attacker_may,
+    check_by_hand,
+    headline,
+    not_protected,
+    reason,
+    voters,
+)
 
+_COLOURS = 6
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 
 
-def render_markdown(models: Sequence[Evidence], *, title: str, data_name: str | None) -> str:
-    """Return a summary: headline, certified accuracy, classes, threat model, fingerprint."""
-    first = models[0]
-    threat, with_truth = first.certificates.threat, first.y_true is not None
-    where = "" if data_name is None else f" of {escape(data_name)}"
-    lines = [f"# {escape(title)}", ""]
-    for model in models:
-        name = f"**{escape(model.name)}**: " if len(models) > 1 else ""
-        lines += [f"{name}{headline(model)}", ""]
-    lines += [
-        f"{first.tally.kept.n_rows:,} test rows{where}. Proved, not estimated.",
-        *([first.seen] if first.seen else []),
-        "",
-        f"## {'Certified accuracy' if with_truth else 'Predictions that cannot change'}",
-        "",
-        *_curve(models),
-        "",
-    ]
-    for model in models:
-        lines += [f"## {_heading('Class by class', model, models)}", "", *_classes(model), ""]
-    lines += ["## What the attacker may do", "", *(f"- {text}" for text in attacker_may(threat))]
-    if threat.assumptions:
-        lines += ["", "Taken for granted:", ""]
-        lines += [f"- {escape(sentence)}" for sentence in threat.assumptions]
-    lines += ["", "## What is not protected", ""]
-    if with_truth:
-        lines.append("- That a label is right: a wrong prediction is certified like any other.")
-    lines += [f"- {text}" for text in not_protected(threat, with_truth=with_truth)]
-    for model in models:
-        lines += ["", f"## {_heading('Which model this is', model, models)}", "", *_identity(model)]
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True)
+class Step:
+    """One way to verify the report: what to do, why, and the command if there is one."""
+
+    title: str
+    text: str
+    command: str = ""
+
+
+STEPS = (
+    Step(
+        "Certify again.",
+        "The same model and test rows give certificates with the digest above.",
+        "poisonproof.report.certificates_digest(classifier.certify(X_test))",
+    ),
+    Step(
+        "Train again.",
+        "On the same rows, in any order, with the same versions, the model has the fingerprint "
+        "above.",
+        "poisonproof.report.model_fingerprint(classifier.fit(X_train, y_train))",
+    ),
+)
+"""How to verify a report that was made in Python."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A report on one model, or a comparison of several.
+
+    Parameters
+    ----------
+    models : sequence of Evidence
+        Models that count attacks in the same unit, all with true labels or all without.
+    title : str
+        Heading.
+    data_name : str, optional
+        What the test rows are called.
+    n_shown : int, default=6
+        How many of the least and of the most robust rows to show.
+    steps : sequence of Step
+        Further ways to verify, with their commands.
+    study : AttackStudy, optional
+        What real attacks did to the first model.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from poisonproof import DPAClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = DPAClassifier(GaussianNB(), n_partitions=10, classes=range(10)).fit(X[99:], y[99:])
+    >>> report = Report([Evidence.of(clf, X[:99], y[:99], image_shape=(1, 8, 8))], title="Digits")
+    >>> report.html()[:15]
+    '<!doctype html>'
+    """
+
+    models: Sequence[Evidence]
+    title: str = "How much poison this model withstands"
+    data_name: str | None = None
+    n_shown: int = 6
+    steps: Sequence[Step] = STEPS
+    study: AttackStudy | None = None
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise InvalidInputError("A report needs at least one model.")
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise InvalidInputError(f"Models in one report need different names. Got {names}.")
+        if len({model.y_true is None for model in self.models}) > 1:
+            raise InvalidInputError(
+                "Give the true labels of the test rows for all models of a report, or for none."
+            )
+        units = {model.certificates.threat.plural for model in self.models}
+        if len(units) > 1:
+            raise GuaranteeError(
+                f"These models count attacks in different units ({'; '.join(sorted(units))}), so "
+                "their radii cannot be compared. Certify all against the same threat."
+            )
+
+    def html(self) -> str:
+        """Return the page: every text is escaped, and its script may not load or send anything."""
+        shown = [extreme_rows(model, self.n_shown) for model in self.models]
+        largest = max(model.largest for model in self.models)
+        first, domain = self.models[0], largest + 1
+        threat, with_truth = first.certificates.threat, first.y_true is not None
+        sections = [
+            _section(index, model, rows, domain)
+            for index, (model, rows) in enumerate(zip(self.models, shown, strict=True))
+        ]
+        sizes = {int(size) for model in self.models for size in default_sizes(model.certificates)}
+        median = first.tally.kept.median()
+        kept_word = "stay correct" if with_truth else "cannot change"
+        what = "Certified accuracy" if with_truth else "Predictions that cannot change"
+        page: str = _template().render(
+            title=self.title,
+            data_name=self.data_name,
+            version=poisonproof.__version__,
+            models=sections,
+            first=sections[0],
+            best=max(sections, key=lambda section: section["median"] or 0),
+            size=median or min(1, largest),
+            median=median,
+            largest=largest,
+            domain=domain,
+            sizes=sorted({*sizes, domain}),
+            x_ticks=count_ticks(0, domain),
+            by_hand=check_by_hand(first, shown[0][0] + shown[0][1]),
+            steps=self.steps,
+            study=None if self.study is None else _attack_section(self.study),
+            percent=percent,
+            threat=threat,
+            with_truth=with_truth,
+            kept_word=kept_word,
+            label=f"{what} against attack size, from 0 to {domain:,} {threat.plural}. "
+            "The table below has the values.",
+            attacker_may=attacker_may(threat),
+            reason=reason(first),
+            not_protected=not_protected(threat, with_truth=with_truth),
+            **_assets(_numbers(self.models, domain, kept_word)),
+        )
+        return page
+
+    def markdown(self) -> str:
+        """Return a summary: headline, certified accuracy, classes, threat model, fingerprint."""
+        models, first = self.models, self.models[0]
+        threat, with_truth = first.certificates.threat, first.y_true is not None
+        where = "" if self.data_name is None else f" of {escape(self.data_name)}"
+        lines = [f"# {escape(self.title)}", ""]
+        for model in models:
+            name = f"**{escape(model.name)}**: " if len(models) > 1 else ""
+            lines += [f"{name}{headline(model)}", ""]
+        lines += [
+            f"{first.tally.kept.n_rows:,} test rows{where}. Proved, not estimated.",
+            *([first.seen] if first.seen else []),
+            "",
+            f"## {'Certified accuracy' if with_truth else 'Predictions that cannot change'}",
+            "",
+            *_curve(models),
+            "",
+        ]
+        for model in models:
+            lines += [f"## {_heading('Class by class', model, models)}", "", *_classes(model), ""]
+        lines += [
+            "## What the attacker may do",
+            "",
+            *(f"- {text}" for text in attacker_may(threat)),
+        ]
+        if threat.assumptions:
+            lines += ["", "Taken for granted:", ""]
+            lines += [f"- {escape(sentence)}" for sentence in threat.assumptions]
+        lines += ["", "## What is not protected", ""]
+        if with_truth:
+            lines.append("- That a label is right: a wrong prediction is certified like any other.")
+        lines += [f"- {text}" for text in not_protected(threat, with_truth=with_truth)]
+        for model in models:
+            which = _heading("Which model this is", model, models)
+            lines += ["", f"## {which}", "", *_identity(model)]
+        return "\n".join(lines) + "\n"
+
+    def figures(self) -> dict[str, bytes]:
+        """Return the pictures by file name, each as PNG and as SVG: the curve, and the attacks."""
+        files = {}
+        for form in ("png", "svg"):
+            files[f"certified-accuracy.{form}"] = render_curves(self.models, self.title, form)
+            if self.study is not None:
+                files[f"attacks.{form}"] = render_attack_figure(self.study, form, self.title)
+        return files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a ``.html`` file, or the summary to a ``.md`` file."""
+        file = Path(path)
+        renderers = {".html": self.html, ".md": self.markdown}
+        if file.suffix.lower() not in renderers:
+            raise InvalidInputError(f"A report is a .html or a .md file. Got {file}.")
+        write_bytes(file, renderers[file.suffix.lower()]().encode())
+
+
+# The page.
+
+
+def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, Any]:
+    radius, tally = model.certificates.radius, model.tally
+    threat = model.certificates.threat
+    return {
+        "id": f"model-{index}",
+        "name": model.name,
+        "colour": index % _COLOURS,
+        "headline": headline(model),
+        "seen": model.seen,
+        "kept": tally.kept,
+        "fixed": tally.fixed,
+        "classes": list(zip(tally.labels, tally.by_class, strict=True)),
+        "median": tally.kept.median(),
+        "smallest": int(radius.min()),
+        "middle": int(np.sort(radius)[(len(radius) - 1) // 2]),
+        "largest": model.largest,
+        "n_members": model.certificates.n_members,
+        "n_training": model.n_training_units,
+        "training_word": "contributors" if threat.unit == "group" else "training rows",
+        "numbered": model.place_unit == "row",
+        "path": curve_path(tally.kept, domain),
+        "radii": radius_bars(tally, domain),
+        "partitions": None if model.partition_sizes is None else size_bars(model.partition_sizes),
+        "partition_words": _partition_words(model),
+        "least": rows[0],
+        "most": rows[1],
+        "voters": voters(model),
+        "movable": model.certificates.method == "plurality",
+        "identity": model.identity,
+        "certificates_digest": certificates_digest(model.certificates),
+    }
+
+
+def _numbers(models: Sequence[Evidence], domain: int, kept_word: str) -> str:
+    """Return what the script counts with, safe to stand inside a script element."""
+    threat = models[0].certificates.threat
+    data = {
+        "domain": domain,
+        "kept": kept_word,
+        "unit": {
+            "singular": threat.singular,
+            "plural": threat.plural,
+            "one": threat.singular.removesuffix(f" {threat.action}"),
+            "many": threat.plural.removesuffix(f" {threat.action}"),
+            "deed": threat.action,
+        },
+        "models": [
+            {
+                "name": _shown(model.name),
+                "training": model.n_training_units,
+                **model.tally.to_json(),
+            }
+            for model in models
+        ],
+    }
+    text = json.dumps(data, separators=(",", ":"))
+    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _partition_words(model: Evidence) -> str:
+    sizes = model.partition_sizes
+    if sizes is None:
+        return ""
+    empty = int((sizes == 0).sum())
+    words = (
+        f"{len(sizes):,} partitions with {int(sizes.min()):,} to {int(sizes.max()):,} rows, "
+        f"{float(sizes.mean()):,.1f} on average."
+    )
+    return f"{words} {empty:,} have no rows; their members abstain." if empty else words
+
+
+def _attack_section(study: AttackStudy) -> dict[str, Any]:
+    """Return what the template draws."""
+    tried, changed = study.trials_within
+    return {
+        "n_members": study.n_members,
+        "n_rows": study.n_rows,
+        "limit": study.limit,
+        "tried": tried,
+        "changed": changed,
+        "kinds": [_kind(kind, study.limit) for kind in study.kinds],
+    }
+
+
+def _kind(kind: KindOutcome, limit: int) -> dict[str, Any]:
+    shares = surviving(kind, np.arange(limit + 1))
+    tried, changed = kind.trials_within
+    firsts = (kind.median_first(which) for which in ("protected", "unprotected"))
+    held, bare = (f"> {limit:,}" if first is None else f"{first:,}" for first in firsts)
+    return {
+        "title": kind.title,
+        "unit": kind.threat.plural,
+        "paths": {name: _steps(share.tolist(), limit) for name, share in shares.items()},
+        "x_ticks": _log_ticks(limit),
+        "proved": f"{kind.median_radius:,}",
+        "held": held,
+        "bare": bare,
+        "tried": tried,
+        "changed": changed,
+        "label": f"{kind.title}. Half of the predictions are proved up to {kind.median_radius:,} "
+        f"{kind.threat.plural}; the protected model fell at {held}, the unprotected at {bare}.",
+    }
+
+
+def _steps(shares: list[float], limit: int) -> str:
+    """Return shares at sizes 0, 1, ... as steps in a box of 1000 by 1000, sizes logarithmic.
+
+    >>> _steps([1.0, 0.5, 0.5, 0.0], limit=3)
+    'M0 0H245.1V500H1000V1000H1000'
+    """
+    path = [f"M0 {1000 * (1 - shares[0]):.4g}"]
+    for size, (before, after) in enumerate(pairwise(shares), start=1):
+        if after != before:
+            path.append(f"H{_place(size, limit):.4g}V{1000 * (1 - after):.4g}")
+    return "".join([*path, "H1000"])
+
+
+def _place(size: int, limit: int) -> float:
+    return 1000 * math.log(size / NO_ATTACK) / math.log(limit / NO_ATTACK)
+
+
+def _log_ticks(limit: int) -> tuple[Tick, ...]:
+    sizes = [factor * 10**power for power in range(9) for factor in (1, 3)]
+    return tuple(
+        Tick(f"{_place(size, limit) / 10:.5g}%", f"{size:,}") for size in sizes if size <= limit
+    )
+
+
+def _template() -> Any:
+    with needing("jinja2", "report"):
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    environment = Environment(
+        loader=PackageLoader("poisonproof.report"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = lambda number: f"{number:,}"
+    return environment.get_template("report.html")
+
+
+def _assets(numbers: str) -> dict[str, Any]:
+    """Return style, script and data, marked as safe, and the digests that allow them."""
+    from markupsafe import Markup
+
+    safe = {"numbers": Markup(numbers)}
+    for name, file in (("style", "style.css"), ("script", "script.js")):
+        path = resources.files("poisonproof.report") / "templates" / file
+        text = path.read_text("utf-8")
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        safe |= {name: Markup(text), f"{name}_hash": Markup(f"'sha256-{digest}'")}
+    return safe
+
+
+def _shown(value: Any) -> Any:
+    """Return what is shown of a value; where a text has lines, a page may break it."""
+    return "\n".join(map(escaped, value.split("\n"))) if type(value) is str else value
+
+
+# The summary in Markdown.
 
 
 def escape(text: str) -> str:
@@ -111,94 +450,3 @@ def _identity(model: Evidence) -> list[str]:
             for name, value in (*model.identity.facts, *model.identity.environment)
         ]
     return lines
-
-
-# `Report`: what is known of one or several models, as a page, a summary and pictures.
-
-
-@dataclass(frozen=True, eq=False)
-class Report:
-    """A report on one model, or a comparison of several.
-
-    Parameters
-    ----------
-    models : sequence of Evidence
-        Models that count attacks in the same unit, all with true labels or all without.
-    title : str
-        Heading.
-    data_name : str, optional
-        What the test rows are called.
-    n_shown : int, default=6
-        How many of the least and of the most robust rows to show.
-    steps : sequence of Step
-        Further ways to verify, with their commands.
-    study : AttackStudy, optional
-        What real attacks did to the first model.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> from poisonproof import DPAClassifier
-    >>> X, y = load_digits(return_X_y=True)
-    >>> clf = DPAClassifier(GaussianNB(), n_partitions=10, classes=range(10)).fit(X[99:], y[99:])
-    >>> report = Report([Evidence.of(clf, X[:99], y[:99], image_shape=(1, 8, 8))], title="Digits")
-    >>> report.html()[:15]
-    '<!doctype html>'
-    """
-
-    models: Sequence[Evidence]
-    title: str = "How much poison this model withstands"
-    data_name: str | None = None
-    n_shown: int = 6
-    steps: Sequence[Step] = STEPS
-    study: AttackStudy | None = None
-
-    def __post_init__(self) -> None:
-        if not self.models:
-            raise InvalidInputError("A report needs at least one model.")
-        names = [model.name for model in self.models]
-        if len(set(names)) < len(names):
-            raise InvalidInputError(f"Models in one report need different names. Got {names}.")
-        if len({model.y_true is None for model in self.models}) > 1:
-            raise InvalidInputError(
-                "Give the true labels of the test rows for all models of a report, or for none."
-            )
-        units = {model.certificates.threat.plural for model in self.models}
-        if len(units) > 1:
-            raise GuaranteeError(
-                f"These models count attacks in different units ({'; '.join(sorted(units))}), so "
-                "their radii cannot be compared. Certify all against the same threat."
-            )
-
-    def html(self) -> str:
-        """Return the page: one self-contained file."""
-        return render_html(
-            self.models,
-            title=self.title,
-            data_name=self.data_name,
-            n_shown=self.n_shown,
-            steps=self.steps,
-            study=self.study,
-        )
-
-    def markdown(self) -> str:
-        """Return a summary in Markdown."""
-        return render_markdown(self.models, title=self.title, data_name=self.data_name)
-
-    def figures(self) -> dict[str, bytes]:
-        """Return the pictures by file name, each as PNG and as SVG: the curve, and the attacks."""
-        files = {}
-        for form in ("png", "svg"):
-            files[f"certified-accuracy.{form}"] = render_curves(self.models, self.title, form)
-            if self.study is not None:
-                files[f"attacks.{form}"] = render_attack_figure(self.study, form, self.title)
-        return files
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a ``.html`` file, or the summary to a ``.md`` file."""
-        file = Path(path)
-        renderers = {".html": self.html, ".md": self.markdown}
-        if file.suffix.lower() not in renderers:
-            raise InvalidInputError(f"A report is a .html or a .md file. Got {file}.")
-        write_bytes(file, renderers[file.suffix.lower()]().encode())
