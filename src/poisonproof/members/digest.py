@@ -18,10 +18,10 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.neighbors import BallTree, KDTree
 
 from poisonproof.members.streams import WORKERS
-from poisonproof.partition.containers import is_sparse
 
 FOLDERS: Mapping[str, frozenset[str]] = {
     "sklearn.pipeline.Pipeline": frozenset({"memory"}),
@@ -172,10 +172,11 @@ class _Walk:
     def digest_parts(self, value: Any) -> bytes:
         if isinstance(value, np.ndarray):
             return self.digest_array(value)
-        if is_sparse(value):
-            csr = value.tocsr()
+        if issparse(value):
+            matrix: Any = value
+            csr = matrix.tocsr()
             parts = [self.digest_array(part) for part in (csr.indptr, csr.indices, csr.data)]
-            return _hash(f"sparse {value.format} {value.shape}", parts)
+            return _hash(f"sparse {matrix.format} {matrix.shape}", parts)
         if isinstance(value, Mapping):
             pairs = [self.digest(part) for item in value.items() for part in item]
             return _hash("mapping", pairs)

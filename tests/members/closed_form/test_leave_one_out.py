@@ -9,7 +9,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
 from poisonproof.members.closed_form import KernelRidgeClassifier, RidgeClassifier
-from poisonproof.members.closed_form.linear import best_alpha
+from poisonproof.members.closed_form.classifier import best_alpha
 
 ALPHAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -25,6 +26,7 @@ from sklearn.utils.validation import (
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.members.closed_form.stacked import MemberParts, StackedMembers, sample_matrix
 from poisonproof.members.member import BatchedLearner, is_machine_error
+from poisonproof.members.scikit import is_number
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.values import take_canonical
 from poisonproof.progress import Progress, Silent, reporting
@@ -33,7 +35,18 @@ from poisonproof.threads import one_thread
 MAX_BYTES = 2**28
 """Working memory for votes unless told otherwise, in bytes."""
 
+OVERFLOW = (
+    "values are so large that products of them overflow. Scale the features, or bound them by a "
+    "schema"
+)
+"""What a member says that abstains because of one huge cell."""
+
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
+
+# Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
+# to 2^29 or 2^27 without any rounding in float64.
+KERNEL_BITS = {"single": 24, "double": 26}
+_COLUMN_BITS = {"single": 29, "double": 27}
 
 # Raise whenever the same partition and parameters would give other bits than before.
 _ARITHMETIC = 1
@@ -43,22 +56,16 @@ _BLOCK_CELLS = 2**22
 
 @dataclass(frozen=True)
 class MemberData:
-    """The training data of one member in canonical order; `present` are its classes, ascending."""
+    """The training data of one member in canonical order.
+
+    `classes` (p,) are those it can vote for, ascending, and `y` (m,) the place of each row's class
+    among them; all weights are positive.
+    """
 
     X: NDArray[np.float64]
-    y: NDArray[np.int64]
+    y: NDArray[np.intp]
     weight: NDArray[np.float64]
-    present: NDArray[np.intp]
-
-    @property
-    def classes(self) -> NDArray[np.int16]:
-        """The classes this member can vote for, shape (p,)."""
-        return self.present.astype(np.int16)
-
-    @property
-    def positions(self) -> NDArray[np.intp]:
-        """The place of each row's class in `classes`, shape (m,)."""
-        return self.present.searchsorted(self.y)
+    classes: NDArray[np.int16]
 
 
 class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
@@ -211,13 +218,14 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
                 continue
             here = slice(start, stop)
             present = np.bincount(y[here]).nonzero()[0]
+            classes = present.astype(np.int16)
             if start == stop and member in weightless:
                 results[member] = InvalidInputError("all weights of the partition are zero")
-            elif len(present) < 2:
-                results[member] = MemberParts(present.astype(np.int16))
+            elif len(classes) < 2:
+                results[member] = MemberParts(classes)
             else:
-                found = MemberData(X[here], y[here], weights[here], present)
-                alike.setdefault((stop - start, len(present)), {})[member] = found
+                found = MemberData(X[here], present.searchsorted(y[here]), weights[here], classes)
+                alike.setdefault((stop - start, len(classes)), {})[member] = found
         with np.errstate(all="ignore"):
             for group in alike.values():
                 fitted = self._fit_alike(list(group.values()), settings)
@@ -346,3 +354,84 @@ def _gathered(X: Any, numbers: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
 def _abstaining(error: Exception) -> MemberParts:
     reason = f"{type(error).__name__}: {error}"
     return MemberParts(np.empty(0, dtype=np.int16), failure=reason)
+
+
+def positive_solve(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``matrix^-1 right`` for a symmetric positive definite matrix (Cholesky)."""
+    _, solution, info = dposv(matrix, right, lower=1)
+    if info != 0 or not np.isfinite(solution).all():
+        if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
+            raise FloatingPointError(OVERFLOW)
+        raise np.linalg.LinAlgError("the ridge system is not positive definite")
+    found: NDArray[np.float64] = solution
+    return found
+
+
+def best_alpha(
+    gram: NDArray[np.float64],
+    targets: NDArray[np.float64],
+    alphas: Sequence[float],
+    leverage: NDArray[np.float64] | float = 0.0,
+) -> float:
+    """Return the ridge with the smallest squared leave-one-out error, the first of equals.
+
+    With H the matrix that maps targets (m, p) to fitted values, the error at a row left out is its
+    residual divided by ``1 - H_jj``, so no second fit is needed. `gram` (m, m) holds the inner
+    products of the centred, weighted rows; `leverage` is what a constant without ridge adds to the
+    diagonal of H.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    values = np.maximum(values, 0.0)
+    turned = vectors.T @ targets
+    errors = []
+    for alpha in alphas:
+        shrink = values / (values + alpha)
+        residual = targets - vectors @ (shrink[:, np.newaxis] * turned)
+        free = 1.0 - leverage - (vectors * vectors) @ shrink
+        # A row that fits itself entirely says nothing about rows left out.
+        free = np.maximum(free, 1e-10)
+        errors.append(float(np.square(residual / free[:, np.newaxis]).sum()))
+    return float(alphas[int(np.argmin(errors))])
+
+
+def fine_bits(n_rows: int, precision: str) -> int:
+    """Return how many bits a second, finer set of coefficients can add; none in single."""
+    if precision == "single":
+        return 0
+    return max(_COLUMN_BITS[precision] - int(np.ceil(np.log2(max(n_rows, 1)))), 0)
+
+
+def integer_coefficients(
+    coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Round dual coefficients (g, m, p) of g members to integers, each with one power of two.
+
+    `exponents` (g, m) are the powers of two by which the rows' kernels will be divided, so
+    ``integers * 2.0 ** power`` is `coefficients` times those. In "single", the absolute values of a
+    column add up to at most 2^29; in "double" they are longer, and `KernelMembers` adds up their
+    upper and lower bits apart.
+    """
+    n_rows = coefficients.shape[1]
+    top = exponents.max(axis=1, initial=0)
+    scaled = np.ldexp(coefficients, (exponents - top[:, np.newaxis])[..., np.newaxis])
+    # Added up row after row, whatever lies beside it in memory.
+    columns = np.add.accumulate(np.abs(scaled), axis=1)[:, -1]
+    heaviest = columns.max(axis=1, initial=0.0)
+    longest = 2.0 ** _COLUMN_BITS[precision] - n_rows
+    powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
+    powers -= fine_bits(n_rows, precision)
+    integers = np.rint(np.ldexp(scaled, -powers[:, np.newaxis, np.newaxis])) + 0.0
+    return integers, (powers + top).astype(np.int32)
+
+
+def check_alpha(alpha: Any, alphas: Sequence[float]) -> None:
+    """Raise unless `alpha` is a positive number or "loo" with positive candidates."""
+    numbers = list(alphas) if isinstance(alpha, str) and alpha == "loo" else [alpha]
+    for number in numbers:
+        if not (is_number(number) and 0 < number < np.inf):
+            raise InvalidInputError(
+                "alpha must be a positive number, or 'loo' with positive candidates in alphas, "
+                f"but alpha={alpha!r} and alphas={alphas!r}."
+            )
+    if not numbers:
+        raise InvalidInputError("alpha='loo' needs at least one candidate in alphas.")

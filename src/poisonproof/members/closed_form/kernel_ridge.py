@@ -16,8 +16,17 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows, Precision, exact_product, exact_rows
-from poisonproof.members.closed_form.classifier import MAX_BYTES, ClosedFormClassifier, MemberData
-from poisonproof.members.closed_form.linear import best_alpha, check_alpha, positive_solve
+from poisonproof.members.closed_form.classifier import (
+    KERNEL_BITS,
+    MAX_BYTES,
+    ClosedFormClassifier,
+    MemberData,
+    best_alpha,
+    check_alpha,
+    fine_bits,
+    integer_coefficients,
+    positive_solve,
+)
 from poisonproof.members.closed_form.stacked import MemberParts, Piece, StackedMembers, Tile, Visit
 from poisonproof.members.scikit import is_count, is_number
 
@@ -125,41 +134,7 @@ def make_kernel(name: str, gamma: float, coef0: float, degree: int) -> Kernel:
     return Kernel(name, float(gamma), float(coef0), int(degree))
 
 
-# Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
-# to 2^29 or 2^27 without any rounding in float64.
-_KERNEL_BITS = {"single": 24, "double": 26}
-_COLUMN_BITS = {"single": 29, "double": 27}
 _SHARED_ROWS = 32  # members share a matrix until they have so many rows
-
-
-def _fine_bits(n_rows: int, precision: str) -> int:
-    """Return how many bits a second, finer set of coefficients can add; none in single."""
-    if precision == "single":
-        return 0
-    return max(_COLUMN_BITS[precision] - int(np.ceil(np.log2(max(n_rows, 1)))), 0)
-
-
-def integer_coefficients(
-    coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
-) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Round dual coefficients (g, m, p) of g members to integers, each with one power of two.
-
-    `exponents` (g, m) are the powers of two by which the rows' kernels will be divided, so
-    ``integers * 2.0 ** power`` is `coefficients` times those. In "single", the absolute values of a
-    column add up to at most 2^29; in "double" they are longer, and `KernelMembers` adds up their
-    upper and lower bits apart.
-    """
-    n_rows = coefficients.shape[1]
-    top = exponents.max(axis=1, initial=0)
-    scaled = np.ldexp(coefficients, (exponents - top[:, np.newaxis])[..., np.newaxis])
-    # Added up row after row, whatever lies beside it in memory.
-    columns = np.add.accumulate(np.abs(scaled), axis=1)[:, -1]
-    heaviest = columns.max(axis=1, initial=0.0)
-    longest = 2.0 ** _COLUMN_BITS[precision] - n_rows
-    powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
-    powers -= _fine_bits(n_rows, precision)
-    integers = np.rint(np.ldexp(scaled, -powers[:, np.newaxis, np.newaxis])) + 0.0
-    return integers, (powers + top).astype(np.int32)
 
 
 class KernelMembers(StackedMembers):
@@ -196,19 +171,19 @@ class KernelMembers(StackedMembers):
     def _lower_bits(self) -> NDArray[np.intp]:
         precision = self.settings["precision"]
         sizes = np.diff(self.offsets)
-        return np.array([_fine_bits(int(size), precision) for size in sizes], dtype=np.intp)
+        return np.array([fine_bits(int(size), precision) for size in sizes], dtype=np.intp)
 
     def _worth(self, queries: ExactRows) -> NDArray[np.float64]:
         worth: NDArray[np.float64] = np.ldexp(1.0, self._kernel.terms(queries).exponents)
         return worth
 
     def _unit(self, index: int) -> float:
-        bits = _KERNEL_BITS[self.settings["precision"]]
+        bits = KERNEL_BITS[self.settings["precision"]]
         return float(np.ldexp(1.0, int(self.single["exponent"][index]) - bits))
 
     def _score_chunk(self, queries: ExactRows, visit: Visit) -> None:
         query_terms = self._kernel.terms(queries)
-        unit = self.rows["values"].dtype.type(2.0 ** _KERNEL_BITS[self.settings["precision"]])
+        unit = self.rows["values"].dtype.type(2.0 ** KERNEL_BITS[self.settings["precision"]])
         integers = np.empty((self._tile_rows(), len(queries)))
         sums = _Sums(self._tiles, len(queries))
         scored = zip(self._products(queries), self._readouts, strict=True)
@@ -415,7 +390,7 @@ class KernelRidgeClassifier(ClosedFormClassifier):
         exact = ExactRows(values, exact.exponents.reshape(shape))
         terms = RowTerms(*(getattr(terms, f.name).reshape(shape) for f in fields(terms)))
         root = np.sqrt(np.stack([one.weight for one in members]))[..., np.newaxis]
-        positions = np.stack([one.positions for one in members])[..., np.newaxis]
+        positions = np.stack([one.y for one in members])[..., np.newaxis]
         gram = exact_product(exact, exact).astype(np.float64)
         kernel.bounded(gram, terms, terms)
         exponents = terms.exponents
@@ -424,7 +399,7 @@ class KernelRidgeClassifier(ClosedFormClassifier):
         # Weighted: solve for the coefficients divided by the root of the weight.
         gram *= root
         gram *= root.swapaxes(1, 2)
-        targets = root * (positions == np.arange(len(members[0].present)))
+        targets = root * (positions == np.arange(len(members[0].classes)))
         dual = np.zeros(targets.shape)
         errors: dict[int, Exception] = {}
         for index in range(len(members)):
@@ -437,7 +412,7 @@ class KernelRidgeClassifier(ClosedFormClassifier):
         fitted: list[MemberParts | Exception] = []
         for index, one in enumerate(members):
             coefficients = np.zeros((len(one.y), settings["n_classes"]))
-            coefficients[:, one.present] = integers[index]
+            coefficients[:, one.classes] = integers[index]
             rows = {"values": exact.values[index], "exponents": exact.exponents[index]}
             single = {"exponent": np.asarray(powers[index])}
             parts = MemberParts(one.classes, rows | {"coefficients": coefficients}, single)

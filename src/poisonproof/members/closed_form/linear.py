@@ -7,13 +7,18 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
 
-from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
-from poisonproof.members.closed_form.classifier import MAX_BYTES, ClosedFormClassifier, MemberData
+from poisonproof.members.closed_form.classifier import (
+    MAX_BYTES,
+    OVERFLOW,
+    ClosedFormClassifier,
+    MemberData,
+    best_alpha,
+    check_alpha,
+    positive_solve,
+)
 from poisonproof.members.closed_form.stacked import MemberParts, StackedMembers, Visit
-from poisonproof.members.scikit import is_number
 
 
 class LinearMembers(StackedMembers):
@@ -72,8 +77,8 @@ class NearestMeanClassifier(ClosedFormClassifier):
         """Nothing to check."""
 
     def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
-        belongs = np.zeros((len(member.present), len(member.y)))
-        belongs[member.positions, np.arange(len(member.y))] = member.weight
+        belongs = np.zeros((len(member.classes), len(member.y)))
+        belongs[member.y, np.arange(len(member.y))] = member.weight
         means = (belongs @ member.X) / belongs.sum(axis=1)[:, np.newaxis]
         bias = -0.5 * np.square(means).sum(axis=1)
         return _linear_parts(member.classes, means, bias, settings)
@@ -128,9 +133,9 @@ class RidgeClassifier(ClosedFormClassifier):
         check_alpha(self.alpha, self.alphas)
 
     def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
-        rows, y, weight = member.X, member.positions, member.weight
-        targets = 2.0 * np.eye(len(member.present))[y] - 1.0
-        centre, level = np.zeros(rows.shape[1]), np.zeros(len(member.present))
+        rows, y, weight = member.X, member.y, member.weight
+        targets = 2.0 * np.eye(len(member.classes))[y] - 1.0
+        centre, level = np.zeros(rows.shape[1]), np.zeros(len(member.classes))
         leverage = np.zeros(len(y))
         if self.fit_intercept:
             share = weight / weight.sum()
@@ -161,24 +166,6 @@ def _linear_parts(
     )
 
 
-OVERFLOW = (
-    "values are so large that products of them overflow. Scale the features, or bound them by a "
-    "schema"
-)
-"""What a member says that abstains because of one huge cell."""
-
-
-def positive_solve(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``matrix^-1 right`` for a symmetric positive definite matrix (Cholesky)."""
-    _, solution, info = dposv(matrix, right, lower=1)
-    if info != 0 or not np.isfinite(solution).all():
-        if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
-            raise FloatingPointError(OVERFLOW)
-        raise np.linalg.LinAlgError("the ridge system is not positive definite")
-    found: NDArray[np.float64] = solution
-    return found
-
-
 def ridge_weights(
     rows: NDArray[np.float64], targets: NDArray[np.float64], alpha: float
 ) -> NDArray[np.float64]:
@@ -195,43 +182,3 @@ def ridge_weights(
     scatter = rows.T @ rows
     scatter[np.diag_indices(d)] += alpha
     return positive_solve(scatter, rows.T @ targets)
-
-
-def best_alpha(
-    gram: NDArray[np.float64],
-    targets: NDArray[np.float64],
-    alphas: Sequence[float],
-    leverage: NDArray[np.float64] | float = 0.0,
-) -> float:
-    """Return the ridge with the smallest squared leave-one-out error, the first of equals.
-
-    With H the matrix that maps targets (m, p) to fitted values, the error at a row left out is its
-    residual divided by ``1 - H_jj``, so no second fit is needed. `gram` (m, m) holds the inner
-    products of the centred, weighted rows; `leverage` is what a constant without ridge adds to the
-    diagonal of H.
-    """
-    values, vectors = np.linalg.eigh(gram)
-    values = np.maximum(values, 0.0)
-    turned = vectors.T @ targets
-    errors = []
-    for alpha in alphas:
-        shrink = values / (values + alpha)
-        residual = targets - vectors @ (shrink[:, np.newaxis] * turned)
-        free = 1.0 - leverage - (vectors * vectors) @ shrink
-        # A row that fits itself entirely says nothing about rows left out.
-        free = np.maximum(free, 1e-10)
-        errors.append(float(np.square(residual / free[:, np.newaxis]).sum()))
-    return float(alphas[int(np.argmin(errors))])
-
-
-def check_alpha(alpha: Any, alphas: Sequence[float]) -> None:
-    """Raise unless `alpha` is a positive number or "loo" with positive candidates."""
-    numbers = list(alphas) if isinstance(alpha, str) and alpha == "loo" else [alpha]
-    for number in numbers:
-        if not (is_number(number) and 0 < number < np.inf):
-            raise InvalidInputError(
-                "alpha must be a positive number, or 'loo' with positive candidates in alphas, "
-                f"but alpha={alpha!r} and alphas={alphas!r}."
-            )
-    if not numbers:
-        raise InvalidInputError("alpha='loo' needs at least one candidate in alphas.")

@@ -155,7 +155,7 @@ class NeighborsClassifier(ClosedFormClassifier):
     def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
         rows = exact_rows(member.X, settings["precision"])
         arrays = {"values": rows.values, "exponents": rows.exponents}
-        return MemberParts(member.classes, arrays | {"labels": member.y.astype(np.int16)})
+        return MemberParts(member.classes, arrays | {"labels": member.classes[member.y]})
 
     def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Fit one classifier.

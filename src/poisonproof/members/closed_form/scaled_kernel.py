@@ -16,9 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.members.closed_form.classifier import MAX_BYTES, ClosedFormClassifier, MemberData
-from poisonproof.members.closed_form.kernel_ridge import integer_coefficients
-from poisonproof.members.closed_form.linear import positive_solve
+from poisonproof.members.closed_form.classifier import (
+    MAX_BYTES,
+    ClosedFormClassifier,
+    MemberData,
+    integer_coefficients,
+    positive_solve,
+)
 from poisonproof.members.closed_form.stacked import (
     MemberParts,
     StackedMembers,
@@ -402,11 +406,11 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         return {"gamma": float(self.gamma)}
 
     def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
-        y, weight = member.positions, member.weight
+        y, weight = member.y, member.weight
         scales = learn_scales(member.X, y, weight, float(self.least_relevance))
         values = scales.integers(member.X)
         support = scales.support(values).astype(np.float64)
-        targets = np.eye(len(member.present))[y]
+        targets = np.eye(len(member.classes))[y]
         if len(y) <= self.n_centers:
             chosen = np.arange(len(y))
             dual, bias = self._solve_all(support, targets, weight)
@@ -416,9 +420,9 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         halves = np.full((1, len(chosen)), _KERNEL_EXPONENT, dtype=np.int32)
         integers, power = integer_coefficients(dual[np.newaxis], halves, "single")
         coefficients = np.zeros((len(chosen), settings["n_classes"]))
-        coefficients[:, member.present] = integers[0]
+        coefficients[:, member.classes] = integers[0]
         level = np.zeros(settings["n_classes"])
-        level[member.present] = bias
+        level[member.classes] = bias
         return MemberParts(
             member.classes,
             {"values": values[chosen], "coefficients": coefficients},
