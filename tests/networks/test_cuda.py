@@ -73,13 +73,13 @@ def test_augmented_images_agree_on_cpu_and_cuda(rule, tolerance):
     ("shape", "classes"), [((1, 28, 28), 10), ((3, 48, 48), 43)], ids=["mnist", "gtsrb"]
 )
 def test_one_kernel_step_is_as_close_to_float64_as_autocast(shape, classes):
-    from poisonproof.networks.fused.layout import Layout, from_tables
+    from poisonproof.networks.fused.layout import NinLayout, from_tables
     from poisonproof.networks.fused.passes import Passes, Workspace
     from poisonproof.networks.fused.trainer import _load
 
     learner = TorchLearner("nin", device="cuda", stack_width=3, weight_decay=0.0)
     spec = learner.resolve(shape, classes)
-    work = Workspace(Layout(spec), torch.device("cuda"))
+    work = Workspace(NinLayout(spec), torch.device("cuda"))
     for buffer in (*work.z, *work.g):
         buffer.fill_(float("nan"))  # what an earlier member left must not matter
     state = initialise(build(spec), Stream(0, torch.tensor([0, 1, 2], device="cuda")))

@@ -53,7 +53,7 @@ def test_votes_follow_the_mean_of_both_scores_and_training_is_the_same(images):
     assert np.array_equal(mirrored.votes(images), both.argmax(axis=2))
 
 
-def test_it_is_part_of_the_law_and_travels_with_the_members(images):
+def test_it_is_part_of_the_specification_and_travels_with_the_members(images):
     mirrored = members("graph", mirrored_votes=True)
     back = restore_members(*mirrored.export())
     assert back.spec.mirrored_votes

@@ -12,7 +12,7 @@ from torch.nn import functional
 from poisonproof.networks import TorchLearner
 from poisonproof.networks.augmentation import Stream
 from poisonproof.networks.batches import member_stream, planned_steps
-from poisonproof.networks.fused.layout import Layout, from_tables, to_tables
+from poisonproof.networks.fused.layout import NinLayout, from_tables, to_tables
 from poisonproof.networks.modules import build, initialise
 from tests.networks.partitions import partitioned, random_parts
 
@@ -75,7 +75,7 @@ def test_one_seed_for_all_gives_equal_members_on_equal_rows():
 @pytest.mark.parametrize(("network", "shape"), [("nin", (1, 28, 28)), ("nin4", (3, 32, 32))])
 def test_kernel_tables_hold_the_whole_network(network, shape):
     spec = TorchLearner(network, device="cuda", stack_width=2).resolve(shape, 10)
-    layout = Layout(spec)
+    layout = NinLayout(spec)
     state = initialise(build(spec), Stream(0, torch.tensor([1, 2])))
     table, means, variances = to_tables(layout, state)
     back = from_tables(layout, table, means, variances)

@@ -19,17 +19,17 @@ from poisonproof.networks.batches import (
     Lanes,
     MemberState,
     MemberTensors,
-    Step,
+    TrainingStep,
     dummy_rows,
     partition_rows,
 )
 from poisonproof.networks.device import deterministic, require_device
 from poisonproof.networks.ensemble import Block, score_blocks
+from poisonproof.networks.lanes import perceptron_gradients, train_stack
 from poisonproof.networks.learner import TorchLearner
 from poisonproof.networks.pretraining.frozen import FrozenNetwork, as_pixels
 from poisonproof.networks.pretraining.views import LARGEST_RATIO, as_images, framed
 from poisonproof.networks.specification import NetworkSpec
-from poisonproof.networks.stacked import perceptron_gradients, train_stack
 from poisonproof.partition.partitioned import Partition
 from poisonproof_research.networks.on_frozen import OnFrozenEnsemble, OnFrozenLearner, OnFrozenSpec
 
@@ -172,7 +172,7 @@ class ViewLanes(Lanes):
     In every epoch each row shows one of its views, drawn from its member's own stream.
     """
 
-    def batch(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: TrainingStep, width: int) -> tuple[Tensor, Tensor]:
         """Return one view per row as float32, shape (S, width, d), and label distributions."""
         place = self._places(step, width)
         words = self.stream.words(Purpose.VIEW, step.epoch, step.rows[:, :width])

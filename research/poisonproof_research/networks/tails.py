@@ -19,18 +19,18 @@ from poisonproof.networks.batches import (
     Lanes,
     MemberState,
     MemberTensors,
-    Step,
+    TrainingStep,
     finished,
     lane_losses,
     planned_steps,
 )
 from poisonproof.networks.device import deterministic
 from poisonproof.networks.ensemble import Block
+from poisonproof.networks.lanes import LaneOptimizer
 from poisonproof.networks.learner import TorchLearner
 from poisonproof.networks.modules import initialise
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
 from poisonproof.networks.specification import NetworkSpec
-from poisonproof.networks.stacked import LaneOptimizer
 from poisonproof_research.networks.on_frozen import OnFrozenEnsemble, OnFrozenLearner, OnFrozenSpec
 
 FIRST_WEIGHTS = ("uniform", "normal")
@@ -259,7 +259,7 @@ def train_stack(
 
 
 def _batch(
-    spec: TailSpec, frozen: FrozenNetwork, lanes: Lanes, step: Step
+    spec: TailSpec, frozen: FrozenNetwork, lanes: Lanes, step: TrainingStep
 ) -> tuple[Tensor, Tensor]:
     """Return the windows of every lane's rows, shape (S, B, P, 9 C), and label distributions."""
     images, targets = lanes.raw(step, spec.lane_rows)

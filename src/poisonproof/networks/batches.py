@@ -190,7 +190,7 @@ def n_steps(size: int, spec: NetworkSpec) -> int:
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One step of S lanes, at most B rows each."""
 
     rows: Tensor
@@ -208,7 +208,7 @@ class Step:
     epoch: int
     """Counted from 0."""
 
-    def tiles(self, height: int) -> Iterator[Step]:
+    def tiles(self, height: int) -> Iterator[TrainingStep]:
         """Cut the step into tiles of `height` rows, as many as the fullest lane needs."""
         for start in range(0, max(self.sizes), height):
             rows = self.rows[:, start : start + height]
@@ -220,7 +220,7 @@ class Step:
             )
 
 
-def planned_steps(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterator[Step]:
+def planned_steps(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterator[TrainingStep]:
     """Yield every step of the training of S lanes.
 
     Each lane's rows are shuffled with its own draws and cut into batches. The arithmetic is on
@@ -233,7 +233,7 @@ def planned_steps(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterat
             yield block.step(e, slice(None), t, on_device[t], own)
 
 
-def planned_epochs(spec: NetworkSpec, stream: Stream, size: int) -> Iterator[Step]:
+def planned_epochs(spec: NetworkSpec, stream: Stream, size: int) -> Iterator[TrainingStep]:
     """Yield every epoch of one member: its steps side by side, as if each were a lane."""
     counts = [own for (own,) in _counts(spec, [size])]
     on_device = sent(torch.tensor(counts), stream.lanes.device)
@@ -286,10 +286,10 @@ class _Block:
 
     def step(
         self, e: int, lanes: slice | int, steps: slice | int, counts: Tensor, sizes: list[int]
-    ) -> Step:
+    ) -> TrainingStep:
         """Return one step of all lanes, or all steps of one lane."""
         share = None if self.shares is None else self.shares[e, lanes, steps]
-        return Step(
+        return TrainingStep(
             self.rows[e, lanes, steps],
             counts,
             sizes,
@@ -342,7 +342,7 @@ class Lanes:
         """Whether a part of a batch can be gathered alone: copies and exact arithmetic only."""
         return self.spec.augmentation.is_identity and not self.spec.mixup
 
-    def raw(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
+    def raw(self, step: TrainingStep, width: int) -> tuple[Tensor, Tensor]:
         """Return augmented inputs (S, width, ...) before normalisation, and label distributions.
 
         Rows behind a lane's count are another row's copy.
@@ -355,7 +355,7 @@ class Lanes:
             x, targets = (mix(v, step.share, step.counts) for v in (x, targets))
         return x, targets
 
-    def batch(self, step: Step, width: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: TrainingStep, width: int) -> tuple[Tensor, Tensor]:
         """Return `raw`, normalised, with zeros behind each lane's count."""
         if self.pieces_are_free:
             place = self._places(step, width)
@@ -370,7 +370,7 @@ class Lanes:
         blank = torch.zeros(1, *self.spec.input_shape)
         return sent(torch.cat([blank, *(lane.X for lane in lanes)]), self.device)
 
-    def _places(self, step: Step, width: int) -> Tensor:
+    def _places(self, step: TrainingStep, width: int) -> Tensor:
         """Return where a step's rows lie in the flat tables; the blank row fills lanes up."""
         real = torch.arange(width, device=self.device) < step.counts[:, None]
         return torch.where(real, step.rows[:, :width] + self.starts, 0)

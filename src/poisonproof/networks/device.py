@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.networks.fused.layout import Layout
+from poisonproof.networks.fused.layout import NinLayout
 from poisonproof.networks.modules import build, own_streams, try_once
 from poisonproof.networks.specification import NetworkSpec
 
@@ -326,7 +326,7 @@ def needed_bytes(spec: NetworkSpec) -> int:
     True
     """
     if spec.execution == "fused":
-        return spec.stack_width * Layout(spec).bytes_per_lane()
+        return spec.stack_width * NinLayout(spec).bytes_per_lane()
     parameters, activations = _sizes(spec)
     lanes = 1 if spec.execution == "single" else spec.stack_width
     per_value = 2 if spec.dtype == "bfloat16" else 4

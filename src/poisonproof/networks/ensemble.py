@@ -18,9 +18,9 @@ from poisonproof.members.streams import stream_seed
 from poisonproof.networks.batches import Array, MemberState, Score, as_samples, stacked_tensors
 from poisonproof.networks.device import deterministic, require_device, use_onednn
 from poisonproof.networks.graphs import GraphVoter, member_scores
+from poisonproof.networks.lanes import module_forward, perceptron_forward, stack_scores
 from poisonproof.networks.modules import blank_module, kept_values, own_streams, prepare_module
 from poisonproof.networks.specification import NetworkSpec
-from poisonproof.networks.stacked import module_forward, perceptron_forward, stack_scores
 from poisonproof.progress import Progress, reporting
 
 Block = tuple[list[int], slice, Tensor]

@@ -23,7 +23,7 @@ from poisonproof.networks.batches import (
     MemberState,
     MemberTensors,
     Score,
-    Step,
+    TrainingStep,
     failed,
     lane_losses,
     member_of,
@@ -397,7 +397,7 @@ class Track:
         self.healthy.fill_(True)
 
     @torch.no_grad()
-    def _run(self, lane: Lanes, epoch: Step, steps: Sequence[Work]) -> None:
+    def _run(self, lane: Lanes, epoch: TrainingStep, steps: Sequence[Work]) -> None:
         """Queue one epoch: all its images at once, then step after step."""
         use_onednn()
         x, targets = lane.batch(epoch, self.spec.batch_size)

@@ -34,14 +34,7 @@ from poisonproof.networks.device import (
 )
 from poisonproof.networks.ensemble import TorchEnsemble
 from poisonproof.networks.graphs import train_member, train_on_tracks
-from poisonproof.networks.modules import (
-    code_digest,
-    factory_name,
-    own_streams,
-    refuse_shared_state,
-)
-from poisonproof.networks.specification import NETWORKS, Augmentation, NetworkSpec
-from poisonproof.networks.stacked import (
+from poisonproof.networks.lanes import (
     Gradients,
     autograd_gradients,
     first_parameters,
@@ -49,6 +42,13 @@ from poisonproof.networks.stacked import (
     perceptron_gradients,
     train_stack,
 )
+from poisonproof.networks.modules import (
+    code_digest,
+    factory_name,
+    own_streams,
+    refuse_shared_state,
+)
+from poisonproof.networks.specification import NETWORKS, Augmentation, NetworkSpec
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress, Silent, reporting
 

@@ -59,7 +59,7 @@ class Pool:
         self.pixels = before.pixels
 
 
-class Layout:
+class NinLayout:
     """All units, pools and parameter offsets of one NiN."""
 
     def __init__(self, spec: NetworkSpec) -> None:
@@ -112,7 +112,7 @@ def _aligned(*sizes: int) -> int:
 # Between a module's state and a lane's flat table.
 
 
-def _names(layout: Layout) -> tuple[list[str], list[str], str]:
+def _names(layout: NinLayout) -> tuple[list[str], list[str], str]:
     """Return the module's names of convolutions, batch norms and the last layer."""
     convolutions, norms, place = [], [], 0
     for unit in layout.units:
@@ -123,7 +123,7 @@ def _names(layout: Layout) -> tuple[list[str], list[str], str]:
 
 
 def to_tables(
-    layout: Layout, state: dict[str, Tensor]
+    layout: NinLayout, state: dict[str, Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Return the flat parameters (S, P) of a NiN's stacked state, and running moments per unit."""
     convolutions, norms, last = _names(layout)
@@ -150,7 +150,7 @@ def to_tables(
 
 
 def from_tables(
-    layout: Layout, table: Tensor, means: list[Tensor], variances: list[Tensor]
+    layout: NinLayout, table: Tensor, means: list[Tensor], variances: list[Tensor]
 ) -> dict[str, Tensor]:
     """Invert `to_tables`; every tensor has shape (S, ...)."""
     convolutions, norms, last = _names(layout)

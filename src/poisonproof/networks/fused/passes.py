@@ -30,7 +30,7 @@ from poisonproof.networks.fused.forward_kernels import (
     pool_forward,
     statistics,
 )
-from poisonproof.networks.fused.layout import Layout, Pool, Unit
+from poisonproof.networks.fused.layout import NinLayout, Pool, Unit
 
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-call"
 
@@ -56,7 +56,7 @@ class Workspace:
     Members that only vote (`train` is False) need no room for gradients.
     """
 
-    def __init__(self, layout: Layout, device: torch.device, *, train: bool = True) -> None:
+    def __init__(self, layout: NinLayout, device: torch.device, *, train: bool = True) -> None:
         self.layout, self.device = layout, device
         lanes, rows = layout.lanes, layout.rows
         units, widest = layout.units, max(unit.cout for unit in layout.units)

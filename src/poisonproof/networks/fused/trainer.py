@@ -16,7 +16,7 @@ from poisonproof.networks.batches import (
     planned_steps,
     stacked_tensors,
 )
-from poisonproof.networks.fused.layout import Layout, from_tables, to_tables
+from poisonproof.networks.fused.layout import NinLayout, from_tables, to_tables
 from poisonproof.networks.fused.passes import Passes, Workspace
 from poisonproof.networks.graphs import nothing_collected
 from poisonproof.networks.modules import build, initialise
@@ -42,7 +42,7 @@ class FusedTrainer:
     def __init__(self, spec: NetworkSpec, seed: int) -> None:
         self.spec, self.seed = spec, seed
         self.device = torch.device("cuda")
-        self.work = Workspace(Layout(spec), self.device)
+        self.work = Workspace(NinLayout(spec), self.device)
         passes = Passes(self.work)
         self.work.counts.fill_(1)
 
@@ -125,7 +125,7 @@ class FusedVoter:
 
     def __init__(self, spec: NetworkSpec) -> None:
         device = torch.device("cuda")
-        layout = Layout(spec)
+        layout = NinLayout(spec)
         self._work = Workspace(layout, device, train=False)
         self._block = torch.zeros(1, layout.rows, *spec.input_shape, device=device)
         passes = Passes(self._work)

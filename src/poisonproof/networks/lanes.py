@@ -21,7 +21,7 @@ from poisonproof.networks.batches import (
     Lanes,
     MemberState,
     MemberTensors,
-    Step,
+    TrainingStep,
     lane_losses,
     member_stream,
     members_of,
@@ -223,7 +223,7 @@ def train_stack(
 
 
 def _tiled(
-    lanes: Lanes, step: Step, parameters: dict[str, Tensor], compute: Gradients
+    lanes: Lanes, step: TrainingStep, parameters: dict[str, Tensor], compute: Gradients
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return gradients and losses of one step, added up tile by tile.
 
