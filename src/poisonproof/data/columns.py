@@ -394,7 +394,7 @@ class ArrayColumn(Column):
             with np.errstate(invalid="ignore"):
                 good = (flat >= 0) & (flat <= 255) & (np.trunc(flat) == flat)
             why = "holds something else than integers from 0 to 255"
-            self._reject(~good.all(axis=1), why, reasons)
+            self._reject(np.asarray(~good.all(axis=1)), why, reasons)
             return np.where(good, flat, 0).astype(np.uint8)
         values = flat.astype(np.float64)
         bad = np.isinf(values) if self.missing == "nan" else ~np.isfinite(values)

@@ -98,7 +98,7 @@ def read_header(path: Path, file: IO[bytes], longest: int) -> list[str]:
 
 def first_lines(path: Path, most: int, longest: int) -> bytes:
     """Return the first lines below the header; a line that is too long becomes no UTF-8."""
-    lines = []
+    lines: list[bytes] = []
     with path.open("rb") as file:
         file.readline(longest + 2)
         while len(lines) < most and (line := file.readline(longest + 2)):

@@ -144,7 +144,7 @@ def parquet_parts(
         layout = schema.locate([str(name) for name in file.schema_arrow.names], path)
         empty = file.schema_arrow.empty_table()
     yield _rows(empty, layout, path, schema, 0), 0  # complains of columns of other kinds
-    single = {layout.label, layout.groups, layout.weights} - {None}
+    single = [i for i in (layout.label, layout.groups, layout.weights) if i is not None]
     wanted = sorted({*layout.features, *layout.texts, *single})
     first = 0
     for table in parquet_tables(path, [layout.header[index] for index in wanted], batch_bytes):

@@ -290,7 +290,7 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as it stands in its file, without the seal."""
-        more = {} if self.limits == Limits() else {"limits": asdict(self.limits)}
+        more: dict[str, Any] = {} if self.limits == Limits() else {"limits": asdict(self.limits)}
         more |= {} if self.others == "raise" else {"others": self.others}
         return {
             "kind": self.kind,
