@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from numpy.typing import NDArray
@@ -42,7 +41,7 @@ class Cluster(ABC):
     n_workers : int, optional
         How many workers; all cores by default.
     other_workers : {"refuse", "accept"}, default="refuse"
-        What to do with workers whose software or processor differs from this machine's. Members
+        What to do with workers whose software or CPU differs from this machine's. Members
         that accepted ones train are recorded in the model, and certificates then assume that such
         workers train the same members.
 
@@ -77,21 +76,23 @@ class Cluster(ABC):
         return self.other_workers == "accept"
 
     def train(self, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
-        """Train the members that are missing in `run`, and put each into it."""
-        with self:
-            train_on(self, classifier, rows, run)
+        """Train the members that are missing in `run`, and put each into it.
+
+        If no worker is left, or partitions lose worker after worker, `ClusterError` says so when
+        all other members are finished. Those are in the store, and the next run goes on from there.
+        """
+        read = shards_for_others(classifier, rows, run.missing)
+        spec, digests = TrainingSpec.of(classifier, len(rows.sizes)), classifier.partition_digests_
+        bar = make_progress(classifier.verbose)
+        with self, reporting(bar, len(run.missing), "Training") as progress:
+            _Driver(self, spec, read, digests, run, progress).train(run.missing)
 
     @abstractmethod
     def __enter__(self) -> Self:
         """Connect, or start workers here."""
 
     @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Let go of what was started here."""
 
     @abstractmethod
@@ -102,10 +103,7 @@ class Cluster(ABC):
     def send(self, worker: str, value: Any) -> Any:
         """Bring a value to one worker and return what stands for it in `submit`.
 
-        Raises
-        ------
-        WorkerLostError
-            If the worker is gone.
+        Like `result`, this raises `WorkerLostError` if the worker is gone.
         """
 
     @abstractmethod
@@ -118,13 +116,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def result(self, ticket: Any) -> Any:
-        """Return what a call returned or raise what it raised.
-
-        Raises
-        ------
-        WorkerLostError
-            If the worker is gone.
-        """
+        """Return what a call returned or raise what it raised."""
 
 
 # What a worker does: train the members of the partitions it was sent, and encode them.
@@ -152,38 +144,29 @@ def describe_worker() -> dict[str, Any]:
 def train_block(
     spec: TrainingSpec, shards: Mapping[int, Shard], digests: Mapping[int, str]
 ) -> Trained:
-    """Train the members of some partitions.
-
-    Parameters
-    ----------
-    spec : TrainingSpec
-        What members are.
-    shards : mapping of int to Shard
-        The rows of each partition.
-    digests : mapping of int to str
-        The digest that each partition must have.
-    """
+    """Train the members of some partitions, whose rows must have the digests given."""
     start = time.monotonic()
     with _one_at_a_time:
-        if not spec.mapped:
-            _check(shards, digests)
-        indices: list[int] = []
-        parts: list[Ensemble] = []
+        for index, shard in () if spec.mapped else shards.items():
+            if not shard.is_intact() or shard.digest() != digests[index]:
+                raise ClusterError(
+                    f"The rows of partition {index} that reached a worker are not those of the "
+                    "training set. If the arrays given to `fit_into` were changed meanwhile, fit "
+                    "again."
+                )
+        items: list[Item] = []
+        shared: list[Any] = []
 
         def _collect(which: Sequence[int], members: Ensemble) -> None:
-            indices.extend(which)
-            parts.append(members)
+            items.extend(encode_members(members, which, digests))
+            shared.append(shared_of(members))
 
         with spec.settings():
             data = gathered(shards, spec.n_partitions)
             task = spec.classifier._task(data, sorted(shards))
             train_portions(*task, n_jobs=1, progress=Silent(), finished=_collect)
-        items: list[Item] = []
-        for members in parts:
-            which = indices[len(items) : len(items) + len(members)]
-            items += encode_members(members, which, digests)
         seconds = time.monotonic() - start
-        return Trained(items, shared_of(parts[0]), seconds, surroundings_of(spec.classifier))
+        return Trained(items, shared[0], seconds, surroundings_of(spec.classifier))
 
 
 def surroundings_of(classifier: Any) -> dict[str, Any]:
@@ -192,20 +175,8 @@ def surroundings_of(classifier: Any) -> dict[str, Any]:
     return {key: named[key] for key in ("machine", "packages") if key in named}
 
 
-def _check(shards: Mapping[int, Shard], digests: Mapping[int, str]) -> None:
-    """Raise if the rows are not those that were to be sent."""
-    for index, shard in shards.items():
-        if not shard.is_intact() or shard.digest() != digests[index]:
-            raise ClusterError(
-                f"The rows of partition {index} that reached a worker are not those of the "
-                "training set. If the arrays given to `fit_into` were changed meanwhile, fit again."
-            )
-
-
-# Who trains what, and what happens when a worker is lost or does not return.
-#
-# The driver reads partitions when a worker is free for them, keeps none, and writes members to the
-# store as they arrive. That only schedules: no member depends on it.
+# Who trains what. The driver reads partitions when a worker is free for them, keeps none, and
+# writes members to the store as they arrive. That only schedules: no member depends on it.
 #
 # A row can kill the worker that trains on it, or keep it busy for ever. Partitions that were with
 # such a worker become suspects: each goes last, to a worker that has nothing else to do. So the
@@ -236,28 +207,11 @@ LOOK = 1.0
 """Seconds after which lost and new workers are looked for."""
 
 
-def train_on(cluster: Cluster, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
-    """Train all missing members on the workers of a cluster that is open.
-
-    Raises
-    ------
-    ClusterError
-        If no worker is left, or partitions lose worker after worker: the error names them when all
-        others are finished. Members that are finished are in the store, and the next run goes on
-        from there.
-    """
-    read = shards_for_others(classifier, rows, run.missing)
-    spec = TrainingSpec.of(classifier, len(rows.sizes))
-    with reporting(make_progress(classifier.verbose), len(run.missing), "Training") as progress:
-        digests = classifier.partition_digests_
-        _Driver(cluster, spec, read, digests, run, progress).train(run.missing)
-
-
 @dataclass
 class _Call:
-    """What a worker has been asked to do: train a block, or (None) describe itself.
+    """What a worker is to do: train a block, or (None) describe itself.
 
-    Of a `slow` call the operator has been told; of one that is `given_up` others train the members.
+    A `slow` call has been reported; of one that is `given_up` others train the members.
     """
 
     worker: str
@@ -276,7 +230,7 @@ class _Driver:
     digests: Sequence[str]
     run: TrainingRun
     progress: Progress
-    waiting: deque[tuple[int, ...]] = field(default_factory=deque)
+    waiting: deque[int] = field(default_factory=deque)
     calls: dict[Any, _Call] = field(default_factory=dict)
     admitted: dict[str, Any] = field(default_factory=dict)
     environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)
@@ -288,7 +242,7 @@ class _Driver:
     lonely_since: float | None = None
 
     def train(self, missing: Sequence[int]) -> None:
-        self.waiting = deque((index,) for index in missing)
+        self.waiting = deque(missing)
         self.surroundings = surroundings_of(self.spec.classifier)
         self.look()
         looked = time.monotonic()
@@ -309,11 +263,13 @@ class _Driver:
             )
 
     def look(self) -> None:
-        """Ask workers that have come what they are; wait for one if there is none."""
+        """Let workers that have come describe themselves; wait for one if there is none."""
         there = self.cluster.workers()
         known = {*self.admitted, *self.refused, *(call.worker for call in self.calls.values())}
         for worker in there - known:
-            self.calls[self.cluster.submit(worker, describe_worker)] = self.call(worker, None)
+            self.calls[self.cluster.submit(worker, describe_worker)] = _Call(
+                worker, None, time.monotonic(), SLOW
+            )
         for worker in set(self.admitted) - there:
             del self.admitted[worker]
         if self.calls or self.admitted:
@@ -323,20 +279,18 @@ class _Driver:
         self.lonely_since = self.lonely_since or now
         if there and there <= self.refused:
             raise ClusterError(
-                f"All {len(there)} workers differ from this machine in software or processor and "
+                f"All {len(there)} workers differ from this machine in software or CPU and "
                 "were refused. Install the same versions there, train on such a machine, or "
                 "accept and record them: other_workers='accept'."
             )
         if now - self.lonely_since > PATIENCE:
+            suspects = {i for i in self.losses if i in self.deadly or i in self.waiting}
+            suspicion = f" {_named(suspects)} lost workers." if suspects else ""
             raise ClusterError(
-                f"The cluster has had no worker for {PATIENCE:.0f} s.{self.suspicion()} Finished "
+                f"The cluster has had no worker for {PATIENCE:.0f} s.{suspicion} Finished "
                 "members are in the store; run again when it has some."
             )
         time.sleep(0.1)
-
-    def call(self, worker: str, block: tuple[int, ...] | None) -> _Call:
-        """Note what a worker is asked, and when."""
-        return _Call(worker, block, time.monotonic(), SLOW)
 
     def hand_out(self) -> None:
         """Give blocks to workers that have fewer than they may."""
@@ -345,13 +299,13 @@ class _Driver:
                 if not self.send(worker, self.next_block()):
                     break
 
-    def has_room(self, worker: str, block: tuple[int, ...]) -> bool:
-        """Say whether a worker can be given a block; a suspect is given to nobody who has one."""
+    def has_room(self, worker: str, index: int) -> bool:
+        """Say whether a worker can be given a partition: of suspects, one at a time."""
         mine = [call for call in self.calls.values() if call.worker == worker]
         if any(call.slow for call in mine):
             return False
-        held = (*block, *(index for call in mine for index in call.block or ()))
-        return len(mine) < (1 if any(self.losses[index] for index in held) else BLOCKS_AHEAD)
+        held = [index, *(one for call in mine for one in call.block or ())]
+        return len(mine) < (1 if any(self.losses[one] for one in held) else BLOCKS_AHEAD)
 
     def report_slow(self) -> None:
         """Say who has been busy for long, and give to others what would wait with it for ever."""
@@ -361,16 +315,14 @@ class _Driver:
             first = running.setdefault(call.worker, call)
             if first.slow and call is not first and not call.given_up:
                 call.given_up = True
-                self.waiting.extendleft((index,) for index in reversed(call.block or ()))
+                self.waiting.extendleft(reversed(call.block or ()))
             if not call.block or call is not first or now - call.since < call.patience:
                 continue
             call.slow, call.patience = True, 2 * call.patience
-            warnings.warn(
+            _warn(
                 f"Worker {call.worker} has been training {_named(call.block)} for "
                 f"{now - call.since:.0f} s. There is no time limit; interrupting keeps what is "
-                "finished, and the next run goes on from there.",
-                ClusterWarning,
-                stacklevel=2,
+                "finished, and the next run goes on from there."
             )
             if len(call.block) > 1 and not call.given_up:  # of which one may keep all waiting
                 call.given_up = True
@@ -383,29 +335,18 @@ class _Driver:
             if self.losses[index] >= TRIES:
                 self.deadly.add(index)
             else:
-                self.waiting.append((index,))
-
-    def suspicion(self) -> str:
-        """Return a sentence about the partitions whose workers were lost, if there are any."""
-        suspects = [index for index, count in self.losses.items() if count and self.is_open(index)]
-        return f" {_named(suspects)} lost workers." if suspects else ""
-
-    def is_open(self, index: int) -> bool:
-        """Say whether a partition still waits for its member."""
-        return index in self.deadly or any(index in block for block in self.waiting)
+                self.waiting.append(index)
 
     def next_block(self) -> tuple[int, ...]:
         """Take as many partitions as keep a worker busy for a while; lost ones go alone."""
-        block: list[int] = list(self.waiting.popleft())
+        block = [self.waiting.popleft()]
         # Towards the end blocks become smaller, so that workers finish together, but not tiny.
         share = len(self.waiting) // (2 * BLOCKS_AHEAD * max(1, len(self.admitted)))
         wanted = min(self.size, max(share, self.size // SMALLEST_SHARE))
-        while (
-            self.waiting
-            and len(block) < wanted
-            and not any(self.losses[index] for index in (*block, *self.waiting[0]))
-        ):
-            block += self.waiting.popleft()
+        while self.waiting and len(block) < wanted:
+            if self.losses[block[0]] or self.losses[self.waiting[0]]:
+                break
+            block.append(self.waiting.popleft())
         return tuple(block)
 
     def send(self, worker: str, block: tuple[int, ...]) -> bool:
@@ -416,7 +357,7 @@ class _Driver:
             shards[index] = self.read(index)
             held += _n_bytes(shards[index])
             if held > BLOCK_BYTES:
-                self.waiting.extendleft((i,) for i in reversed(block[place + 1 :]))
+                self.waiting.extendleft(reversed(block[place + 1 :]))
                 break
         block = tuple(shards)
         try:
@@ -427,7 +368,7 @@ class _Driver:
         except WorkerLostError:
             self.lose(worker, block)
             return False
-        self.calls[ticket] = self.call(worker, block)
+        self.calls[ticket] = _Call(worker, block, time.monotonic(), SLOW)
         return True
 
     def take(self, ticket: Any) -> None:
@@ -446,7 +387,11 @@ class _Driver:
         trained: Trained = result
         if trained.surroundings != self.surroundings:
             if not self.cluster.accepts_others:
-                self.refuse(call, trained.surroundings)
+                self.waiting.extendleft(reversed(call.block))
+                self.refuse(
+                    call.worker,
+                    f"its learner names {trained.surroundings}, here it names {self.surroundings}",
+                )
                 return
             known = self.environments.get(call.worker) or environment_here()
             self.environments[call.worker] = {**known, "learner": trained.surroundings}
@@ -459,41 +404,28 @@ class _Driver:
         """Let a worker train, if it is like this machine or others are accepted."""
         others = differences(environment)
         if others and not self.cluster.accepts_others:
-            self.refused.add(worker)
-            warnings.warn(
-                f"Worker {worker} is refused: it has {'; '.join(others)}. Members trained there "
-                "could have other bits.",
-                ClusterWarning,
-                stacklevel=2,
-            )
+            self.refuse(worker, f"it has {'; '.join(others)}")
             return
         self.environments[worker] = environment if environment != environment_here() else None
         self.admitted[worker] = self.cluster.send(worker, self.spec)
 
-    def refuse(self, call: _Call, surroundings: dict[str, Any]) -> None:
-        """Throw away what a worker trained with other libraries, and ask it no more."""
-        self.admitted.pop(call.worker, None)
-        if call.worker not in self.refused:
-            self.refused.add(call.worker)
-            warnings.warn(
-                f"Worker {call.worker} is refused: its learner names {surroundings}, here it names "
-                f"{self.surroundings}. Members trained there could have other bits.",
-                ClusterWarning,
-                stacklevel=2,
-            )
-        self.waiting.extendleft((index,) for index in reversed(call.block or ()))
+    def refuse(self, worker: str, why: str) -> None:
+        """Give a worker no more to do: members trained there could have other bits."""
+        self.admitted.pop(worker, None)
+        if worker not in self.refused:
+            self.refused.add(worker)
+            _warn(f"Worker {worker} is refused: {why}. Members trained there could differ.")
 
     def lose(self, worker: str, block: tuple[int, ...] | None) -> None:
         """Put what a lost worker was to do back, to be done by others."""
         self.admitted.pop(worker, None)
-        if block is None:
-            return
-        self.suspect(block)
-        warnings.warn(
-            f"Worker {worker} was lost; {len(block)} members go to others.",
-            ClusterWarning,
-            stacklevel=2,
-        )
+        if block is not None:
+            self.suspect(block)
+            _warn(f"Worker {worker} was lost; {len(block)} members go to others.")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, ClusterWarning, stacklevel=3)
 
 
 def _named(indices: Collection[int]) -> str:
@@ -512,6 +444,5 @@ def _n_bytes(shard: Shard) -> int:
     X = shard.X
     if hasattr(X, "memory_usage"):
         return int(X.memory_usage(index=False, deep=True).sum())
-    data = getattr(X, "data", None)
-    known = getattr(X, "nbytes", None) or getattr(data, "nbytes", None)
+    known = getattr(X, "nbytes", None) or getattr(getattr(X, "data", None), "nbytes", None)
     return int(known) if known is not None else 64 * len(shard)

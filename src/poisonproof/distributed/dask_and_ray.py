@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from importlib import import_module
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from joblib import effective_n_jobs
 
@@ -69,12 +68,7 @@ class DaskCluster(Cluster):
                 dashboard_address="127.0.0.1:0",  # any port: another cluster may run here
             )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close what was opened here."""
         self._stack.close()
 
@@ -128,12 +122,11 @@ class DaskCluster(Cluster):
             future.cancel()
 
 
-class _Ticket:
+class _Ticket(NamedTuple):
     """A call on one worker."""
 
-    def __init__(self, worker: str, future: Any) -> None:
-        self.worker = worker
-        self.future = future
+    worker: str
+    future: Any
 
 
 # Ray: actors of one process each, on this machine or on a cluster.
@@ -185,12 +178,7 @@ class RayCluster(Cluster):
                 f"No Ray cluster can be reached at {self.address}: {str(error)[:200]}"
             ) from error
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the actors, and Ray if it was started here."""
         for actor in self._actors.values():
             self._ray.kill(actor)
