@@ -188,7 +188,7 @@ class PoisonedModel:
         if poison.leaves is not None:
             stays[poison.leaves[:count]] = False
         arrives = np.ones(count, dtype=np.bool_)
-        if which is not None and not classifier._features_see_all_rows():
+        if which is not None and classifier.context_ is None:
             stays &= np.isin(assignment, which)
             arrives = np.isin(places, which)
         old, new = np.flatnonzero(stays), np.flatnonzero(arrives)

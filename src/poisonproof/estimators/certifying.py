@@ -319,12 +319,13 @@ def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
         scores = np.nan_to_num(scores, nan=-largest, posinf=largest, neginf=-largest)
         scores[abstains] = np.nan
         return scores
-    if not hasattr(ensemble, "scores"):
+    of_rows = getattr(ensemble, "scores", None)
+    if of_rows is None:
         raise InvalidInputError(
             f"A run-off needs scores, but members of {type(ensemble).__name__} give votes alone. "
             "Use closed-form members, TorchLearner or a classifier with predict_proba."
         )
-    found: NDArray[Any] = ensemble.scores(samples)
+    found: NDArray[Any] = of_rows(samples)
     return found
 
 

@@ -499,7 +499,7 @@ def _usual_shape(
         wanted = "" if known is None else f" of the {known} cells that the model was fitted on"
         raise InvalidRowsError(f"X has no rows{wanted}. Give a list or an array of cells per row.")
     (usual, most), (_, second) = [*counts.most_common(2), ((), 0)][:2]
-    margin = getattr(classifier, "n_partitions", most // 2) * getattr(classifier, "degree", 1)
+    margin = getattr(classifier, "n_partitions", most // 2)
     if drop and known is None and most - second <= margin:
         raise InvalidRowsError(
             f"Rows of X have different numbers of cells: {most} rows have {_size(usual)}, {second} "

@@ -87,6 +87,7 @@ class ClusterVoteClassifier(RowVoting):
     ('label_flip', True)
     """
 
+    threats: ClassVar = ("label_flip",)
     touches: ClassVar = {"label_flip": 2}
     plain_parameters: ClassVar = (
         "n_clusters",

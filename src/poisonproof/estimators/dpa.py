@@ -326,17 +326,9 @@ class PartitionAggregation(VotingMembers):
                 stacklevel=3,
             )
 
-    def _features_see_all_rows(self) -> bool:
-        """Say whether what a member sees of its own rows may depend on other rows."""
-        return False
-
     def _context(self, rows: TrainingSet) -> str | None:
-        """Return a digest of what members see besides their partitions, None if nothing."""
+        """Return a digest of all samples if features are learned from them, None otherwise."""
         return None
-
-    def _features_depend_on(self, before: PartitionedData, after: PartitionedData) -> bool:
-        """Say whether the feature map may differ between two training sets."""
-        return False
 
 
 class DPAClassifier(PartitionAggregation):
@@ -547,20 +539,11 @@ class SSDPAClassifier(PartitionAggregation):
     def _assumptions(self) -> tuple[str, ...]:
         return (TRUSTED_SAMPLES, *super()._assumptions())
 
-    def _features_see_all_rows(self) -> bool:
-        return self.features is not None
-
     def _context(self, rows: TrainingSet) -> str | None:
         if self.features is None:
             return None
         data = rows.whole()
         return hashlib.sha256(data.digests[_by_sample(data)].tobytes()).hexdigest()
-
-    def _features_depend_on(self, before: PartitionedData, after: PartitionedData) -> bool:
-        if self.features is None:
-            return False
-        first, second = (data.digests[_by_sample(data)] for data in (before, after))
-        return not np.array_equal(first, second)
 
 
 def _by_sample(data: PartitionedData) -> Any:

@@ -79,6 +79,7 @@ class NeighborVoteClassifier(RowVoting):
     True
     """
 
+    threats: ClassVar = (*ROW_TOUCHES,)
     touches: ClassVar = ROW_TOUCHES
     plain_parameters: ClassVar = ("threshold", "metric", "precision", "device", "invalid_rows")
     array_names: ClassVar = ("values", "exponents", "labels", "digests")

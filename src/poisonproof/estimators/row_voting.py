@@ -39,7 +39,7 @@ class RowVoting(CertifyingClassifier):
     """Without a map, rows are compared as numbers."""
 
     touches: ClassVar[Mapping[str, int]]
-    """Threat to how many votes one row changes; the first threat is the default."""
+    """Threat to how many votes one row changes."""
 
     array_names: ClassVar[tuple[str, ...]]
     """What `_arrays` returns."""
@@ -47,10 +47,6 @@ class RowVoting(CertifyingClassifier):
     random_state: int
     n_rows_: int
     data_digest_: str
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.threats = tuple(cls.touches)
 
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[Any]]:

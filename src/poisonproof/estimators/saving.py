@@ -74,7 +74,7 @@ class TrainingSpec:
     @classmethod
     def of(cls, classifier: Any, n_partitions: int) -> TrainingSpec:
         """Return the spec of a classifier that is ready to train."""
-        light, mapped = copy.copy(classifier), classifier._features_see_all_rows()
+        light, mapped = copy.copy(classifier), classifier.context_ is not None
         for name in _HEAVY:
             vars(light).pop(name, None)
         light.n_jobs, light.verbose = None, 0

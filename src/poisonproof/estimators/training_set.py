@@ -96,7 +96,7 @@ def shards_for_others(
 
     Features that are learned from all samples may need all of them, so they are mapped here.
     """
-    if not classifier._features_see_all_rows():
+    if classifier.context_ is None:
         return rows.shard
     data: PartitionedData = classifier._member_data(rows.whole(), which)
     return data.shard

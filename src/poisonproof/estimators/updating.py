@@ -168,7 +168,7 @@ def plan_update(classifier: Any, add: Any, remove: Any, data: Any = None) -> Cha
             raise InvalidInputError(
                 f"the model was fitted {had} sample_weight, so `{name}` must come {had} it too."
             )
-    local = classifier.partitioner_.rowwise and not classifier._features_see_all_rows()
+    local = classifier.partitioner_.rowwise and classifier.context_ is None
     change = (_local_change if local else _global_change)(classifier, rows, new, gone)
     return replace(change, added=_names(classifier, new), removed=_names(classifier, gone))
 
@@ -197,8 +197,9 @@ def _local_change(
     touched = sorted({i for some in (new, gone) if some is not None for i in some.assignment})
     before = {index: rows.shard(index) for index in map(int, touched)}
     after = _without(before, gone) if gone is not None and gone.n_rows else dict(before)
-    for index in () if new is None else np.flatnonzero(new.sizes).tolist():
-        after[index] = after[index].joined(new.shard(index))
+    if new is not None:
+        for index in np.flatnonzero(new.sizes).tolist():
+            after[index] = after[index].joined(new.shard(index))
     digests = list(classifier.partition_digests_)
     for index, shard in after.items():
         digests[index] = shard.digest()
@@ -291,7 +292,7 @@ def _global_change(
             "the training rows were changed in place after they were fitted, or cannot be held in "
             "one container with the added rows. Fit again."
         )
-    features = classifier._features_depend_on(before, after)
+    features = classifier._context(TrainingSet(after)) != classifier.context_
     found = after.partition_digests()
     changed = [i for i, known in enumerate(classifier.partition_digests_) if known != found[i]]
     retrain = list(range(len(after))) if features else changed

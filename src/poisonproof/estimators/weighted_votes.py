@@ -67,6 +67,7 @@ class WeightedVoteClassifier(RowVoting):
     (True, True)
     """
 
+    threats: ClassVar = ("label_flip",)
     touches: ClassVar = {"label_flip": 1}
     plain_parameters: ClassVar = ("invalid_rows", "random_state")
     array_names: ClassVar = ("labels", "first")

@@ -173,6 +173,7 @@ def decode_rows(item: Item, name: str) -> Shard:
 
 
 def _encode_samples(X: Any) -> tuple[dict[str, Any], _Tensors]:
+    about: dict[str, Any]
     if is_sparse(X):
         flavour = "array" if isinstance(X, sp.sparray) else "matrix"
         about = {"kind": "sparse", "flavour": flavour, "shape": list(map(int, X.shape))}

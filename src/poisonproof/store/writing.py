@@ -113,7 +113,7 @@ class ModelWriter(AbstractContextManager[Any], ABC):
             if self.stored is not None and _setting(self.stored.manifest) == _setting(draft):
                 old = self.stored.manifest
             members = self._arranged(draft, old, "members", "member_digests", member, check_kept)
-            blocks = ()
+            blocks: tuple[BlockEntry, ...] = ()
             if rows is not None:
                 blocks = self._arranged(draft, old, "rows", "partition_digests", rows, check_kept)
             manifest = replace(
