@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -15,10 +16,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
+from poisonproof import DPAClassifier
 from poisonproof.certificates.plurality import ABSTAIN
+from poisonproof.estimators.saving import member_spec
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.digest import state_digest
-from poisonproof.members.scikit import ScikitLearner, ScikitMember
+from poisonproof.members.scikit import ScikitLearner, ScikitMember, provider_versions
 from poisonproof.members.streams import seed_nested
 from poisonproof.partition.partitioned import Partition
 
@@ -120,3 +123,26 @@ def test_members_are_those_that_clones_of_the_template_become(template: Any) -> 
 def test_an_impossible_parameter_is_refused_once_not_by_every_member() -> None:
     with pytest.raises(InvalidInputError, match="var_smoothing"):
         ScikitLearner(GaussianNB(var_smoothing=-1.0), CLASSES)
+
+
+def network() -> object:
+    skorch, nn = pytest.importorskip("skorch"), pytest.importorskip("torch.nn")
+    return make_pipeline(StandardScaler(), skorch.NeuralNetClassifier(nn.Linear))
+
+
+def test_packages_of_nested_parts_are_found_and_those_recorded_anyway_are_not() -> None:
+    assert provider_versions(network()) == {"skorch": metadata.version("skorch")}
+    assert provider_versions(BaggingClassifier(network()))["skorch"] == metadata.version("skorch")
+    assert provider_versions(make_pipeline(StandardScaler(), GaussianNB())) == {}
+
+
+def test_another_version_is_another_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a run that was stopped would go on with members of two kinds."""
+    model = DPAClassifier(GaussianNB(), 3, classes=range(2))
+    model.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2)
+    model.estimator = network()
+    spec, found = member_spec(model), metadata.version
+    monkeypatch.setattr(
+        metadata, "version", lambda name: "0.1" if name == "skorch" else found(name)
+    )
+    assert member_spec(model) != spec

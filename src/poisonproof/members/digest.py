@@ -28,8 +28,8 @@ FOLDERS: Mapping[str, frozenset[str]] = {
     "sklearn.cluster._agglomerative.AgglomerativeClustering": frozenset({"memory"}),
     "poisonproof.NetworkFeatures": frozenset({"cache"}),
 }
-"""Parameters that name a folder to work in, by class. They decide no vote, and no model says where
-whoever loads it writes, or from where he reads: a file has None in their place.
+"""Parameters that name a folder to work in, by class. They decide no vote, and no model decides
+where its user reads and writes: a file has None in their place.
 """
 
 NO_VOTE: Mapping[str, frozenset[str]] = {
@@ -39,7 +39,7 @@ NO_VOTE: Mapping[str, frozenset[str]] = {
     "sklearn.model_selection._search.BaseSearchCV": frozenset({"cv_results_", "refit_time_"}),
     # Seconds, and what only training and `set_params` need.
     "skorch.net.NeuralNet": frozenset({"callbacks_", "history_", "optimizer_", "virtual_params_"}),
-    # Set by whoever predicts, so it tells whether the network has predicted.
+    # Set by a prediction.
     "torch.nn.modules.module.Module": frozenset({"training"}),
     "catboost.core.CatBoost": frozenset(
         {"_loss_value_change", "_prediction_values_change", "_test_evals"}
@@ -214,7 +214,7 @@ class _Walk:
         name = _full_name(function.__module__, function.__qualname__).encode()
         if "<" not in function.__qualname__ and _is_installed(function.__module__):
             return _hash("global", [name])
-        # A name says nothing about a lambda, an inner function or one of the user's own program,
+        # A name does not identify a lambda, an inner function or one of the user's own program,
         # which may be another one tomorrow: the code, its cells and what it reads decide.
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         parts = [function.__code__, function.__defaults__, function.__kwdefaults__, cells]

@@ -216,7 +216,7 @@ _OF_A_NAME = frozenset(
         *("EOPNOTSUPP", "EOVERFLOW", "EPERM", "EROFS", "ESPIPE", "ETXTBSY", "EXDEV"),
     )
 )
-"""What the system answers because of the name it was given, or of what lies there.
+"""Errors of the system because of a file's name, or of what lies there.
 
 A row may hold that name. All other numbers are the machine's (no space, no memory, no quota, too
 many open files, a broken disk or connection), and so is one that is not known.
@@ -234,16 +234,16 @@ _BEGINNINGS = (
     "cuDNN error",
     "std::bad_alloc",
 )
-"""How torch and others that are not written in Python say that there was no memory, or no device.
+"""Beginnings of what torch and other native code raise without memory, or without a device.
 
-Only the beginning is looked at: further on a message may quote a cell, which an attacker wrote.
+Further on a message may quote a cell, which an attacker wrote.
 """
 
 _NATIVE = frozenset({"catboost", "_catboost", "lightgbm", "torch", "xgboost"})
 """Packages whose own errors, of whatever class, carry the words of native code."""
 
 _DEVICE = frozenset({"AcceleratorError", "OutOfMemoryError"})
-"""Their classes that are about a device, whatever it says."""
+"""Their classes that are about a device, whatever the message."""
 
 
 def is_machine_error(error: BaseException) -> bool:
@@ -461,7 +461,7 @@ def predict_into(
 
 
 def mapped_by(features: Any, rows: Any) -> Any:
-    """Map rows; what the map raises is said about the rows, unless it is the machine's error."""
+    """Map rows; what the map raises is an error of the rows, unless it is the machine's."""
     try:
         return features.transform(rows)
     except Exception as error:

@@ -1,8 +1,7 @@
-"""What all closed-form classifiers share: one fit for a partition, for one or for k of them."""
+"""Closed-form classifiers: one fit for a partition, for one or for k of them."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,13 +32,13 @@ from poisonproof.progress import Progress, Silent, reporting
 from poisonproof.threads import one_thread
 
 MAX_BYTES = 2**28
-"""Working memory for votes unless told otherwise, in bytes."""
+"""Working memory for votes by default, in bytes."""
 
 OVERFLOW = (
     "values are so large that products of them overflow. Scale the features, or bound them by a "
     "schema"
 )
-"""What a member says that abstains because of one huge cell."""
+"""Why a member abstains because of one huge cell."""
 
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 
@@ -86,7 +85,6 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     precision: Any
     max_bytes: int
 
-    @abstractmethod
     def _check_parameters(self) -> None:
         """Raise InvalidInputError for parameters that make no sense."""
 
@@ -388,7 +386,7 @@ def best_alpha(
         shrink = values / (values + alpha)
         residual = targets - vectors @ (shrink[:, np.newaxis] * turned)
         free = 1.0 - leverage - (vectors * vectors) @ shrink
-        # A row that fits itself entirely says nothing about rows left out.
+        # A row that fits itself entirely is no evidence on rows left out.
         free = np.maximum(free, 1e-10)
         errors.append(float(np.square(residual / free[:, np.newaxis]).sum()))
     return float(alphas[int(np.argmin(errors))])

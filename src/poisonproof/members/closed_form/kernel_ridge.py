@@ -35,7 +35,7 @@ KERNELS = ("linear", "rbf", "polynomial", "cosine")
 
 @dataclass(frozen=True)
 class RowTerms:
-    """What a kernel needs to know of each row beside the inner products.
+    """What a kernel needs of each row beside the inner products.
 
     Attributes
     ----------

@@ -73,9 +73,6 @@ class NearestMeanClassifier(ClosedFormClassifier):
         self.precision = precision
         self.max_bytes = max_bytes
 
-    def _check_parameters(self) -> None:
-        """Nothing to check."""
-
     def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
         belongs = np.zeros((len(member.classes), len(member.y)))
         belongs[member.y, np.arange(len(member.y))] = member.weight

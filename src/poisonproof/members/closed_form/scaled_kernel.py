@@ -1,7 +1,7 @@
 """Kernel ridge on raw tables, whose columns every member scales and weighs by itself.
 
 A member that has few rows knows little of each column: where its values lie, how far they spread
-and whether they say anything about the classes. That is what a column is centred by, divided by and
+and whether they depend on the class. That is what a column is centred by, divided by and
 weighted with. The result is a short row of integers, so its products with the member's rows are
 exact; a test row is scaled anew for each member.
 """
@@ -34,7 +34,7 @@ from poisonproof.members.closed_form.stacked import (
 from poisonproof.members.scikit import is_count, is_number
 
 UNIT = 2.0**10  # a row of length one becomes a row of integers of this length
-LONGEST = 3.0  # cells are drawn in to this many standard deviations, so no row is longer
+LONGEST = 3.0  # cells are clipped at this many standard deviations, so no row is longer
 WIDEST = 2**20  # more columns could round up to rows whose products are not exact in float32
 MISSING = np.int16(-(2**15))  # stands for a missing cell among the integers of a training row
 LEAST_GAMMA, LARGEST_GAMMA = 1e-30, 1e30
@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 class ColumnScales:
     """What one member knows of the d columns.
 
-    A cell x becomes ``(x - centre) * factor``, drawn in to `bound`; a factor of zero leaves the
+    A cell x becomes ``(x - centre) * factor``, clipped at `bound`; a factor of zero leaves the
     column out. `absent` and `present` are what a missing and a known cell become in one more column
     that says what is missing; both zero leave it out.
     """
@@ -68,7 +68,7 @@ class ColumnScales:
     present: NDArray[np.int16]
 
     def columns(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-        """Return which columns are scaled in float32, which in float64, and which tell of gaps.
+        """Return which columns are scaled in float32, which in float64, and which have flags.
 
         Where values lie far from zero beside their spread, or are huge or tiny, float32 is too
         coarse. Elsewhere it is off by less than a tenth of an integer, and much faster.
@@ -89,21 +89,21 @@ class ColumnScales:
         bound = self.bound[used].astype(np.float64)
         scaled = (rows[:, used] - self.centre[used]) * self.factor[used]
         values = np.zeros(rows.shape, dtype=np.int16)
-        gone = np.isnan(rows)
-        values[:, used] = np.rint(np.clip(np.where(gone[:, used], 0.0, scaled), -bound, bound))
-        values[gone] = MISSING
+        missing = np.isnan(rows)
+        values[:, used] = np.rint(np.clip(np.where(missing[:, used], 0.0, scaled), -bound, bound))
+        values[missing] = MISSING
         return values
 
     def support(self, values: NDArray[np.int16]) -> NDArray[np.float32]:
         """Return training rows from `integers`, column after column as in `columns`; (m, width)."""
-        coarse, fine, told = self.columns()
+        coarse, fine, flagged = self.columns()
         used = np.concatenate([coarse, fine])
-        support = np.empty((len(values), len(used) + len(told)), dtype=np.float32)
+        support = np.empty((len(values), len(used) + len(flagged)), dtype=np.float32)
         support[:, : len(used)] = np.take(values, used, axis=1)
         numbers, flags = support[:, : len(used)], support[:, len(used) :]
         numbers[numbers == MISSING] = 0
-        gone = values[:, told] == MISSING
-        flags[:] = np.where(gone, self.absent[told], self.present[told])
+        missing = values[:, flagged] == MISSING
+        flags[:] = np.where(missing, self.absent[flagged], self.present[flagged])
         return support
 
 
@@ -115,24 +115,24 @@ def learn_scales(
         raise InvalidInputError(
             f"rows of {rows.shape[1]} columns are too wide; at most {WIDEST} are possible"
         )
-    gone = np.isnan(rows)
-    known = np.where(gone, 0.0, weight[:, np.newaxis])
+    missing = np.isnan(rows)
+    known = np.where(missing, 0.0, weight[:, np.newaxis])
     total = known.sum(axis=0)
     share = known / np.where(total > 0, total, 1.0)
-    filled = np.where(gone, 0.0, rows)
+    filled = np.where(missing, 0.0, rows)
     centre = (share * filled).sum(axis=0)
-    scaled, spread = _standardised(filled, gone, share, centre)
+    scaled, spread = _standardised(filled, missing, share, centre)
     belongs = np.zeros((int(positions.max()) + 1, len(positions)))
     belongs[positions, np.arange(len(positions))] = weight / weight.sum()
     n_rows = float(weight.sum())
 
     lost = 1.0 - total / weight.sum()
-    tells = gone.any(axis=0) & (lost > 0) & (lost < 1)
-    swing = np.sqrt(np.where(tells, lost * (1 - lost), 1.0))
-    flags = np.where(tells, (gone - lost) / swing, 0.0)
+    flagged = missing.any(axis=0) & (lost > 0) & (lost < 1)
+    swing = np.sqrt(np.where(flagged, lost * (1 - lost), 1.0))
+    flags = np.where(flagged, (missing - lost) / swing, 0.0)
 
     worth = (_relevance(scaled, belongs, n_rows) + least_relevance) * (spread > 0)
-    flag_worth = (_relevance(flags, belongs, n_rows) + least_relevance) * tells
+    flag_worth = (_relevance(flags, belongs, n_rows) + least_relevance) * flagged
     everything = worth.sum() + flag_worth.sum()
     root = UNIT * np.sqrt(worth / (everything if everything > 0 else 1.0))
     flag_root = UNIT * np.sqrt(flag_worth / (everything if everything > 0 else 1.0))
@@ -148,13 +148,13 @@ def learn_scales(
 
 
 def _standardised(
-    filled: Floats, gone: NDArray[np.bool_], share: Floats, centre: Floats
+    filled: Floats, missing: NDArray[np.bool_], share: Floats, centre: Floats
 ) -> tuple[Floats, Floats]:
     """Return cells in standard deviations (m, d), zero where missing, and these deviations (d,).
 
     A column that is constant, or not finite after all, has the deviation zero.
     """
-    off = np.where(gone, 0.0, filled - centre)
+    off = np.where(missing, 0.0, filled - centre)
     # Divided by the largest first: squares of what a float64 can hold may not fit into one.
     farthest = np.abs(off).max(axis=0)
     size = np.abs(filled).max(axis=0)
@@ -184,11 +184,18 @@ def _relevance(scaled: Floats, belongs: Floats, n_rows: float) -> Floats:
 
 @dataclass(frozen=True)
 class _Queries:
-    """Test rows turned into columns (d, width), and where cells are missing, if any are."""
+    """Test rows turned into columns (d, width), and where cells are missing, if any are.
+
+    The last four are for one member's numbers after the other's, for fresh memory is slow.
+    """
 
     cells: Floats
     short: NDArray[np.float32]
-    gone: NDArray[np.bool_] | None
+    missing: NDArray[np.bool_] | None
+    seen: NDArray[np.float32]
+    inner: NDArray[np.float32]
+    kernel: NDArray[np.float32]
+    integers: Floats
 
     def __len__(self) -> int:
         return int(self.cells.shape[1])
@@ -223,33 +230,36 @@ class ScaledKernelMembers(StackedMembers):
         return whole_tiles(self.offsets, self.classes, self._tile_rows())
 
     def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> _Queries:
-        cells = np.zeros((samples.shape[1], padded(stop - start)))
+        n_columns, width = samples.shape[1], padded(stop - start)
+        cells = np.zeros((n_columns, width))
         cells[:, : stop - start] = samples[start:stop].T
         if np.isinf(cells).any():
             raise InvalidRowsError("X contains infinity; every value must be finite or missing.")
-        gone = np.isnan(cells)
+        missing = np.isnan(cells)
         with np.errstate(over="ignore"):
             short = cells.astype(np.float32)
-        return _Queries(cells, short, gone if gone.any() else None)
+        seen = np.empty((2 * n_columns, width), dtype=np.float32)
+        inner, kernel = (np.empty((_ROWS, width), dtype=np.float32) for _ in range(2))
+        known = missing if missing.any() else None
+        return _Queries(cells, short, known, seen, inner, kernel, np.empty((_ROWS, width)))
 
     def _score_chunk(self, queries: _Queries, visit: Visit) -> None:
-        room = _Room(self.settings["n_features"], len(queries))
         scores = np.empty((max((tile.n_scores for tile in self._tiles), default=0), len(queries)))
         for tile in self._tiles:
             row = 0
             for index in tile.members.tolist():
                 count = len(self.classes[index])
-                self._score_member(index, queries, room, scores[row : row + count])
+                self._score_member(index, queries, scores[row : row + count])
                 row += count
             visit(tile, scores[:row])
 
-    def _score_member(self, index: int, queries: _Queries, room: _Room, out: Floats) -> None:
+    def _score_member(self, index: int, queries: _Queries, out: Floats) -> None:
         """Write one member's scores for its classes, shape (p, width)."""
         known = self.classes[index]
         scales = ColumnScales(
             **{field.name: self.single[field.name][index] for field in fields(ColumnScales)}
         )
-        seen = _scaled(queries, scales, room)
+        seen = _scaled(queries, scales)
         lengths = np.einsum("ij,ij->j", seen, seen)
         per_unit = np.float32(1 / (UNIT * UNIT))
         gamma = np.float32(self.settings["gamma"]) * per_unit
@@ -258,7 +268,8 @@ class ScaledKernelMembers(StackedMembers):
         for low in range(start, stop, _ROWS):
             rows = slice(low, min(low + _ROWS, stop))
             support = scales.support(self.rows["values"][rows])
-            inner, kernel, integers = room.kernels(len(support))
+            n = len(support)
+            inner, kernel, integers = queries.inner[:n], queries.kernel[:n], queries.integers[:n]
             np.matmul(support, seen, out=inner)
             np.multiply(inner, np.float32(2), out=kernel)
             kernel -= np.einsum("ij,ij->i", support, support)[:, np.newaxis]
@@ -276,24 +287,11 @@ class ScaledKernelMembers(StackedMembers):
         out += self.single["bias"][index][known, np.newaxis]
 
 
-class _Room:
-    """Arrays that are used for one member after the other, for fresh memory is slow."""
-
-    def __init__(self, n_columns: int, width: int) -> None:
-        self.seen = np.empty((2 * n_columns, width), dtype=np.float32)
-        self._inner = np.empty((_ROWS, width), dtype=np.float32)
-        self._kernel = np.empty((_ROWS, width), dtype=np.float32)
-        self._integers = np.empty((_ROWS, width))
-
-    def kernels(self, n_rows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        return self._inner[:n_rows], self._kernel[:n_rows], self._integers[:n_rows]
-
-
-def _scaled(queries: _Queries, scales: ColumnScales, room: _Room) -> NDArray[np.float32]:
+def _scaled(queries: _Queries, scales: ColumnScales) -> NDArray[np.float32]:
     """Return test rows as one member sees them: columns of integers, entry by entry."""
-    coarse, fine, told = scales.columns()
+    coarse, fine, flagged = scales.columns()
     used = np.concatenate([coarse, fine])
-    seen = room.seen[: len(used) + len(told)]
+    seen = queries.seen[: len(used) + len(flagged)]
     numbers = seen[: len(coarse)]
     centre = scales.centre[coarse, np.newaxis].astype(np.float32)
     if len(coarse) == len(queries.short):  # all columns: no need to gather them first
@@ -310,14 +308,14 @@ def _scaled(queries: _Queries, scales: ColumnScales, room: _Room) -> NDArray[np.
     np.minimum(numbers, bound, out=numbers)
     np.maximum(numbers, -bound, out=numbers)
     np.rint(numbers, out=numbers)
-    if queries.gone is not None:
-        numbers[queries.gone[used]] = 0
-    if len(told):
+    if queries.missing is not None:
+        numbers[queries.missing[used]] = 0
+    if len(flagged):
         flags = seen[len(used) :]
-        flags[:] = scales.present[told, np.newaxis]
-        if queries.gone is not None:
-            absent = np.broadcast_to(scales.absent[told, np.newaxis], flags.shape)
-            np.copyto(flags, absent, where=queries.gone[told], casting="same_kind")
+        flags[:] = scales.present[flagged, np.newaxis]
+        if queries.missing is not None:
+            absent = np.broadcast_to(scales.absent[flagged, np.newaxis], flags.shape)
+            np.copyto(flags, absent, where=queries.missing[flagged], casting="same_kind")
     return seen
 
 
@@ -325,14 +323,14 @@ class ScaledKernelClassifier(ClosedFormClassifier):
     """Kernel ridge on raw tables: any units, constant columns, timestamps, missing values.
 
     The default member of `DPAClassifier`. It centres every column, divides it by its standard
-    deviation and draws values in to three of these, then weighs it by how well it alone tells the
-    classes apart (epsilon squared, the part of its variance that lies between the classes beyond
+    deviation and clips it at three of these, then weighs it by how well it alone separates the
+    classes (epsilon squared, the part of its variance that lies between the classes beyond
     chance). All of this is learned from the member's own partition. On the rows u, v so scaled,
     the kernel is ``exp(-gamma |u - v|^2) + <u, v>``: smooth where there are rows, linear beyond
     them. Its ridge regression on the one-hot labels has a constant without ridge.
 
-    A missing value (NaN) counts as the column's mean, and as 1 in a column of its own that says
-    that it was missing, where some rows of the partition miss it.
+    A missing value (NaN) counts as the column's mean, and as 1 in a column of flags, where some
+    rows of the partition miss it.
 
     Parameters
     ----------
@@ -341,8 +339,7 @@ class ScaledKernelClassifier(ClosedFormClassifier):
     gamma : float, default=1.0
         How fast the kernel falls; an average row has length one.
     least_relevance : float, default=0.01
-        What a column counts for that tells nothing about the classes; one that tells everything
-        counts for 1 more.
+        Weight of a column that does not depend on the class; one that decides it has 1 more.
     n_centers : int, default=500
         Rows of a partition that others are compared with. Of a larger partition evenly many rows
         in canonical order are taken; all rows take part in the fit.
