@@ -200,12 +200,32 @@ class Certificates:
         Nothing is pickled. In CSV the first line is a comment that carries what the columns do
         not; Parquet has it in the schema's metadata and needs the extra ``data``.
         """
-        save_certificates(self, path)
+        path = Path(path)
+        write, _ = _format_of(path)
+        columns = {name: _plain(name, column) for name, column in self.columns().items()}
+        description = json.dumps(_describe(self), allow_nan=False)
+        try:
+            with replacing(path) as file:
+                write(file, columns, description)
+        except OSError as error:
+            raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Certificates:
         """Read certificates written by `save`, by the suffix of `path`."""
-        return load_certificates(path)
+        path = Path(path)
+        _, read = _format_of(path)
+        try:
+            with path.open("rb") as file:
+                columns, description = read(file)
+            return _assemble(columns, parse_json(description))
+        except FileNotFoundError as error:
+            raise StoreError(f"There is no file {path}.") from error
+        except (
+            *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError),
+            *(csv.Error, zipfile.BadZipFile, zlib.error),
+        ) as error:
+            raise StoreError(f"{path} holds no readable certificates: {error}") from error
 
     def __repr__(self) -> str:
         return (
@@ -325,36 +345,6 @@ _METADATA_KEY = _FORMAT.encode()
 Columns = Mapping[str, Any]
 
 
-def save_certificates(certificates: Certificates, path: str | os.PathLike[str]) -> None:
-    """Write `certificates` in the format that the suffix of `path` names."""
-    path = Path(path)
-    write, _ = _format_of(path)
-    columns = {name: _plain(name, column) for name, column in certificates.columns().items()}
-    description = json.dumps(_describe(certificates), allow_nan=False)
-    try:
-        with replacing(path) as file:
-            write(file, columns, description)
-    except OSError as error:
-        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
-
-
-def load_certificates(path: str | os.PathLike[str]) -> Certificates:
-    """Read what `save_certificates` wrote."""
-    path = Path(path)
-    _, read = _format_of(path)
-    try:
-        with path.open("rb") as file:
-            columns, description = read(file)
-        return _assemble(columns, parse_json(description))
-    except FileNotFoundError as error:
-        raise StoreError(f"There is no file {path}.") from error
-    except (
-        *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError),
-        *(csv.Error, zipfile.BadZipFile, zlib.error),
-    ) as error:
-        raise StoreError(f"{path} holds no readable certificates: {error}") from error
-
-
 def _format_of(path: Path) -> tuple[Callable[..., None], Callable[[IO[bytes]], Any]]:
     formats = {
         ".npz": (_write_npz, _read_npz),
@@ -388,8 +378,14 @@ def _describe(certificates: Certificates) -> dict[str, Any]:
     arrays = {name: getattr(certificates, name) for name in fields}
     classes = certificates.classes
     listed = None if classes is None else _plain("classes", classes).tolist()
-    for value in listed or ():
-        _check_class(value)
+    for value in listed or ():  # each format must give it back as it was
+        text = value if isinstance(value, str) else ""
+        broken = "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)
+        if broken or (isinstance(value, float) and not math.isfinite(value)):
+            raise InvalidInputError(
+                "Classes with a NUL character, half of a surrogate pair or no finite value cannot "
+                f"be saved. Got {str(value)[:80]!r}."
+            )
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -403,17 +399,6 @@ def _describe(certificates: Certificates) -> dict[str, Any]:
     }
 
 
-def _check_class(value: Any) -> None:
-    """Raise for a class that some format could not give back as it was."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidInputError(f"Classes must be finite to be saved. Got {value!r}.")
-    if isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
-        raise InvalidInputError(
-            "Classes with a NUL character or half of a surrogate pair cannot be saved. Got "
-            f"{value[:80]!r}."
-        )
-
-
 def _assemble(columns: Columns, description: dict[str, Any]) -> Certificates:
     if description["format"] != _FORMAT or description["version"] != _VERSION:
         raise ValueError(
@@ -425,20 +410,18 @@ def _assemble(columns: Columns, description: dict[str, Any]) -> Certificates:
     dtypes, n_classes = description["dtypes"], description["n_classes"]
     listed = description["classes"]
     classes = None if listed is None else np.array(listed, dtype=dtypes["classes"])
+    names = range(n_classes) if listed is None else listed
 
     def labels(column: str, field: str) -> NDArray[Any]:
         values = np.asarray(columns[column])
         if values.dtype.kind == "U":  # CSV knows only text
-            known = range(n_classes) if listed is None else listed
-            text = {str(value): value for value in known}
+            text = {str(value): value for value in names}
             values = np.array([text[value] for value in values.tolist()], dtype=object)
         indices = class_indices(values, classes, n_classes, name=column)
         return (indices if classes is None else classes[indices]).astype(dtypes[field])
 
-    if "counts" in columns:
-        counts = columns["counts"]
-    else:
-        names = range(n_classes) if listed is None else listed
+    counts = columns.get("counts")
+    if counts is None:
         counts = np.stack([np.asarray(columns[f"votes_{name}"]) for name in names], axis=1)
     return Certificates(
         labels=labels("label", "labels"),

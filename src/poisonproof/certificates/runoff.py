@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -393,17 +393,9 @@ class _Contest:
 
     def against(self, rows: Ints, opponent: Ints) -> _Contest:
         """Return some rows with one opponent each."""
-        return _Contest(
-            third=self.third[rows, opponent],
-            over_opponent=self.over_opponent[rows, opponent],
-            over_target=self.over_target[rows, opponent],
-            supporters=self.supporters[rows, opponent],
-            lead=self.lead[rows, opponent],
-            opponent=self.opponent[rows, opponent],
-            target=self.target[rows],
-            abstaining=self.abstaining[rows],
-            far=self.far,
-        )
+        pair = ("third", "over_opponent", "over_target", "supporters", "lead", "opponent")
+        chosen = {name: getattr(self, name)[rows, opponent] for name in pair}
+        return replace(self, **chosen, target=self.target[rows], abstaining=self.abstaining[rows])
 
 
 def _contest(ballots: Ballots, counts: Ints, target: Ints) -> _Contest:

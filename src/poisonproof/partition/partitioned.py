@@ -372,11 +372,7 @@ class Shard:
 
     def digest(self) -> str:
         """Return the digest of the partition, as `PartitionedData.digest` does."""
-        return self.alone().digest(0)
-
-    def alone(self) -> PartitionedData:
-        """Return a training set that is this partition."""
-        return gathered({0: self}, 1)
+        return gathered({0: self}, 1).digest(0)
 
     def is_intact(self) -> bool:
         """Return whether the samples still have the digests they had."""

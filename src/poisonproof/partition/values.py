@@ -111,7 +111,7 @@ def _frame(X: Any) -> Any:
     if X.ndim == 1:
         return _array(columns, (len(X),))
     if columns and not any(_has_text(column) for column in columns):
-        return _float_frame(np.column_stack([_floats(column) for column in columns]), X.columns)
+        return _float_frame(_array(columns, X.shape), X.columns)
     found = {j: _frame_column(column) for j, column in enumerate(columns)}
     frame = pandas().DataFrame(found, index=pandas().RangeIndex(len(X)))
     frame.columns = X.columns
