@@ -230,18 +230,14 @@ class TorchEnsemble(ArrayEnsemble):
         return meta, arrays
 
 
-def member_states(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[MemberState]:
-    """Return the members that `TorchEnsemble.export` described; arrays are not copied."""
+def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> TorchEnsemble:
+    """Return the ensemble that `TorchEnsemble.export` described; arrays are not copied."""
     tensors: list[dict[str, Array]] = [{} for _ in meta["members"]]
     for key, array in arrays.items():
         place, _, name = key.partition("/")
         tensors[int(place)][name] = array
-    return [
+    members = [
         MemberState(entry["index"], own, entry["failure"])
         for entry, own in zip(meta["members"], tensors, strict=True)
     ]
-
-
-def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> TorchEnsemble:
-    """Return the ensemble that `TorchEnsemble.export` described."""
-    return TorchEnsemble(NetworkSpec.from_json(meta["spec"]), member_states(meta, arrays))
+    return TorchEnsemble(NetworkSpec.from_json(meta["spec"]), members)

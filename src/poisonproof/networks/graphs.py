@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -67,7 +67,7 @@ def train_member(
 
 def _optimizer(spec: NetworkSpec, module: nn.Module) -> torch.optim.Optimizer:
     weights = list(module.parameters())
-    shared = {"lr": spec.learning_rate, "weight_decay": spec.weight_decay}
+    shared: dict[str, Any] = {"lr": spec.learning_rate, "weight_decay": spec.weight_decay}
     if spec.optimizer == "adamw":
         return torch.optim.AdamW(weights, betas=spec.betas, eps=spec.epsilon, **shared)
     nesterov = spec.nesterov and spec.momentum > 0
