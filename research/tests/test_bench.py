@@ -51,8 +51,3 @@ def test_a_dataset_that_is_not_imported_is_one_line_and_exit_code_2(
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
     assert "poisonproof-research data mnist" in error
-
-
-def test_an_unknown_dataset_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "imagenet"]) == 2
-    assert "mnist, fashion-mnist" in capsys.readouterr().err

@@ -361,7 +361,7 @@ def require_law(found: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
         name, theirs, ours = different[0]
         raise InvalidInputError(
             f"{where} holds members of another specification: {name} is {theirs!r} there and "
-            f"{ours!r} here{f' ({len(different)} differences)' if len(different) > 1 else ''}. Members of two "
+            f"{ours!r} here ({len(different)} in all). Members of two "
             "specifications are not one model. Choose another folder, or start again."
         )
 

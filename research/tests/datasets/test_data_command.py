@@ -16,7 +16,7 @@ from builders import (
 )
 
 from poisonproof_research.cli import run
-from poisonproof_research.datasets import import_images, load_images
+from poisonproof_research.datasets import load_images
 
 
 @pytest.fixture
@@ -142,20 +142,3 @@ def test_bad_input_is_one_line_and_leaves_no_cache(
 ) -> None:
     seen_after_refusal(prepare(tmp_path), words, capsys)
     assert not list(cache.glob("*/*"))
-
-
-@pytest.mark.parametrize(("prepare", "words"), BAD_FILES)
-def test_bad_files_leave_every_byte_of_an_earlier_import(
-    prepare: Callable[[Path], list[str]],
-    words: str,
-    cache: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    arguments = prepare(tmp_path)
-    earlier = tmp_path / "earlier"
-    write = {"mnist": write_idx, **WRITERS}[arguments[0]]
-    import_images(arguments[0], write(earlier), cache=cache, published=False)
-    before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
-    seen_after_refusal(arguments, words, capsys)
-    assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == before

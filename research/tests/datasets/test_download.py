@@ -137,15 +137,6 @@ def test_an_interrupted_download_goes_on(ranges: bool, server: Server, tmp_path:
     assert [asked for _, asked in server.asked].count("bytes=1000-") == 1
 
 
-def test_a_complete_part_is_only_checked(server: Server, tmp_path: Path) -> None:
-    name, data = min(server.files.items())
-    part = tmp_path / "cache" / library.DOWNLOADS / "mnist" / f"{name}.part"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(data)
-    download_images("mnist", cache=tmp_path / "cache")
-    check_loaded(tmp_path / "cache")
-
-
 def test_a_wrong_digest_is_refused_and_fetched_anew(server: Server, tmp_path: Path) -> None:
     name = "t10k-labels-idx1-ubyte.gz"
     good = server.files[name]
@@ -182,11 +173,3 @@ def test_the_next_address_is_tried(
     monkeypatch.setitem(ADDRESSES, "mnist", remote)
     download_images("mnist", cache=tmp_path / "cache")
     check_loaded(tmp_path / "cache")
-
-
-def test_every_known_dataset_has_addresses_over_http() -> None:
-    assert ADDRESSES.keys() == CATALOG.keys()
-    for files in ADDRESSES.values():
-        for file in files:
-            assert re.fullmatch(r"[0-9a-f]{32}", file.md5)
-            assert all(re.match(r"https?://.*/$", base) for base in file.bases)

@@ -11,7 +11,6 @@ from PIL import Image, ImageOps
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import PixelSum
 from poisonproof_research.datasets import import_images, load_images
-from poisonproof_research.datasets.file_trees import open_archive
 
 TRAINING = Path("GTSRB", "Final_Training", "Images")
 
@@ -59,36 +58,10 @@ def test_the_official_archives_are_read_in_place(tmp_path: Path) -> None:
     assert load(packed, tmp_path).digest == reference.digest
 
 
-def test_a_csv_that_names_an_absent_file_is_refused(tmp_path: Path) -> None:
-    source = write_gtsrb(tmp_path / "source")
-    (source / TRAINING / "00001" / "00000_00002.ppm").unlink()
-    with pytest.raises(InvalidInputError, match=r"GT-00001\.csv, line 4 names 00000_00002\.ppm"):
-        load(source, tmp_path)
-
-
 def test_an_image_that_no_csv_names_is_refused(tmp_path: Path) -> None:
     source = write_gtsrb(tmp_path / "source")
     Image.fromarray(sign(0, 0)).save(source / TRAINING / "00001" / "00007_00000.ppm")
     with pytest.raises(InvalidInputError, match=r"does not name .*00007_00000\.ppm"):
-        load(source, tmp_path)
-
-
-def test_an_image_that_does_not_decode_is_named(tmp_path: Path) -> None:
-    source = write_gtsrb(tmp_path / "source")
-    path = source / TRAINING / "00002" / "00000_00001.ppm"
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(InvalidInputError, match=r"00002/00000_00001\.ppm does not decode"):
-        load(source, tmp_path)
-
-
-def test_training_folders_without_images_are_refused(tmp_path: Path) -> None:
-    source = write_gtsrb(tmp_path / "source")
-    for folder in (source / TRAINING).iterdir():
-        for image in folder.glob("*.ppm"):
-            image.unlink()
-        (listed,) = folder.glob("*.csv")
-        listed.write_text(listed.read_text().splitlines()[0])
-    with pytest.raises(InvalidInputError, match="training folders without images"):
         load(source, tmp_path)
 
 
@@ -136,12 +109,3 @@ def test_damage_inside_an_archive_is_one_clear_error(method: int, tmp_path: Path
     archive.write_bytes(data)
     with pytest.raises(InvalidInputError, match=r"GTSRB\.zip/.* is damaged or truncated: \w+"):
         load(archive, tmp_path)
-
-
-def test_an_archive_that_the_system_refuses_is_not_called_damaged(tmp_path: Path) -> None:
-    (tmp_path / "GTSRB.zip").symlink_to(tmp_path / "GTSRB.zip" / "x")
-    with (
-        pytest.raises(InvalidInputError, match=r"cannot be read: (Not a|Too many)"),
-        open_archive(tmp_path / "GTSRB.zip"),
-    ):
-        pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from poisonproof_research.frontier import (
     published_points,
     write_frontier,
 )
-from poisonproof_research.frontier.page import attack_sizes, curve_style, leading, method_table
+from poisonproof_research.frontier.page import curve_style, leading, method_table
 
 POINT = PublishedPoint("toy", "insert_delete", "paper: DPA, k = 9", 0.9, 2)
 
@@ -31,13 +30,6 @@ def test_the_table_marks_the_best_of_each_column(strong: Method, accurate: Metho
     assert rows[2].startswith("| title of strong | 50.00 % | 29 | ")
     assert rows[3].startswith("| title of accurate | **100.00 %** | 4 | ")
     assert rows[4].startswith("| *paper: DPA, k = 9* | 90.00 % | 2 |")
-
-
-def test_attack_sizes_are_round_and_end_where_little_is_left(strong: Method) -> None:
-    sizes = attack_sizes(curves(strong))
-    assert sizes[0] == 0
-    assert sizes[-1] <= strong.reach
-    assert all(size % 5 == 0 for size in sizes)
 
 
 def test_the_same_results_give_the_same_bytes(
@@ -112,9 +104,3 @@ def test_no_two_curves_share_colour_and_dash(strong: Method, count: int) -> None
         for place in range(count)
     ]
     assert len({curve_style(method, methods) for method in methods}) == len(methods)
-
-
-def test_neighbours_in_the_legend_differ_in_more_than_a_shade(strong: Method) -> None:
-    methods = [replace(make_curve(strong), id=str(place)) for place in range(12)]
-    dashes = [curve_style(method, methods)[1] for method in methods]
-    assert all(one != two for one, two in pairwise(dashes))

@@ -14,7 +14,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
-from poisonproof import DPAClassifier, SSDPAClassifier, certify_scores, load
+from poisonproof import DPAClassifier, SSDPAClassifier, certify_scores
 from poisonproof.estimators import certify_runoff, member_scores
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features import OrientationHistogram
@@ -22,7 +22,6 @@ from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
 from poisonproof.members.committee import standardized
 from poisonproof.networks import TorchLearner
 from poisonproof_research.methods.committees import COMMON_ROWS, certify_committee
-from tests.guarantees.data import near_copies
 
 X, Y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1200), slice(1200, 1500)
@@ -70,52 +69,6 @@ def test_refits_within_the_radius_change_no_winner(name: str, method: str) -> No
         assert np.array_equal(after[safe], certificates.labels[safe])
 
 
-def test_an_inserted_row_reaches_one_common_vote() -> None:
-    models = COMMITTEES["network and ridge"]
-    before, after = (
-        [
-            member_scores(clf, X[TEST])
-            for clf in fit(models, X[: 1200 + extra], np.append(Y[:1200], [7] * extra))
-        ]
-        for extra in (0, 1)
-    )
-    moved = [
-        np.flatnonzero((one != other).any(axis=(0, 2)))
-        for one, other in zip(before, after, strict=True)
-    ]
-    assert len(moved[0]) == 1
-    assert np.array_equal(moved[0], moved[1])
-
-
-def test_copies_of_the_asked_row_stand_at_the_radius_and_fall_beyond_it() -> None:
-    """Neighbours believe whoever stands closest; two equal voices then speak as one."""
-    models = [dpa(NeighborsClassifier(), 8), dpa(NeighborsClassifier(), 8)]
-    clean = fit(models, X[TRAIN], Y[TRAIN])
-    fell = 0
-    for row in np.flatnonzero(certify_committee(clean, X[TEST]).radius >= 1)[:6]:
-        asked = X[TEST][row : row + 1]
-        before = certify_committee(clean, asked)
-        label, radius = before.labels[0], int(before.radius[0])
-        rival = int(before.runner_up[0])
-        for size in (radius, 8):
-            poison = near_copies(clean[0], asked, size)
-            rows = np.concatenate([X[TRAIN], poison])
-            labels = np.concatenate([Y[TRAIN], np.full(len(poison), rival)])
-            after = certify_committee(fit(models, rows, labels), asked).labels[0]
-            if size == radius:
-                assert after == label
-            else:
-                fell += after != label
-    assert fell > 0
-
-
-def test_one_ensemble_is_its_own_run_off() -> None:
-    (clf,) = fit([dpa(RidgeClassifier())], X[TRAIN], Y[TRAIN])
-    alone, joint = certify_runoff(clf, X[TEST]), certify_committee([clf], X[TEST])
-    assert np.array_equal(alone.labels, joint.labels)
-    assert np.array_equal(alone.radius, joint.radius)
-
-
 def test_scores_are_added_with_equal_weight_and_targets_are_certified() -> None:
     fitted = fit([dpa(GaussianNB()), dpa(NETWORK)], X[TRAIN], Y[TRAIN])
     scores = sum(standardized(np.float64(member_scores(clf, X[TEST]))) for clf in fitted)
@@ -155,16 +108,6 @@ def test_who_abstains_is_silent() -> None:
     assert empty > 0
     counts = certify_committee(fitted, X[TEST]).counts
     assert (counts.sum(axis=1) == 30 - empty).all()
-
-
-def test_loaded_ensembles_vote_as_before(tmp_path: Any) -> None:
-    fitted = fit([dpa(RidgeClassifier()), dpa(GaussianNB())], X[TRAIN], Y[TRAIN])
-    for number, clf in enumerate(fitted):
-        clf.save(tmp_path / f"{number}")
-    back = [load(tmp_path / f"{number}") for number in range(2)]
-    one, other = (certify_committee(some, X[TEST]) for some in (fitted, back))
-    assert np.array_equal(one.labels, other.labels)
-    assert np.array_equal(one.radius, other.radius)
 
 
 def test_contributors_are_counted_and_common_rows_are_assumed() -> None:

@@ -16,7 +16,6 @@ from poisonproof import SSDPAClassifier
 from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.networks import (
     FrozenNetwork,
-    LearnedFeatures,
     PretrainSpec,
     TorchLearner,
     train_features,
@@ -138,25 +137,3 @@ def test_the_map_has_the_same_digest_with_all_labels_permuted(method: str) -> No
 
     assert digest(Y[:N]) == digest(rng.permutation(Y[:N]))
     assert seen[0] != seen[1]
-
-
-def test_the_map_in_the_ensemble_is_the_same_with_all_labels_permuted(tmp_path: Any) -> None:
-    features("simclr").save(tmp_path)
-    rows = X.reshape(len(X), -1)
-    permuted = np.random.default_rng(2).permutation(Y[:N])
-
-    def fit(y: Any) -> SSDPAClassifier:
-        map_ = LearnedFeatures(tmp_path)
-        return SSDPAClassifier(RidgeClassifier(), map_, K, classes=range(3)).fit(rows[:N], y)
-
-    before, after = fit(Y[:N]), fit(permuted)
-    assert before.features_.frozen_.digest() == after.features_.frozen_.digest()
-    where = before.partitioner_.assign(rows[:N])
-    assert np.array_equal(where, after.partitioner_.assign(rows[:N]))
-    touched = np.unique(where[permuted != Y[:N]])
-    changed = np.flatnonzero(
-        np.array(before.ensemble_.digests()) != np.array(after.ensemble_.digests())
-    )
-    assert len(changed)
-    assert set(changed) <= set(touched)
-    assert before.score(rows[N:], Y[N:]) > 0.8

@@ -109,34 +109,6 @@ def test_a_solver_without_time_still_gives_a_sound_bound():
     assert bound.attained[0] <= hurried.attained[0] <= hurried.changed[0] <= bound.changed[0]
 
 
-def test_replaced_rows_reach_two_members():
-    votes, _ = realistic_votes(60, 20, 4)
-    one = collective_certificate(votes, 4, [2, 4], method="bound")
-    two = collective_certificate(votes, 4, [1, 2], threat="replace", method="bound")
-    assert one.changed.tolist() == two.changed.tolist()
-
-
-def test_owning_everybody_changes_everything_but_a_single_class():
-    votes, _ = realistic_votes(30, 10, 3)
-    assert collective_certificate(votes, 3, 10).changed.tolist() == [30]
-    assert collective_certificate(np.zeros((30, 10), int), 1, 10).changed.tolist() == [0]
-
-
-def test_rows_that_are_the_target_already_do_not_count():
-    votes = np.array([[0, 0, 0], [1, 1, 1]])
-    found = collective_certificate(votes, 2, [0, 2], target=1)
-    assert (found.n_rows, found.n_counted) == (2, 1)
-    assert found.changed.tolist() == [0, 1]
-    assert found.kept.tolist() == [1, 0]
-
-
-def test_sizes_may_come_in_any_order():
-    votes, _ = realistic_votes(60, 20, 4)
-    up = collective_certificate(votes, 4, [1, 3, 5], method="bound")
-    down = collective_certificate(votes, 4, [5, 3, 1], method="bound")
-    assert up.changed.tolist() == down.changed.tolist()[::-1]
-
-
 @pytest.mark.parametrize(
     "options",
     [

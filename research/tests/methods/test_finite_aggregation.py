@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poisonproof.certificates import certify_scores, certify_votes
-from poisonproof.certificates.plurality import count_votes
-from poisonproof.certificates.runoff import read_ballots
 from poisonproof.exceptions import InvalidInputError
 from poisonproof_research.methods import shared_buckets as finite_aggregation
 from poisonproof_research.methods.shared_buckets import (
@@ -17,9 +15,6 @@ from poisonproof_research.methods.shared_buckets import (
     certify_finite_aggregation,
     certify_shared_runoff,
     make_spread,
-    shared_ballots,
-    shared_runoff_radius,
-    shared_targeted_radius,
 )
 from tests.certificates.oracle import plurality_types, true_radius
 
@@ -88,23 +83,6 @@ def test_one_member_per_bucket_is_exactly_a_runoff(target):
     assert shared.method == "runoff_finite_aggregation"
 
 
-@pytest.mark.parametrize(("n_classes", "k"), [(3, 12), (6, 40)])
-def test_the_runoff_bounds_for_buckets_of_one_stay_below_the_exact_radius(n_classes, k):
-    scores = realistic_scores(200, k, n_classes)
-    ((_, ballots),) = read_ballots(scores)
-    shared = shared_ballots(ballots, count_votes(ballots.first, n_classes), np.arange(k)[:, None])
-    exact = certify_scores(scores)
-    bound = shared_runoff_radius(shared, exact.labels)
-    assert (bound <= exact.radius).all()
-    assert (bound == exact.radius).mean() > 0.9
-    for target in range(n_classes):
-        targets = np.full(200, target)
-        exact = certify_scores(scores, target=targets)
-        bound = shared_targeted_radius(shared, exact.labels, targets)
-        assert (bound <= exact.radius).all()
-        assert (bound == exact.radius).mean() > 0.7
-
-
 def strongest_buckets(votes, members, label, rival, size):
     """Own buckets one by one, each time the one whose untouched members weigh most."""
     weights = 1 + (votes == label).astype(int) - (votes == rival)
@@ -155,11 +133,6 @@ def test_many_members_per_bucket_do_not_overflow():
     members = np.tile(np.arange(6000), (3, 1))
     votes = np.zeros((2, 6000), dtype=int)
     assert certify_finite_aggregation(votes, 3, members).radius.tolist() == [0, 0]
-
-
-def test_a_member_that_no_bucket_serves_cannot_be_attacked():
-    votes = [[0, 0, 0, 0, 1]]
-    assert certify_finite_aggregation(votes, 2, [[4]]).radius.tolist() == [1]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof_research.methods.flat_weights import FlatWeights
 
 
@@ -79,41 +78,6 @@ def test_neighbours_differ_least_in_the_components_they_share() -> None:
     found = [abs(np.corrcoef(f.rows_[:, 0], unit[:, 5])[0, 1]) for f in (plain, shared)]
     assert found[0] < 0.5
     assert found[1] > 0.95
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"n_components": 65},
-        {"n_components": 0},
-        {"n_components": 2.5},
-        {"n_components": "3"},
-        {"share": 1.0},
-        {"share": "0.1"},
-        {"n_steps": -1},
-        {"n_steps": 1.5},
-        {"ridge": -1.0},
-        {"ridge": None},
-    ],
-)
-def test_parameters_out_of_range_are_refused_in_words(
-    digits: tuple[Any, Any], parameters: dict[str, Any]
-) -> None:
-    with pytest.raises(InvalidInputError, match="Got"):
-        FlatWeights(**{"n_components": 8, **parameters}).fit(digits[0])
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30, 1e300])
-def test_samples_that_are_not_finite_are_refused_and_not_counted_alike(
-    digits: tuple[Any, Any], value: float
-) -> None:
-    X = digits[0].copy()
-    fitted = FlatWeights(8).fit(X)
-    X[7, 3] = value
-    with pytest.raises(InvalidRowsError, match="in row 7"):
-        FlatWeights(8).fit(X)
-    with pytest.raises(InvalidRowsError, match="in row 2"):
-        fitted.integers(X[5:9])
 
 
 def test_the_rows_asked_beside_a_row_leave_no_trace_in_calls_of_one_size() -> None:

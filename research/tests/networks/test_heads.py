@@ -12,8 +12,7 @@ from sklearn.base import clone
 
 from poisonproof import SSDPAClassifier
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, MemberWarning
-from poisonproof.networks import FrozenNetwork, PretrainSpec, train_features
-from poisonproof.networks.pretraining.views import framed
+from poisonproof.networks import PretrainSpec, train_features
 from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
 from poisonproof_research.networks.heads import HeadLearner, ViewTable
 
@@ -91,11 +90,6 @@ def test_members_do_not_depend_on_stack_mates_order_or_rows_elsewhere(
     assert changed(members, learner.fit_members(fewer, range(K), 10, 0)) == [5]
 
 
-def test_a_fresh_table_gives_the_same_members(members, learner, simclr, parts):
-    fresh = clone(learner).set_params(features=pickle.loads(pickle.dumps(simclr)))
-    assert fresh.fit_members(parts, [7, 8], 10, 0).digests() == members.digests()[7:9]
-
-
 def test_members_learn(members, images, labels):
     votes = members.votes(images[N : N + 300].reshape(300, -1))
     assert (votes == labels[N : N + 300, None]).mean() > 0.4
@@ -162,13 +156,6 @@ def test_views_do_not_depend_on_company_order_or_what_came_before(simclr, images
     assert np.array_equal(more[:, :VIEWS], together[:7])
 
 
-def test_an_image_is_mapped_once(simclr, images, monkeypatch):
-    table = ViewTable(simclr, VIEWS)
-    table.vectors(images[:20])
-    monkeypatch.setattr(simclr, "chunk", None)
-    assert len(table.vectors(images[5:15])) == 10
-
-
 def test_views_follow_pixels_and_seed(simclr, images):
     table = ViewTable(simclr, VIEWS)
     touched = images[:1].copy()
@@ -182,79 +169,11 @@ def test_views_follow_pixels_and_seed(simclr, images):
     assert not np.array_equal(ViewTable(simclr, VIEWS, seed=1).vectors(images[:1]), before)
 
 
-def test_views_are_views_and_not_the_image(simclr, images):
-    views = ViewTable(simclr, VIEWS).vectors(images[:50]).astype(np.float32)
-    plain = simclr.transform(images[:50])[:, None]
-    assert (np.abs(views - plain).max(axis=2) > 0.01).all()
-    # Still the same images: by chance one of 50 would be nearest to the mean of its own views.
-    centres = views.mean(axis=1)
-    nearest = ((plain - centres[None]) ** 2).sum(axis=2).argmin(axis=1)
-    assert (nearest == np.arange(50)).mean() > 0.2
-
-
-def test_whole_frames_are_the_image_and_mirrored_only_where_the_features_say(simclr, images):
-    whole = replace(SIMCLR, smallest_view=1.0, flip=False)
-    x = torch.from_numpy(images[:3, None]).float()
-    ones, centre, no = torch.ones(3), (torch.zeros(3), torch.zeros(3)), torch.zeros(3).bool()
-    assert torch.allclose(framed(x, ones, ones, centre, no), x, atol=1e-3)
-    assert torch.allclose(framed(x, ones, ones, centre, ~no), x.flip(3), atol=1e-3)
-    shown = []
-    for flip in (False, True):
-        frozen = type(simclr)(replace(whole, flip=flip), simclr.tensors, simclr.law)
-        table = ViewTable(frozen, 16)
-        table.frozen.chunk = lambda views: shown.append(views) or torch.zeros(len(views), 64)
-        table.vectors(images[:3])
-    plain, mirrored = (views[:48].view(3, 16, 8, 8) for views in shown)
-    same = (plain == mirrored).flatten(2).all(dim=2)
-    assert torch.allclose(plain[~same], mirrored[~same].flip(2), atol=1e-3)
-    assert 12 <= int((~same).sum()) <= 36
-
-
-def test_other_views_and_one_seed_are_other_laws(learner, members, parts):
-    for change in ({"views": VIEWS + 1}, {"view_seed": 1}, {"seed_rule": "shared"}):
-        other = clone(learner).set_params(**change)
-        found = other.fit_members(parts, [2], 10, 0)
-        assert found.members[0].digest() != members.members[2].digest(), change
-        assert found.spec.digest() != members.spec.digest(), change
-        assert other.specification() != learner.specification(), change
-
-
-def test_the_width_of_a_stack_is_part_of_the_spec(learner, members, parts):
-    wider = clone(learner).set_params(stack_width=11).fit_members(parts, range(K), 10, 0)
-    assert wider.spec.digest() != members.spec.digest()
-    first, second = (e.members[9].tensors["1.weight"] for e in (members, wider))
-    assert np.allclose(first, second, atol=1e-4)
-
-
-def test_how_features_are_computed_is_part_of_the_spec(learner, members, simclr, parts):
-    """The same weights on other pixels: other vectors, other members, one digest of features."""
-    brighter = FrozenNetwork(replace(SIMCLR, mean=(0.5,)), simclr.tensors, simclr.law)
-    other = clone(learner).set_params(features=brighter)
-    assert other.specification() != learner.specification()
-    found = other.fit_members(parts, [2], 10, 0)
-    assert found.members[0].digest() != members.members[2].digest()
-
-
 def test_weights_of_the_features_cannot_change_under_what_is_kept(simclr):
     for frozen in (simclr, pickle.loads(pickle.dumps(simclr))):
         for array in frozen.tensors.values():
             with pytest.raises(ValueError, match="read-only"):
                 array[...] = 0
-
-
-@pytest.mark.parametrize("seed", [True, 1.0, "1", np.True_])
-def test_seeds_that_equal_another_but_are_not_it_are_refused(simclr, seed):
-    with pytest.raises(InvalidInputError, match="must be a whole number"):
-        ViewTable(simclr, 2, seed)
-    with pytest.raises(InvalidInputError, match="must be a whole number"):
-        HeadLearner(simclr, view_seed=seed).resolve((1, 8, 8), 10)
-    with pytest.raises(InvalidInputError, match="must be a whole number"):
-        HeadLearner(simclr, views=seed).resolve((1, 8, 8), 10)
-
-
-def test_numbers_of_numpy_make_the_same_members(learner, members, parts):
-    own = clone(learner).set_params(views=np.int64(VIEWS), view_seed=np.uint8(0))
-    assert own.fit_members(parts, [2], 10, 0).digests() == members.digests()[2:3]
 
 
 def test_an_empty_partition_abstains(learner, images, labels):

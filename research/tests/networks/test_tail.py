@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from poisonproof import SSDPAClassifier
-from poisonproof.exceptions import InvalidInputError, MemberWarning
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks.augmentation import Stream
 from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
 from poisonproof_research.networks.tails import (
@@ -100,26 +100,6 @@ def test_votes_do_not_depend_on_the_other_samples(classifier, images):
     votes = classifier.votes(X)
     assert votes.shape == (50, K)
     assert np.array_equal(classifier.votes(X[9:10])[0], votes[9])
-
-
-def test_one_seed_for_all_members_makes_other_members(learner, classifier, images, labels):
-    from sklearn.base import clone
-
-    shared = fitted(clone(learner).set_params(seed_rule="shared"), images, labels)
-    same = [
-        a == b
-        for a, b in zip(shared.ensemble_.digests(), classifier.ensemble_.digests(), strict=True)
-    ]
-    assert not any(same)
-
-
-def test_an_empty_partition_abstains(learner, images, labels):
-    classifier = SSDPAClassifier(learner, n_partitions=K, classes=range(10))
-    with pytest.warns(MemberWarning, match="2 members have no rows"):
-        classifier.fit(images[:4].reshape(4, -1), labels[:4])
-    votes = classifier.votes(images[N : N + 2].reshape(2, -1))
-    assert (votes[:, 4:] == -1).all()
-    assert (votes[:, :4] >= 0).all()
 
 
 def test_a_partition_that_does_not_fit_its_lane_is_refused(rotnet, images, labels):

@@ -9,11 +9,10 @@ import pytest
 from shapes import make_data, save_features, write_ssdpa_recipes
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.networks import PretrainSpec, load_features
+from poisonproof.networks import PretrainSpec
 from poisonproof_research.cli import run
 from poisonproof_research.networks.heads import ViewTable
 from poisonproof_research.reproduction import (
-    FeatureFolder,
     Options,
     evaluate,
     load_recipes,
@@ -98,13 +97,6 @@ def test_rows_made_by_one_command_map_every_image_once(
     assert "`simclr-shapes`" in (tmp_path / "docs" / "reproduction.md").read_text()
 
 
-def test_a_folder_of_features_reads_each_of_them_once(features):
-    folder = FeatureFolder(features)
-    first = folder.load("simclr-shapes", "cpu")
-    assert folder.load("simclr-shapes", "cpu") is first
-    assert first.digest() == load_features(features / "simclr-shapes").digest()
-
-
 def test_results_of_members_without_views_are_refused(features, recipes_folder, tmp_path):
     recipes = load_recipes(recipes_folder)
     recipe = recipes[NAMES[0]]
@@ -115,10 +107,3 @@ def test_results_of_members_without_views_are_refused(features, recipes_folder, 
         write_report(recipes, tmp_path, tmp_path / "docs")
     with pytest.raises(InvalidInputError, match="result of shapes-ssdpa-12"):
         run_row(recipe, make_data(), tmp_path, Options("cpu", features=features))
-
-
-def test_a_parameter_that_heads_do_not_have_is_refused_by_name(features, recipes_folder, tmp_path):
-    recipe = load_recipes(recipes_folder)[NAMES[0]]
-    wrong = dataclasses.replace(recipe, learner={**recipe.learner, "optimizer": "sgd"})
-    with pytest.raises(InvalidInputError, match=r"shapes-ssdpa-12: the learner .*optimizer"):
-        run_row(wrong, make_data(), tmp_path, Options("cpu", features=features))

@@ -84,22 +84,6 @@ def test_a_row_outside_the_tolerance_is_flagged_and_its_note_is_printed(
     assert "The shapes are simple." in (tmp_path / "docs" / "reproduction.md").read_text()
 
 
-def test_without_any_result_the_page_is_still_made(recipes_folder, tmp_path):
-    write_report(load_recipes(recipes_folder), tmp_path / "none", tmp_path / "docs")
-    page = (tmp_path / "docs" / "reproduction.md").read_text()
-    assert "0 of 2 rows have been run" in page
-    assert not list((tmp_path / "docs").glob("*.svg"))
-
-
-def test_an_unfinished_row_is_not_counted(recipe, recipes_folder, data, tmp_path):
-    some = Options(device="cpu", members=range(4))
-    run_row(recipe, data, tmp_path / "results", some)
-    write_report(load_recipes(recipes_folder), tmp_path / "results", tmp_path / "docs")
-    page = (tmp_path / "docs" / "reproduction.md").read_text()
-    assert "0 of 2 rows have been run" in page
-    assert "not finished: 4 members" in page
-
-
 def test_a_result_that_the_recipe_did_not_make_is_refused(results, data, tmp_path):
     other = load_recipes(write_recipes(tmp_path / "other", data, epochs=200))
     with pytest.raises(InvalidInputError, match="epochs is 6, not 200"):

@@ -64,14 +64,6 @@ def test_the_members_are_those_of_the_estimator(recipe, data, tmp_path):
     assert np.array_equal(result.signed_votes, votes)
 
 
-def test_one_seed_for_all_partitions_gives_other_members(recipe, recipes_folder, data, tmp_path):
-    other = load_recipes(recipes_folder)["shapes-dpa-12-oneseed"]
-    first = run_row(recipe, data, tmp_path, CPU)
-    second = run_row(other, data, tmp_path, CPU)
-    same = (first.digests == second.digests).all(axis=1)
-    assert not same.any()
-
-
 def test_ranges_of_members_merge_to_the_same_row(recipe, data, tmp_path):
     whole = run_row(recipe, data, tmp_path / "whole", CPU)
     for name, members in (("a", range(5)), ("b", range(3, K))):

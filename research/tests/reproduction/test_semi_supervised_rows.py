@@ -10,7 +10,7 @@ from shapes import make_data, save_features, write_ssdpa_recipes
 from sklearn.datasets import load_digits
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.networks import FrozenNetwork, PretrainSpec, load_features, train_features
+from poisonproof.networks import PretrainSpec
 from poisonproof_research.cli import run
 from poisonproof_research.reproduction import (
     Options,
@@ -84,25 +84,6 @@ def test_a_row_in_pieces_is_the_same_row(recipe, features, results, tmp_path):
     whole = read_result(results / recipe.id)
     assert np.array_equal(again.digests, whole.digests)
     assert np.array_equal(again.votes, whole.votes)
-
-
-def test_features_may_be_handed_over_instead_of_their_folder(recipe, features, results, tmp_path):
-    frozen = load_features(features / recipe.features, device="cpu")
-    again = run_row(recipe, make_data(), tmp_path, Options(device="cpu", features=frozen))
-    whole = read_result(results / recipe.id)
-    assert np.array_equal(again.digests, whole.digests)
-    assert again.law == whole.law
-
-
-def test_the_page_tells_unfinished_features_from_finished_ones(recipe, recipes, tmp_path):
-    spec = dataclasses.replace(SPEC, epochs=3)
-    known = train_features(make_data().x_train, spec)
-    unfinished = FrozenNetwork(spec, known.tensors, known.law, known.history[:2])
-    run_row(recipe, make_data(), tmp_path / "r", Options(device="cpu", features=unfinished))
-    write_report(recipes, tmp_path / "r", tmp_path / "docs")
-    page = (tmp_path / "docs" / "reproduction.md").read_text()
-    assert "the first 2 of 3 epochs" in page
-    assert "| `shapes-ssdpa-12` | without a GPU |" in page
 
 
 def test_features_of_other_samples_are_refused(recipe, features, tmp_path):
