@@ -80,7 +80,7 @@ def test_a_backdoor_marks_the_test_row_and_the_poison_alike() -> None:
     quiet = X.copy()
     quiet[:, :4] = 0
     victim = Victim(NumberMaterial(quiet), y, np.arange(4), ContentHash(n_partitions=K))
-    asked = Backdoor().asked(victim, quiet[:5])
+    asked = Backdoor().predicted(victim, quiet[:5])
     assert (asked[:, :4] == quiet.max()).all()
     assert np.array_equal(asked[:, 4:], quiet[:5, 4:])
     poison = Backdoor().poison(victim, TARGET, 10, np.random.default_rng(0))

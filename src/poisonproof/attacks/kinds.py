@@ -106,9 +106,9 @@ class Target:
     row : int
         Position in the test set.
     sample : ndarray of shape (d,), or str
-        The row that the model is asked about, as an attacker would write it.
+        The row to predict, as an attacker would write it.
     label, goal : object
-        What the clean model answers, and the label closest to overtaking it.
+        The clean model's prediction, and the label closest to overtaking it.
     radius : int
         The certificate, in units of the attack's threat.
     votes : ndarray of shape (k,)
@@ -185,7 +185,7 @@ class Poison:
 
 # Kinds of attack: what a real attacker would insert or relabel to turn one prediction.
 #
-# Every kind knows the data, the labels, the partitioner, the votes and the row that will be asked.
+# Every kind knows the data, the labels, the partitioner, the votes and the row to predict.
 
 _BATCHES = 100
 
@@ -197,8 +197,8 @@ class AttackKind(Protocol):
     title: ClassVar[str]
     threat: ClassVar[str]
 
-    def asked(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return the test rows as the model will be asked about them, shape (n, ...)."""
+    def predicted(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the test rows as they will be predicted, shape (n, ...)."""
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Return up to `size` units of attack in the order of their use."""
@@ -209,18 +209,18 @@ class AttackKind(Protocol):
 
 class _AimsAtOneRow:
     def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
-        """Return the row that is asked, what is answered and what is wanted."""
+        """Return the row to predict, its label and the label that is wanted."""
         return (target.row, _place(victim, target.label), _place(victim, target.goal))
 
 
-class _AsksPlainly:
-    def asked(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
+class _PlainTargets:
+    def predicted(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the test rows as they are."""
         return rows
 
 
 @dataclass(frozen=True)
-class RandomFlips(_AsksPlainly):
+class RandomFlips(_PlainTargets):
     """Relabel rows at random: noise, or an attacker who knows nothing."""
 
     name: ClassVar = "random-flips"
@@ -241,7 +241,7 @@ class RandomFlips(_AsksPlainly):
 
 
 @dataclass(frozen=True)
-class TargetedFlips(_AsksPlainly, _AimsAtOneRow):
+class TargetedFlips(_PlainTargets, _AimsAtOneRow):
     """Relabel the rows that look most like the target."""
 
     name: ClassVar = "targeted-flips"
@@ -256,7 +256,7 @@ class TargetedFlips(_AsksPlainly, _AimsAtOneRow):
 
 
 @dataclass(frozen=True)
-class NearInsertions(_AsksPlainly, _AimsAtOneRow):
+class NearInsertions(_PlainTargets, _AimsAtOneRow):
     """Insert look-alikes of the target with the wrong label."""
 
     name: ClassVar = "near-insertions"
@@ -272,7 +272,7 @@ class NearInsertions(_AsksPlainly, _AimsAtOneRow):
 
 @dataclass(frozen=True)
 class Backdoor:
-    """Insert rows with a mark and the goal's label, then ask with the mark.
+    """Insert rows with a mark and the goal's label; the target carries the mark.
 
     The mark is the material's: a word that no text contains, a rare value in a table, a bright
     square on an image, the largest value in the numbers that vary least.
@@ -282,7 +282,7 @@ class Backdoor:
     title: ClassVar = "Backdoor inserted"
     threat: ClassVar = "insert_delete"
 
-    def asked(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
+    def predicted(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the test rows with the mark."""
         return victim.material.marked(rows)
 
@@ -300,7 +300,7 @@ class Backdoor:
 
 
 @dataclass(frozen=True)
-class PartitionAware(_AsksPlainly, _AimsAtOneRow):
+class PartitionAware(_PlainTargets, _AimsAtOneRow):
     """Insert look-alikes, one into every partition whose member votes for the target's label.
 
     The worst case: no row is wasted. Members are attacked in turn, those that vote for the label

@@ -1,4 +1,4 @@
-"""How an attacker forges texts: a word moved or added, and a strange word as the mark."""
+"""Materials of an attack: how numbers, images, texts and rows of a table are forged."""
 
 from __future__ import annotations
 
@@ -17,6 +17,121 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.features.texts import HashedNGrams
 
 _SIZE = 256
+_MARKED = 2
+
+
+class Material(Protocol):
+    """The clean rows, and how to write rows that pass for them."""
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """The clean rows as an attacker writes them, shape (m, ...)."""
+
+    def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return what the model is trained on; the rows themselves if nothing stands between."""
+
+    def near(self, row: Any, count: int, rng: np.random.Generator) -> NDArray[Any]:
+        """Draw `count` rows that are hard to tell from `row`."""
+
+    def marked(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return copies of the rows with the mark of a backdoor."""
+
+    def distances(self, row: Any) -> NDArray[np.float64]:
+        """Return how far each clean row is from `row`, shape (m,)."""
+
+
+def make_material(X: Any) -> Material:
+    """Return the material of plain rows: texts, or numbers of shape (m, d)."""
+    rows = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=_dtype(X))
+    if rows.ndim == 1 and len(rows) and all(isinstance(cell, str) for cell in rows):
+        return TextMaterial(rows)
+    return NumberMaterial(rows)
+
+
+def _dtype(X: Any) -> Any:
+    return object if isinstance(X, (list, tuple)) and X and isinstance(X[0], str) else None
+
+
+@dataclass(frozen=True, eq=False)
+class NumberMaterial:
+    """Rows of numbers; pixels, if a shape is given.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m, d)
+        Clean rows.
+    image_shape : tuple of int, optional
+        (height, width) or (channels, height, width) of a row that is an image. The mark of a
+        backdoor is then a bright square in a corner; otherwise the features that vary least are
+        set to the largest value in the data.
+    encoder : callable, optional
+        What stands between a row and the model, such as a schema.
+
+    Examples
+    --------
+    >>> material = NumberMaterial(np.zeros((3, 16)), image_shape=(4, 4))
+    >>> material.marked(np.zeros((1, 16))).sum() == 0  # the brightest value is 0 here
+    np.True_
+    """
+
+    rows: NDArray[Any]
+    image_shape: tuple[int, ...] | None = None
+    encoder: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+
+    def __post_init__(self) -> None:
+        rows = np.asarray(self.rows)
+        if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not np.isfinite(rows).all():
+            raise InvalidInputError(
+                "Attacks poison finite numbers, an array of shape (m, d); texts, a sequence of "
+                f"str; or cells with a schema (CellMaterial). Got shape {rows.shape} of dtype "
+                f"{rows.dtype}."
+            )
+        object.__setattr__(self, "rows", rows)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all values are integers, as pixels are."""
+        return bool(np.array_equal(self.rows, np.rint(self.rows)))
+
+    def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return what the model is trained on."""
+        return rows if self.encoder is None else self.encoder(rows)
+
+    def near(self, row: Any, count: int, rng: np.random.Generator) -> NDArray[Any]:
+        """Add a little noise and stay in the range of the data."""
+        low, high = self._range
+        shape = (count, self.rows.shape[1])
+        if self.whole:
+            noise = rng.integers(-1, 2, shape) * (rng.random(shape) < 0.25)
+        else:
+            noise = rng.normal(0, 0.005, shape) * (high - low)
+        drawn: NDArray[Any] = np.clip(row + noise, low, high).astype(self.rows.dtype)
+        return drawn
+
+    def marked(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Set the features of the mark to the largest value in the data."""
+        marked = rows.copy()
+        marked[:, self._mark] = self.rows.max()
+        return marked
+
+    def distances(self, row: Any) -> NDArray[np.float64]:
+        """Return squared distances, each feature in its own scale."""
+        spread = self.rows.std(axis=0)
+        scale = np.where(spread > 0, spread, 1.0)
+        squares: NDArray[np.float64] = (((self.rows - row) / scale) ** 2).sum(axis=1)
+        return squares
+
+    @cached_property
+    def _range(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.rows.min(axis=0).astype(float), self.rows.max(axis=0).astype(float)
+
+    @cached_property
+    def _mark(self) -> NDArray[np.intp]:
+        if self.image_shape is None:
+            return np.argsort(self.rows.std(axis=0), kind="stable")[:4]
+        places = np.arange(self.rows.shape[1]).reshape(self.image_shape)
+        side = max(2, min(self.image_shape[-2:]) // 8)
+        return places[..., -side:, -side:].ravel()
 
 
 def text_like(text: str, words: list[str], rng: np.random.Generator) -> str:
@@ -35,10 +150,10 @@ def text_like(text: str, words: list[str], rng: np.random.Generator) -> str:
     return " ".join(found).strip()
 
 
-def strange_word(texts: Any) -> str:
+def unused_word(texts: Any) -> str:
     """Return a word that no text contains.
 
-    >>> strange_word(["xqz is taken"])
+    >>> unused_word(["xqz is taken"])
     'xqzz'
     """
     word = "xqz"
@@ -72,7 +187,7 @@ class TextMaterial:
     @cached_property
     def mark(self) -> str:
         """The backdoor's word."""
-        return strange_word(self.rows)
+        return unused_word(self.rows)
 
     def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the texts as they are."""
@@ -105,11 +220,6 @@ def as_texts(texts: list[str]) -> NDArray[Any]:
     array = np.empty(len(texts), dtype=object)
     array[:] = texts
     return array
-
-
-# How an attacker forges rows of a table: each cell by what the schema says it is.
-
-_MARKED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +279,7 @@ class CellMaterial:
         return drawn
 
     def marked(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Put a strange word in front of the first text, else a rare value into two columns."""
+        """Put an unused word in front of the first text, else a rare value into two columns."""
         marked = rows.copy()
         for place, value in self._marks:
             cells = rows[:, place]
@@ -206,7 +316,7 @@ class CellMaterial:
         """Columns and values of the mark: those that the fewest clean rows hold."""
         if self._words:
             place = next(iter(self._words))
-            return [(place, strange_word(cell or "" for cell in self.rows[:, place].tolist()))]
+            return [(place, unused_word(cell or "" for cell in self.rows[:, place].tolist()))]
         marks = [
             (place, self._rare_value(column, place))
             for place, column in enumerate(self.schema.columns)
@@ -244,120 +354,3 @@ class CellMaterial:
             column = self.schema.columns[place]
             if isinstance(column, CategoryColumn):
                 drawn[row, place] = column.categories[rng.integers(len(column.categories))]
-
-
-# What rows are made of, and how an attacker forges more of them: numbers and images.
-
-
-class Material(Protocol):
-    """The clean rows, and how to write rows that pass for them."""
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """The clean rows as an attacker writes them, shape (m, ...)."""
-
-    def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return what the model is trained on; the rows themselves if nothing stands between."""
-
-    def near(self, row: Any, count: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Draw `count` rows that are hard to tell from `row`."""
-
-    def marked(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return copies of the rows with the mark of a backdoor."""
-
-    def distances(self, row: Any) -> NDArray[np.float64]:
-        """Return how far each clean row is from `row`, shape (m,)."""
-
-
-@dataclass(frozen=True, eq=False)
-class NumberMaterial:
-    """Rows of numbers; pixels, if a shape is given.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (m, d)
-        Clean rows.
-    image_shape : tuple of int, optional
-        (height, width) or (channels, height, width) of a row that is an image. The mark of a
-        backdoor is then a bright square in a corner; otherwise the features that vary least are
-        set to the largest value in the data.
-    encoder : callable, optional
-        What stands between a row and the model, such as a schema.
-
-    Examples
-    --------
-    >>> material = NumberMaterial(np.zeros((3, 16)), image_shape=(4, 4))
-    >>> material.marked(np.zeros((1, 16))).sum() == 0  # the brightest value is 0 here
-    np.True_
-    """
-
-    rows: NDArray[Any]
-    image_shape: tuple[int, ...] | None = None
-    encoder: Callable[[NDArray[Any]], NDArray[Any]] | None = None
-
-    def __post_init__(self) -> None:
-        rows = np.asarray(self.rows)
-        if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not np.isfinite(rows).all():
-            raise InvalidInputError(
-                "Attacks poison finite numbers, an array of shape (m, d); texts, a sequence of "
-                f"str; or cells with a schema (CellMaterial). Got shape {rows.shape} of dtype "
-                f"{rows.dtype}."
-            )
-        object.__setattr__(self, "rows", rows)
-
-    @cached_property
-    def whole(self) -> bool:
-        """Whether all values are whole numbers, as pixels are."""
-        return bool(np.array_equal(self.rows, np.rint(self.rows)))
-
-    def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return what the model is trained on."""
-        return rows if self.encoder is None else self.encoder(rows)
-
-    def near(self, row: Any, count: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Add a little noise and stay in the range of the data."""
-        low, high = self._range
-        shape = (count, self.rows.shape[1])
-        if self.whole:
-            noise = rng.integers(-1, 2, shape) * (rng.random(shape) < 0.25)
-        else:
-            noise = rng.normal(0, 0.005, shape) * (high - low)
-        drawn: NDArray[Any] = np.clip(row + noise, low, high).astype(self.rows.dtype)
-        return drawn
-
-    def marked(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Set the features of the mark to the largest value in the data."""
-        marked = rows.copy()
-        marked[:, self._mark] = self.rows.max()
-        return marked
-
-    def distances(self, row: Any) -> NDArray[np.float64]:
-        """Return squared distances, each feature in its own scale."""
-        spread = self.rows.std(axis=0)
-        scale = np.where(spread > 0, spread, 1.0)
-        squares: NDArray[np.float64] = (((self.rows - row) / scale) ** 2).sum(axis=1)
-        return squares
-
-    @cached_property
-    def _range(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self.rows.min(axis=0).astype(float), self.rows.max(axis=0).astype(float)
-
-    @cached_property
-    def _mark(self) -> NDArray[np.intp]:
-        if self.image_shape is None:
-            return np.argsort(self.rows.std(axis=0), kind="stable")[:4]
-        places = np.arange(self.rows.shape[1]).reshape(self.image_shape)
-        side = max(2, min(self.image_shape[-2:]) // 8)
-        return places[..., -side:, -side:].ravel()
-
-
-def make_material(X: Any) -> Material:
-    """Return the material of plain rows: texts, or numbers of shape (m, d)."""
-    rows = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=_dtype(X))
-    if rows.ndim == 1 and len(rows) and all(isinstance(cell, str) for cell in rows):
-        return TextMaterial(rows)
-    return NumberMaterial(rows)
-
-
-def _dtype(X: Any) -> Any:
-    return object if isinstance(X, (list, tuple)) and X and isinstance(X[0], str) else None

@@ -53,9 +53,9 @@ class CleanModel:
         """The partition of each clean row, shape (m,)."""
         return self.data.assignment
 
-    def under(self, attack: WrittenAttack, questions: Any) -> PoisonedModel:
-        """Return this model under an attack, with the questions that the attack is made for."""
-        return PoisonedModel(self, attack, questions)
+    def under(self, attack: WrittenAttack, samples: Any) -> PoisonedModel:
+        """Return this model under an attack, with the samples that the attack is made for."""
+        return PoisonedModel(self, attack, samples)
 
 
 class WrittenAttack:
@@ -85,11 +85,11 @@ class WrittenAttack:
 
 
 class PoisonedModel:
-    """What a model answers to a few questions after the first units of an attack.
+    """The predictions of a few rows after the first units of an attack.
 
     A member is a function of its own partition, so the members of partitions that hold the same
     rows as before are kept, from the clean model and from other sizes of the same attack. That
-    they may be kept is the law of the library; `check_from_scratch` holds one size against
+    they may be kept is what the library guarantees; `check_from_scratch` holds one size against
     training everything again.
 
     Parameters
@@ -98,19 +98,19 @@ class PoisonedModel:
         The model that is attacked.
     attack : WrittenAttack
         The attack.
-    questions : array of shape (n, ...)
-        The samples that are asked.
+    samples : array of shape (n, ...)
+        The samples to predict.
     """
 
-    def __init__(self, model: CleanModel, attack: WrittenAttack, questions: Any) -> None:
-        self._model, self._attack, self._questions = model, attack, questions
-        self._clean_votes = model.classifier.votes(questions)
+    def __init__(self, model: CleanModel, attack: WrittenAttack, samples: Any) -> None:
+        self._model, self._attack, self._samples = model, attack, samples
+        self._clean_votes = model.classifier.votes(samples)
         # The first rows of an attack are the attack of a smaller size, so the number of its rows
         # that a partition has got says which.
         self._known: dict[tuple[int, int], NDArray[Any]] = {}
 
     def labels(self, size: int) -> NDArray[Any]:
-        """Return the answers after `size` units of the attack, shape (n,)."""
+        """Return the labels after `size` units of the attack, shape (n,)."""
         classes = self._model.classifier.classes_
         labels: NDArray[Any] = classes[certify_votes(self.votes(size), len(classes)).labels]
         return labels
@@ -125,8 +125,8 @@ class PoisonedModel:
         missing = [index for index in touched if (index, arrived[index]) not in self._known]
         if missing:
             trained = self._trained(self._poisoned(missing, count, places, digests), missing)
-            for index, answers in zip(missing, trained.T, strict=True):
-                self._known[index, arrived[index]] = answers
+            for index, own in zip(missing, trained.T, strict=True):
+                self._known[index, arrived[index]] = own
         for index in touched:
             votes[:, index] = self._known[index, arrived[index]]
         return votes
@@ -149,7 +149,7 @@ class PoisonedModel:
         classifier, count = self._model.classifier, self._attack.poison.n_rows(size)
         data = self._poisoned(None, count, *self._placed(count))
         again = clone(classifier).fit(data.X, classifier.classes_[data.y], groups=groups)
-        differ = (again.votes(self._questions) != self.votes(size)).any(axis=0)
+        differ = (again.votes(self._samples) != self.votes(size)).any(axis=0)
         if differ.any():
             raise GuaranteeError(
                 f"trained from scratch on the same rows, member {int(np.argmax(differ))} votes "
@@ -168,10 +168,10 @@ class PoisonedModel:
         return model.classifier.partitioner_.assign(samples, groups=groups), sample_digests(samples)
 
     def _trained(self, data: PartitionedData, which: list[int]) -> NDArray[Any]:
-        """Train the members `which`, and ask them."""
-        asked = copy(self._model.classifier)
-        asked.ensemble_ = asked._train(data, which)
-        votes: NDArray[Any] = asked.votes(self._questions)
+        """Train the members `which`, and return their votes."""
+        poisoned = copy(self._model.classifier)
+        poisoned.ensemble_ = poisoned._train(data, which)
+        votes: NDArray[Any] = poisoned.votes(self._samples)
         return votes
 
     def _poisoned(

@@ -1,4 +1,4 @@
-"""What attacks did to a protected and to an unprotected model, as values."""
+"""Attacks on a protected and on an unprotected model of the same kind, side by side."""
 
 from __future__ import annotations
 
@@ -223,8 +223,8 @@ def attack_study(
 
     Notes
     -----
-    An attack trains again the members whose partitions it changes; the others are kept, as the law
-    says they may be. For every kind, one attack of the certified size is trained from scratch as
+    An attack trains again the members whose partitions it changes; the others are kept, since they
+    would not change. For every kind, one attack of the certified size is trained from scratch as
     well, and every member's vote compared.
 
     Examples
@@ -317,17 +317,17 @@ class _Attacks:
 
     def __init__(self, room: _Room, kind: AttackKind, n_targets: int) -> None:
         self.room, self.kind = room, kind
-        asked = kind.asked(room.victim, room.test_rows)
-        samples = room.victim.material.encode(asked)
+        rows = kind.predicted(room.victim, room.test_rows)
+        samples = room.victim.material.encode(rows)
         certificates = room.clean.classifier.certify(samples, kind.threat)
         chosen = _spread_targets(certificates.radius, n_targets)
-        self._questions = samples[chosen]
-        votes = room.clean.classifier.votes(self._questions)
+        self._samples = samples[chosen]
+        votes = room.clean.classifier.votes(self._samples)
         self.threat = certificates.threat
         self.targets = [
             Target(
                 row=row,
-                sample=asked[row],
+                sample=rows[row],
                 label=certificates.labels[row],
                 goal=certificates.runner_up[row],
                 radius=int(certificates.radius[row]),
@@ -335,7 +335,7 @@ class _Attacks:
             )
             for place, row in enumerate(chosen)
         ]
-        self._own_labels = room.bare.classifier.predict(self._questions)
+        self._own_labels = room.bare.classifier.predict(self._samples)
         self._attacks: dict[tuple[int, ...], WrittenAttack] = {}
         self._poisoned: dict[tuple[int, tuple[int, ...]], PoisonedModel] = {}
         self._rows: list[AttackedRow] = []
@@ -388,7 +388,7 @@ class _Attacks:
             poison = self.kind.poison(victim, target, self.room.limit, rng)
             self._attacks[key] = WrittenAttack(poison, victim.material.encode)
         if (id(model), key) not in self._poisoned:
-            self._poisoned[id(model), key] = model.under(self._attacks[key], self._questions)
+            self._poisoned[id(model), key] = model.under(self._attacks[key], self._samples)
         return self._attacks[key], self._poisoned[id(model), key]
 
     def _check(self, target: Target) -> None:

@@ -168,8 +168,8 @@ def attack(
         if attacked.groups is not None:
             classifier.set_params(partitioner="group")
     else:
-        told = {"--schema": schema, "--classes": classes, "-k": k, "--method": method}
-        refuse_given(told | {"--model": model}, f"the model {trained}")
+        given = {"--schema": schema, "--classes": classes, "-k": k, "--method": method}
+        refuse_given(given | {"--model": model}, f"the model {trained}")
         classifier, attacked = _with_model(trained, data, test, columns)
         semi = isinstance(classifier, poisonproof.SSDPAClassifier)
         facts["method"] = "ss-dpa" if semi else "dpa"
@@ -259,9 +259,9 @@ def _with_model(
             "with a schema know which rows they hold out."
         )
     X, y, groups, _ = model.read_training(data, columns)
-    asked, _ = model.read(test, columns)
+    tested, _ = model.read(test, columns)
     material, classes = NumberMaterial(X), classifier.classes_
-    return classifier, AttackedData(material, y, groups, asked.X, classes, data.name)
+    return classifier, AttackedData(material, y, groups, tested.X, classes, data.name)
 
 
 def _with_schema(

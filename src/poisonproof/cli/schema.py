@@ -224,9 +224,9 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
             f"{list_kinds(proposal.refused)}."
         )
     _print_labels(proposal)
-    strange = [name for name in proposal.label_counts if name not in proposal.schema.classes]
-    if strange:
-        listed = ", ".join(map(_quoted, strange[:10]))
+    others = [name for name in proposal.label_counts if name not in proposal.schema.classes]
+    if others:
+        listed = ", ".join(map(_quoted, others[:10]))
         say(f"Not among the classes, such rows are left out: {listed}.")
     source = counted(proposal.n_rows, "row")
     if proposal.n_looked_at:
@@ -257,7 +257,7 @@ def _print_labels(proposal: Proposal) -> None:
 
 
 def _quoted(name: str) -> str:
-    """Return a label as it can be told from others: in quotes, if spaces are at its ends."""
+    """Return a label; in quotes, if spaces at its ends would not be seen."""
     return shown(name) if name.strip() == name else repr(shown(name))
 
 

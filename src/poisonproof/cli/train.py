@@ -250,9 +250,9 @@ def train(
 def _memory(stream: bool, memory: str | None, scratch: Path | None, method: str) -> int:
     """Return how many bytes partitioning may take; refuse options that do not go together."""
     given = {"--memory": memory, "--scratch": scratch}
-    told = [name for name, value in given.items() if value is not None]
-    if told and not stream:
-        raise InvalidInputError(f"{', '.join(told)} has a meaning with --stream only.")
+    useless = [name for name, value in given.items() if value is not None]
+    if useless and not stream:
+        raise InvalidInputError(f"{', '.join(useless)} has a meaning with --stream only.")
     if stream and method != "dpa":
         raise InvalidInputError(
             "--stream is for --method dpa: ss-dpa looks at all samples before it places one."
@@ -302,21 +302,21 @@ def _check_weights(name: str) -> None:
         )
 
 
-def _partitioner(asked: str | None, method: str, groups: str | None) -> str:
+def _partitioner(rule: str | None, method: str, groups: str | None) -> str:
     """Return the rule: rows are put together by contributor wherever one is named."""
-    if asked is None:
+    if rule is None:
         return "group" if groups is not None else PARTITIONERS[method][0]
-    choose(f"--partitioner of {method}", asked, PARTITIONERS[method])
-    if asked == "group" and groups is None:
+    choose(f"--partitioner of {method}", rule, PARTITIONERS[method])
+    if rule == "group" and groups is None:
         raise InvalidInputError(
             "--partitioner group needs --groups COLUMN, the contributor of every row."
         )
-    if asked != "group" and groups is not None:
+    if rule != "group" and groups is not None:
         raise InvalidInputError(
-            f"Contributors are named ({shown(groups)}), but --partitioner {asked} does not read "
+            f"Contributors are named ({shown(groups)}), but --partitioner {rule} does not read "
             "them and would certify rows; use --partitioner group, or a schema without groups."
         )
-    return asked
+    return rule
 
 
 def _check_columns(path: Path, names: Any, *, overwrite: bool) -> None:

@@ -159,7 +159,7 @@ def _check_rows(certificates: Certificates) -> None:
         raise InvalidInputError("There are no rows to evaluate: the certificates are empty.")
 
 
-# What the certificates of a test set amount to, in numbers and in plain words.
+# All of it for one model, in numbers and in words.
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Summary:
     sizes, certified : tuple
         Attack sizes and the certified accuracy at each.
     members_vote : bool
-        Whether there are members that could answer alone: not where single rows vote, or all
+        Whether there are members that could predict alone: not where single rows vote, or all
         rows once.
     """
 
@@ -305,7 +305,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-# What a finished run proves, in the words of somebody who has not read the paper.
+# What a finished run proves, for a reader who does not know the paper.
 
 SAME_SOURCE = (
     "The test rows come from the same source as the training rows: the attack sizes are proved all "

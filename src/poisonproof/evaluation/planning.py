@@ -81,7 +81,7 @@ def measure_curves(
     sizes : sequence of int, optional
         Rows per member; by default from 2 C up to a fifth of the rows, doubling.
     n_jobs, progress
-        How to train, and who is told.
+        Worker processes, and a listener.
 
     Returns
     -------
@@ -210,7 +210,7 @@ def declared_partitions(
     k = 4 * wanted_radius
     if expected_rows is not None and expected_rows < k * FEWEST_PER_CLASS * n_classes:
         raise InvalidInputError(
-            f"A radius of {wanted_radius:,} asks for {k:,} members; of {expected_rows:,} rows each "
+            f"A radius of {wanted_radius:,} needs {k:,} members; of {expected_rows:,} rows each "
             f"would see {expected_rows / k:.1f}, fewer than {FEWEST_PER_CLASS} of each of the "
             f"{n_classes} classes. Want less, or collect more rows."
         )

@@ -94,7 +94,7 @@ def size_bars(sizes: NDArray[np.integer]) -> Bars:
 
 
 def count_ticks(low: int, high: int, most: int = 6) -> tuple[Tick, ...]:
-    """Return ticks at round whole numbers from `low` to `high`.
+    """Return ticks at round integers from `low` to `high`.
 
     Examples
     --------

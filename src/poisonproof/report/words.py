@@ -5,7 +5,7 @@ from __future__ import annotations
 from poisonproof.certificates.threats import Threat
 from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow
 
-_DEEDS = {
+_ACTIONS = {
     ("insert_delete", "row"): (
         "Insert training rows with any content and any label, and delete training rows, in any "
         "mix. Each row inserted or deleted counts one; changing a row counts two."
@@ -52,12 +52,12 @@ def headline(evidence: Evidence) -> str:
 
 def attacker_may(threat: Threat) -> tuple[str, ...]:
     """Return what the attacker is granted."""
-    deed = _DEEDS.get(
+    action = _ACTIONS.get(
         (threat.name, threat.unit),
         f"Have {threat.plural}. Each of them counts one.",
     )
     return (
-        deed,
+        action,
         "Know everything beforehand: all other rows, the code, the random seed, and the row that "
         "will be classified. Have any amount of computing power.",
         "Choose the worst attack of the given size. The numbers are no averages and no chances.",
@@ -90,7 +90,7 @@ def reason(evidence: Evidence) -> str:
         return (
             f"A fixed rule decides which of the {members} members a training row can reach: a "
             "known few. The certificate counts the worst that these members can do to the "
-            "election, whatever they answer, and says up to which size the label still wins."
+            "election, whatever they vote, and says up to which size the label still wins."
         )
     reach = "one member" if threat.touches == 1 else f"{threat.touches} members"
     return (
