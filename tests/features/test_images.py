@@ -229,7 +229,7 @@ def test_patch_responses_ignore_brightness_and_nearly_ignore_contrast(channels) 
         (Deskew(), np.zeros(4), InvalidRowsError, "shape"),
         (OrientationHistogram(cell=0), np.zeros((2, 16)), InvalidInputError, "cell must"),
         (OrientationHistogram(block=9), np.zeros((2, 16)), InvalidInputError, "block=9"),
-        (Scattering(order=3), np.zeros((2, 784)), InvalidInputError, "order 1 or 2"),
+        (Scattering(order=3), np.zeros((2, 784)), InvalidInputError, "order must be 1 or 2"),
         (Scattering(n_scales=5), np.zeros((2, 784)), InvalidInputError, "fewer scales"),
         (PatchResponses(0), np.zeros((2, 784)), InvalidInputError, "n_patches must"),
         (PatchResponses(threshold=-1), np.zeros((2, 784)), InvalidInputError, "threshold must"),

@@ -73,6 +73,15 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
     def _check_parameters(self) -> None:
         """Raise InvalidInputError for parameters that make no sense."""
 
+    def _require_integers(self, **least: int) -> None:
+        """Raise InvalidInputError for a parameter that is no integer or below its least value."""
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < bound:
+                raise InvalidInputError(
+                    f"{name} must be an integer of at least {bound}, but is {value!r}."
+                )
+
     @abstractmethod
     def _check_rows(self, X: Any) -> NDArray[Any]:
         """Return `X` as an array whose first axis counts rows."""

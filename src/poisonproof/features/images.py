@@ -289,11 +289,7 @@ class OrientationHistogram(ImageMap):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name, least in (("n_orientations", 3), ("cell", 1), ("block", 1)):
-            if getattr(self, name) < least:
-                raise InvalidInputError(
-                    f"{name} must be at least {least}, but is {getattr(self, name)!r}."
-                )
+        self._require_integers(n_orientations=3, cell=1, block=1)
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         planes = np.ascontiguousarray(np.moveaxis(rows, 0, -1), dtype=np.float32)
@@ -455,12 +451,7 @@ class PatchResponses(ImageMap):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name, least in (("n_patches", 1), ("size", 2), ("grid", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < least:
-                raise InvalidInputError(
-                    f"{name} must be an integer of at least {least}, but is {value!r}."
-                )
+        self._require_integers(n_patches=1, size=2, grid=1, seed=0)
         if not 0 <= self.threshold < np.inf:
             raise InvalidInputError(f"threshold must be at least 0, but is {self.threshold!r}.")
 

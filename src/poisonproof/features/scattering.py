@@ -70,11 +70,9 @@ class Scattering(ImageMap):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.n_scales < 1 or self.n_orientations < 1 or self.order not in {1, 2}:
-            raise InvalidInputError(
-                "n_scales and n_orientations must be at least 1 and order 1 or 2, but are "
-                f"{self.n_scales!r}, {self.n_orientations!r} and {self.order!r}."
-            )
+        self._require_integers(n_scales=1, n_orientations=1)
+        if self.order not in {1, 2}:
+            raise InvalidInputError(f"order must be 1 or 2, but is {self.order!r}.")
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         n, height, width, channels = rows.shape

@@ -91,8 +91,7 @@ class HashedNGrams(TextMap):
                 "ngram_range must be (shortest, longest) with 1 <= shortest <= longest, but is "
                 f"{self.ngram_range!r}."
             )
-        if self.n_features < 1:
-            raise InvalidInputError(f"n_features must be at least 1, but is {self.n_features!r}.")
+        self._require_integers(n_features=1)
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         hashing = HashingVectorizer(
