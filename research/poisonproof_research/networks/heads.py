@@ -28,7 +28,7 @@ from poisonproof.networks.ensemble import Block, score_blocks
 from poisonproof.networks.lanes import perceptron_gradients, train_stack
 from poisonproof.networks.learner import TorchLearner
 from poisonproof.networks.pretraining.frozen import FrozenNetwork, as_pixels
-from poisonproof.networks.pretraining.views import LARGEST_RATIO, as_images, framed
+from poisonproof.networks.pretraining.tasks import LARGEST_RATIO, as_images, framed
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.partition.partitioned import Partition
 from poisonproof_research.networks.on_frozen import OnFrozenEnsemble, OnFrozenLearner, OnFrozenSpec

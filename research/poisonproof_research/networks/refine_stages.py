@@ -20,8 +20,7 @@ from poisonproof.members.similarity import nearest_rows, neighbor_graph
 from poisonproof.networks.augmentation import Purpose, Stream, below, uniform
 from poisonproof.networks.graphs import FlatModule, PretrainSGD
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
-from poisonproof.networks.pretraining.tasks import SimCLR, channels_last
-from poisonproof.networks.pretraining.views import pixel_centres
+from poisonproof.networks.pretraining.tasks import SimCLR, channels_last, pixel_centres
 from poisonproof_research.networks.refine_spec import RefineSpec
 
 _FEW = 0.25

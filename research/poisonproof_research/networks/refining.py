@@ -28,8 +28,7 @@ from poisonproof.networks.pretraining.frozen import (
 )
 from poisonproof.networks.pretraining.loop import Run, RunLimits, Watch, machine_of
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
-from poisonproof.networks.pretraining.tasks import Task
-from poisonproof.networks.pretraining.views import samples_digest, sorted_images
+from poisonproof.networks.pretraining.tasks import Task, samples_digest, sorted_images
 from poisonproof.progress import Progress, Silent
 from poisonproof_research.networks.refine_spec import STAGES, RefineSpec
 from poisonproof_research.networks.refine_stages import (

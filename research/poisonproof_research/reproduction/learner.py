@@ -97,7 +97,7 @@ def features_of(
     """
     if not recipe.features:
         return None
-    from poisonproof.networks.pretraining.views import samples_digest, sorted_images
+    from poisonproof.networks.pretraining.tasks import samples_digest, sorted_images
 
     if source is None:
         raise InvalidInputError(

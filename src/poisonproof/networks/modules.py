@@ -48,8 +48,8 @@ def build(spec: NetworkSpec) -> nn.Module:
         return _nin(spec.input_shape[0], 4 if spec.network == "nin4" else 3, spec.n_classes)
     if spec.network == "custom":
         return _custom(str(spec.factory))
-    blocks = (1, 1, 1, 1) if spec.network == "resnet10" else (2, 2, 2, 2)
-    return _ResNet(spec.input_shape[0], spec.width, blocks, spec.n_classes)
+    blocks = 1 if spec.network == "resnet10" else 2
+    return _resnet(spec.input_shape[0], spec.width, blocks, spec.n_classes)
 
 
 def _perceptron(widths: tuple[int, ...], n_classes: int) -> nn.Sequential:
@@ -59,22 +59,25 @@ def _perceptron(widths: tuple[int, ...], n_classes: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(widths[-1], n_classes))
 
 
+def _unit(before: int, after: int, side: int) -> list[nn.Module]:
+    layer = nn.Conv2d(before, after, side, padding=side // 2, bias=False)
+    return [layer, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+
+
+def _classifier(layers: list[nn.Module], width: int, n_classes: int) -> nn.Sequential:
+    last = nn.Linear(width, n_classes)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+
+
 def _nin(channels: int, n_blocks: int, n_classes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     pools = (nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 2, 1))
     for number, block in enumerate(NIN_BLOCKS[:n_blocks]):
         for side, width in block:
-            layers += [
-                nn.Conv2d(channels, width, side, padding=side // 2, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(inplace=True),
-            ]
+            layers += _unit(channels, width, side)
             channels = width
-        if number < len(pools):
-            layers.append(pools[number])
-    return nn.Sequential(
-        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, n_classes)
-    )
+        layers += pools[number : number + 1]
+    return _classifier(layers, channels, n_classes)
 
 
 class _Residual(nn.Module):
@@ -97,24 +100,15 @@ class _Residual(nn.Module):
         return functional.relu(self.norm2(self.conv2(out)) + self.around(x))
 
 
-class _ResNet(nn.Sequential):
-    """ResNet for small images: 3x3 stem, no max-pool."""
-
-    def __init__(self, channels: int, width: int, blocks: tuple[int, ...], n_classes: int) -> None:
-        layers: list[nn.Module] = [
-            nn.Conv2d(channels, width, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-        ]
-        before = width
-        for stage, count in enumerate(blocks):
-            for number in range(count):
-                after = width * 2**stage
-                layers.append(_Residual(before, after, 2 if stage and not number else 1))
-                before = after
-        super().__init__(
-            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, n_classes)
-        )
+def _resnet(channels: int, width: int, blocks: int, n_classes: int) -> nn.Sequential:
+    """Return a ResNet for small images: 3x3 stem, no max-pool."""
+    layers, before = _unit(channels, width, 3), width
+    for stage in range(4):
+        for number in range(blocks):
+            after = width * 2**stage
+            layers.append(_Residual(before, after, 2 if stage and not number else 1))
+            before = after
+    return _classifier(layers, before, n_classes)
 
 
 def factory_name(factory: object) -> str:

@@ -14,8 +14,7 @@ from sklearn.datasets import load_digits
 from poisonproof.networks import PretrainSpec, train_features
 from poisonproof.networks.augmentation import Stream
 from poisonproof.networks.pretraining.loop import RunLimits
-from poisonproof.networks.pretraining.tasks import SimCLR
-from poisonproof.networks.pretraining.views import make_views
+from poisonproof.networks.pretraining.tasks import SimCLR, make_views
 
 pytestmark = [
     pytest.mark.gpu,

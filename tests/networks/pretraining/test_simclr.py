@@ -12,8 +12,7 @@ import torch
 from poisonproof.networks import PretrainSpec, train_features
 from poisonproof.networks.augmentation import Stream
 from poisonproof.networks.pretraining.loop import RunLimits
-from poisonproof.networks.pretraining.tasks import SimCLR, contrast
-from poisonproof.networks.pretraining.views import _turned, make_views
+from poisonproof.networks.pretraining.tasks import SimCLR, _turned, contrast, make_views
 
 SPEC = PretrainSpec(
     "simclr",

@@ -24,8 +24,7 @@ from poisonproof.files import OpenFolder, write_bytes
 from poisonproof.networks.batches import tensors_digest
 from poisonproof.networks.device import deterministic, require_device
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
-from poisonproof.networks.pretraining.tasks import Task, make_task
-from poisonproof.networks.pretraining.views import as_images
+from poisonproof.networks.pretraining.tasks import Task, as_images, make_task
 from poisonproof.strict import decode_tensors
 
 Tensors = dict[str, NDArray[Any]]

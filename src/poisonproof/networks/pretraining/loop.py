@@ -22,8 +22,7 @@ from poisonproof.networks.graphs import FlatModule, Recorder
 from poisonproof.networks.modules import initialise
 from poisonproof.networks.pretraining.frozen import Checkpoint, FrozenNetwork, RunFolder, Tensors
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
-from poisonproof.networks.pretraining.tasks import Task, make_task
-from poisonproof.networks.pretraining.views import samples_digest, sorted_images
+from poisonproof.networks.pretraining.tasks import Task, make_task, samples_digest, sorted_images
 from poisonproof.progress import Progress, Silent, reporting
 
 
