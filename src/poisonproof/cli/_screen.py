@@ -32,7 +32,7 @@ class _Screen(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """Show a sentence or a cell of a table as it is: nothing in it styles or moves anything."""
         plain = {**options, "markup": False, "emoji": False, "highlight": False}
-        return super().render_str(escaped(text), **plain)
+        return super().render_str(text if text.isprintable() else escaped(text), **plain)
 
 
 def console() -> Console:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from math import prod
@@ -117,37 +117,6 @@ class RawRows:
         )
 
 
-def join_rows(parts: Sequence[RawRows]) -> RawRows:
-    """Return the rows of the parts of one file, at least one, as if they had been read at once."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    starts = np.cumsum([0, *(len(part.places) for part in parts)]).tolist()
-
-    def _moved(all_reasons: Iterable[Reasons]) -> Reasons:
-        pairs = zip(starts[:-1], all_reasons, strict=True)
-        return {start + row: why for start, found in pairs for row, why in found.items()}
-
-    return replace(
-        first,
-        X=np.concatenate([part.X for part in parts]),
-        labels=None if first.labels is None else _chained(part.labels for part in parts),
-        groups=None if first.groups is None else _chained(part.groups for part in parts),
-        weights=None
-        if first.weights is None
-        else np.concatenate([part.weights for part in parts if part.weights is not None]),
-        places=np.concatenate([np.asarray(part.places) for part in parts]),
-        problems=_chained(part.problems for part in parts),
-        texts=tuple(_chained(column) for column in zip(*(p.texts for p in parts), strict=True)),
-        reasons=_moved(part.reasons for part in parts),
-        label_reasons=_moved(part.label_reasons for part in parts),
-    )
-
-
-def _chained(parts: Iterable[Iterable[Any] | None]) -> list[Any]:
-    return list(chain.from_iterable(part for part in parts if part is not None))
-
-
 def too_long(what: str, most: int) -> str:
     """Return why a cell or line is rejected whose size is beyond the declared limit."""
     return f"{what} holds more than {most:,} bytes, the limit that is declared"
@@ -193,6 +162,25 @@ class CheckedRows:
 
     def __len__(self) -> int:
         return len(self.X)
+
+    @classmethod
+    def joined(cls, parts: Sequence[CheckedRows]) -> CheckedRows:
+        """Return the rows of the parts of one file, of which there is at least one."""
+        first, columns = parts[0], ("X", "labels", "groups", "weights", "places")
+        if len(parts) == 1:
+            return first
+        changes: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in columns
+            if getattr(first, name) is not None
+        }
+        if first.cells is not None:
+            changes["cells"] = {
+                name: np.concatenate([(part.cells or {})[name] for part in parts])
+                for name in first.cells
+            }
+        problems = chain.from_iterable(part.problems for part in parts)
+        return replace(first, problems=tuple(problems), **changes)
 
     def only(self, which: NDArray[np.bool_]) -> CheckedRows:
         """Return some of the rows; `which` has shape (n,)."""
@@ -299,12 +287,8 @@ def check_rows(
     *,
     allow_missing: bool = True,
     keep_cells: bool = False,
-    may_be_empty: bool = False,
 ) -> CheckedRows:
-    """Encode rows and reject every one that does not fit the schema, each by itself.
-
-    Unless `may_be_empty`, as a part of a file may, at least one row must be left.
-    """
+    """Encode rows and reject every one that does not fit the schema, each by itself."""
     cells = raw.cells(schema) if keep_cells or not schema.keeps_numbers else None
     found: Reasons = {}
     if schema.keeps_numbers or cells is None:
@@ -328,7 +312,7 @@ def check_rows(
         RowProblem(places[row].item(), reason, label=row not in broken)
         for row, reason in reasons.items()
     ]
-    checked = CheckedRows(
+    return CheckedRows(
         X=X if good.all() else X[good],
         labels=None if codes is None else codes[good],
         groups=None if raw.groups is None else _text_array(raw.groups)[good],
@@ -340,11 +324,6 @@ def check_rows(
         places=places[good],
         cells=_those(cells, good) if keep_cells else None,
     )
-    if not len(checked) and not may_be_empty:
-        if checked.problems:
-            raise InvalidRowsError(f"{path} has no usable row. {checked.describe_problems()}")
-        raise InvalidInputError(f"{path} holds no rows.")
-    return checked
 
 
 def _those(

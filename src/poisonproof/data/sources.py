@@ -17,9 +17,9 @@ from poisonproof.data.csv_files import csv_parts, read_header
 from poisonproof.data.image_files import find_images, image_parts, printable, walk
 from poisonproof.data.npz_files import read_npz_rows
 from poisonproof.data.parquet_files import column_names, count_rows, parquet_parts
-from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows, join_rows
+from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows
 from poisonproof.data.schema import Limits, Schema, held_out_rows, listed
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.progress import Progress
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -88,8 +88,13 @@ def read_table(
         allowed = ARRAYS if schema.kind == "arrays" else TABLES
         check_file(path, allowed if schema.columns else (*TABLES, *ARRAYS))
         parts = _file_parts(path, schema, BLOCK_BYTES)
-    raw = join_rows([part for part, _ in parts])
-    return check_rows(raw, schema, path, allow_missing=allow_missing, keep_cells=keep_cells)
+    options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
+    rows = CheckedRows.joined([check_rows(raw, schema, path, **options) for raw, _ in parts])
+    if not len(rows) and rows.problems:
+        raise InvalidRowsError(f"{path} has no usable row. {rows.describe_problems()}")
+    if not len(rows):
+        raise InvalidInputError(f"{path} holds no rows.")
+    return rows
 
 
 def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
@@ -224,9 +229,7 @@ class DataSource:
             step = _rows_within(piece_bytes, 8 * n_features)
             for start in range(0, max(1, len(raw.places)), step):
                 part = raw if len(raw.places) <= step else raw.cut(start, start + step)
-                rows = check_rows(
-                    part, self.schema, path, allow_missing=allow_missing, may_be_empty=True
-                )
+                rows = check_rows(part, self.schema, path, allow_missing=allow_missing)
                 if invalid_rows == "raise":
                     rows.refuse_problems(
                         "Correct the row, or leave such rows out: invalid_rows='drop'."

@@ -7,10 +7,10 @@ import secrets
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -246,6 +246,9 @@ RUN_SHARE, CHUNK_SHARE = 32, 512
 """A run takes one part in 32 of the memory, twice while it is sorted; a chunk one part in 512,
 many times while it is read, checked and hashed. Larger ones are not faster."""
 
+_FITTED = ("classes_", "n_features_in_")
+"""What reading finds out; worker processes return it."""
+
 PARTS_PER_WORKER = 8
 """So many tasks per worker process: they end at about the same time, and the bar moves."""
 
@@ -263,14 +266,15 @@ class Rejected:
         self.first = self.first or first
 
 
-class Part(NamedTuple):
+@dataclass
+class _Part:
     """What became of a part of a source."""
 
-    rows: DiskPartitions | None
-    fitted: dict[str, Any]
-    n_dropped: int
-    rejected: Rejected
-    amount: int
+    rows: DiskPartitions | None = None
+    fitted: dict[str, Any] = field(default_factory=dict)
+    n_dropped: int = 0
+    rejected: Rejected = field(default_factory=Rejected)
+    amount: int = 0
 
 
 def partition_stream(
@@ -351,7 +355,7 @@ def _parts(
     memory: int,
     jobs: int,
     advance: Callable[[int], None],
-) -> Generator[Part, None, None]:
+) -> Generator[_Part, None, None]:
     """Partition here, or parts of the source in worker processes."""
     from joblib import Parallel, delayed
     from joblib.externals.loky import get_reusable_executor
@@ -384,36 +388,36 @@ def _partition(
     name: str,
     memory: int,
     advance: Callable[[int], None] | None = None,
-) -> Part:
+) -> _Part:
     """Write the rows of a source as runs whose names begin with `name`."""
     from sklearn.utils import get_tags
 
     writer = RunWriter(folder, name, classifier.partitioner_.k, memory // RUN_SHARE)
     names = np.array(source.schema.classes)
-    known: NDArray[Any] | None = None
-    rejected, n_dropped, amount = Rejected(), 0, 0
+    part = _Part()
     for rows, step in source.pieces(
         memory // CHUNK_SHARE,
         allow_missing=bool(get_tags(classifier).input_tags.allow_nan),
         invalid_rows=classifier.invalid_rows,
     ):
         if rows.problems:
-            rejected.add(len(rows.problems), rows.describe_problems())
-        amount += step
+            part.rejected.add(len(rows.problems), rows.describe_problems())
+        part.amount += step
         if len(rows):
-            known, dropped = _place(classifier, rows, names[rows.labels], known, writer)
-            n_dropped += dropped
+            known = part.fitted.get("classes_")
+            part.n_dropped += _place(classifier, rows, names[rows.labels], known, writer)
+            fitted = vars(classifier)
+            part.fitted = {key: fitted[key] for key in _FITTED if key in fitted}
         if advance is not None:
             advance(step)
-    found = vars(classifier) if known is not None else {}
-    fitted = {name: found[name] for name in ("classes_", "n_features_in_") if name in found}
-    return Part(writer.finish(), fitted, n_dropped, rejected, amount)
+    part.rows = writer.finish()
+    return part
 
 
 def _place(
     classifier: Any, read: CheckedRows, y: Any, known: NDArray[Any] | None, writer: RunWriter
-) -> tuple[NDArray[Any], int]:
-    """Check and write rows that were read; return the label set, and how many were dropped."""
+) -> int:
+    """Check and write rows that were read; set the label set, and return how many were dropped."""
     from poisonproof.estimators.checked_table import check_table
     from poisonproof.partition.canonical import sample_digests
     from poisonproof.partition.partitioned import Shard
@@ -434,7 +438,7 @@ def _place(
         where = f"{read.path}, from {read.unit} {read.places[0]} on (counted as row 0)"
         raise type(error)(f"{where}: {error}") from error
     classifier.classes_ = rows.classes
-    return rows.classes, rows.n_dropped
+    return int(rows.n_dropped)
 
 
 # Training on streamed rows, straight into a store.
