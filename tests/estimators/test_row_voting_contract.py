@@ -14,6 +14,7 @@ CLASSIFIERS = [
     NeighborVoteClassifier(threshold=1.0, metric="euclidean"),
     NeighborVoteClassifier(threshold=0.8),
     ClusterVoteClassifier(clusterer="kmeans"),
+    ClusterVoteClassifier(clusterer="mixture"),
     ClusterVoteClassifier(assignment="one_to_one"),
     WeightedVoteClassifier(weights=WalkWeights(5, 0.9)),
 ]

@@ -36,6 +36,7 @@ CLASSIFIERS = {
     "spectral": ClusterVoteClassifier(n_clusters=12, assignment="onto", classes=DIGITS),
     "own-graph": ClusterVoteClassifier(clusterer=SpectralClusters(11, n_neighbors=8)),
     "kmeans": ClusterVoteClassifier(PCA(10), 15, clusterer="kmeans", classes=DIGITS),
+    "mixture": ClusterVoteClassifier(PCA(4), np.int64(12), clusterer="mixture"),
     "own-clusters": ClusterVoteClassifier(clusterer=KMeans(9, n_init=1), classes=DIGITS),
     "walks": WeightedVoteClassifier(weights=WalkWeights(8, 0.9), classes=DIGITS),
 }
@@ -91,7 +92,7 @@ def test_models_of_the_same_rows_in_any_order_have_one_fingerprint(name, tmp_pat
     assert prints[0] == prints[1]
 
 
-@pytest.mark.parametrize("name", ["neighbors", "spectral", "kmeans", "walks"])
+@pytest.mark.parametrize("name", ["neighbors", "spectral", "kmeans", "mixture", "walks"])
 def test_a_changed_byte_is_an_error_and_never_another_vote(name, tmp_path):
     classifier = fitted(name)
     classifier.save(tmp_path / "model")

@@ -59,7 +59,7 @@ def test_a_flip_moves_the_gap_of_neighbour_votes_by_two(data: Comparison) -> Non
 
 
 def test_samples_are_clustered_once_and_certified_by_each_rule(data: Comparison) -> None:
-    for kind in ("kmeans", "spectral"):
+    for kind in ("kmeans", "spectral", "mixture"):
         onto, local = chosen()[f"{kind}-6-onto"], chosen()[f"{kind}-6-local"]
         assert onto.classifier.clusterer == local.classifier.clusterer == kind
         fitted = data.fit(onto.classifier)

@@ -118,7 +118,7 @@ def test_no_flips_within_the_radius_turn_a_cluster(assignment: Any, n_clusters: 
             assert turned.predict(X[TEST][row : row + 1])[0] != certificates.labels[row]
 
 
-@pytest.mark.parametrize("clusterer", ["spectral", "kmeans"])
+@pytest.mark.parametrize("clusterer", ["spectral", "kmeans", "mixture"])
 def test_neither_labels_nor_row_order_reach_a_cluster(clusterer: Any) -> None:
     rng = np.random.default_rng(0)
     order = rng.permutation(1500)

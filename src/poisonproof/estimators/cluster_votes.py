@@ -49,7 +49,7 @@ class ClusterVoteClassifier(RowVoting):
     assignment : {"local", "one_to_one", "onto"}, default="local"
         Which assignments are admissible: any, those that give no class twice (K <= C), or those
         that leave no class without a cluster (K >= C).
-    clusterer : {"spectral", "kmeans"} or estimator, default="spectral"
+    clusterer : {"spectral", "kmeans", "mixture"} or estimator, default="spectral"
         How clusters are found. An estimator has `fit` and `predict` and its own number of clusters.
     classes : array of shape (C,), optional
         The label set; see `DPAClassifier`.

@@ -118,6 +118,7 @@ _COPIES = 4  # of a member, averaged: four times the training
 _CLUSTERERS = {
     "kmeans": ("k-means", "k-means"),
     "spectral": ("spectral", "cuts of the graph of 30 neighbours"),
+    "mixture": ("Gaussian", "mixture of axis-aligned Gaussians"),
 }
 """What clusterers are called in titles and in settings."""
 

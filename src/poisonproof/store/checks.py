@@ -41,8 +41,8 @@ LOADED = frozenset(
     CalibratedClassifierCV CategoricalNB ClassifierChain ColumnTransformer ComplementNB
     CountVectorizer DecisionTreeClassifier DecisionTreeRegressor DictVectorizer DummyClassifier
     EmpiricalCovariance ExtraTreeClassifier ExtraTreesClassifier FactorAnalysis FastICA
-    FeatureHasher FeatureUnion FixedThresholdClassifier FunctionTransformer GaussianNB
-    GaussianRandomProjection GradientBoostingClassifier GridSearchCV HashingVectorizer
+    FeatureHasher FeatureUnion FixedThresholdClassifier FunctionTransformer GaussianMixture
+    GaussianNB GaussianRandomProjection GradientBoostingClassifier GridSearchCV HashingVectorizer
     HistGradientBoostingClassifier IncrementalPCA IsotonicRegression KBinsDiscretizer KMeans
     KNNImputer KNeighborsClassifier KernelCenterer KernelPCA LabelBinarizer LabelEncoder
     LabelPropagation LabelSpreading LinearDiscriminantAnalysis LinearSVC LogisticRegression
