@@ -43,16 +43,16 @@ def ranked(rows: Any) -> Any:
 @pytest.mark.parametrize("mixes", [centred, ranked], ids=lambda f: f.__name__)
 def test_a_map_that_mixes_rows_is_refused(mixes: Any) -> None:
     model = DPAClassifier(GaussianNB(), 10, classes=range(10), features=FunctionTransformer(mixes))
-    with pytest.raises(GuaranteeError, match="depend on what else is asked"):
+    with pytest.raises(GuaranteeError, match="depend on what else is predicted"):
         model.fit(X[:600], y[:600])
 
 
 @pytest.mark.parametrize("kind", [ClusterVoteClassifier, WeightedVoteClassifier])
 def test_a_map_that_mixes_test_rows_is_refused_where_rows_vote(kind: Any) -> None:
     model = kind(features=FunctionTransformer(centred), classes=range(10)).fit(X[:300], y[:300])
-    with pytest.raises(GuaranteeError, match="depend on what else is asked"):
+    with pytest.raises(GuaranteeError, match="depend on what else is predicted"):
         model.certify(X[600:700])
-    with pytest.raises(GuaranteeError, match="depend on what else is asked"):
+    with pytest.raises(GuaranteeError, match="depend on what else is predicted"):
         model.predict(X[600:700])
 
 

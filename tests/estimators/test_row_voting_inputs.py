@@ -43,7 +43,7 @@ class Constant(BaseEstimator):
 )
 def test_weights_that_are_no_integers_of_the_samples_are_refused(weights: Any, target: Any) -> None:
     clf = WeightedVoteClassifier(weights=weights, classes=range(10)).fit(X[TRAIN], y[TRAIN])
-    with pytest.raises(InvalidInputError, match="one for every asked row and training sample"):
+    with pytest.raises(InvalidInputError, match="one for every row and training sample"):
         clf.certify(X[TEST], target=target)
 
 

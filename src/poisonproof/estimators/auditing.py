@@ -22,7 +22,7 @@ from poisonproof.store.manifest import differences, environment_here
 from poisonproof.store.reading import OBJECTS, ModelReader
 
 SUSPECTED = 0.01
-"""The share of dishonest members for which the odds of finding one are told."""
+"""The share of dishonest members for which the report gives the odds of finding one."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ class _Audit:
         folder = Path(self.reader.place.path)
         if folder.is_dir():
             here = {entry.name for entry in (folder / OBJECTS).iterdir()}
-            if strange := sorted(here - set(manifest.objects)):
-                words = f"The store holds files that no manifest names: {', '.join(strange[:5])}."
+            if others := sorted(here - set(manifest.objects)):
+                words = f"The store holds files that no manifest names: {', '.join(others[:5])}."
                 return Finding("Files", False, words)
         count = f"All {len(manifest.objects):,} files have the content their names stand for"
         packages = manifest.environment.get("packages")
@@ -173,9 +173,9 @@ class _Audit:
                 f"The model was trained with {'; '.join(self.others)}. Members trained here may "
                 "have other bits for that reason alone."
             )
-            return Finding("Software and processor", None, words)
+            return Finding("Software and CPU", None, words)
         words = "They are those the model was trained with."
-        return Finding("Software and processor", True, words)
+        return Finding("Software and CPU", True, words)
 
     def training(self, data: Any, sample: Any, seed: int | None) -> Iterator[Finding]:
         """Partition the data, then train some members again."""
@@ -242,7 +242,7 @@ class _Audit:
             f"the stored ones: {_listed(others)}."
         )
         if self.others:
-            return Finding("Members", None, f"{words} Software or processor differ, too.")
+            return Finding("Members", None, f"{words} Software or CPU differ, too.")
         return Finding("Members", False, words)
 
 

@@ -82,7 +82,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         """Return the threat that is certified if none is named."""
 
     @abstractmethod
-    def _threat(self, asked: str | Threat, assumptions: tuple[str, ...]) -> Threat:
+    def _threat(self, threat: str | Threat, assumptions: tuple[str, ...]) -> Threat:
         """Return one of `threats` with the reach it has for this fitted classifier, or raise."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         GuaranteeError
-            If nothing proves the certificate that was asked for.
+            If nothing proves the requested certificate.
         """
         resolved = self._resolve_threat(threat, require_declared)
         certificates = self._certified(X, resolved, self._class_index(target))
@@ -188,7 +188,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
             )
         return int(position[0])
 
-    def _resolve_threat(self, asked: str | Threat | None, require_declared: bool) -> Threat:
+    def _resolve_threat(self, threat: str | Threat | None, require_declared: bool) -> Threat:
         """Return a threat that this fitted classifier certifies, or raise."""
         check_is_fitted(self)
         if self.classes is None and require_declared:
@@ -196,7 +196,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
                 "the label set was taken from the training labels, so the attacker has a say in "
                 "it. Declare it: classes=[...]."
             )
-        threat = self._usual_threat() if asked is None else asked
+        threat = self._usual_threat() if threat is None else threat
         name = parse_threat(threat).name
         if name not in self.threats:
             advice = {name: "DPAClassifier or another method"}
@@ -246,7 +246,7 @@ class VotingMembers(CertifyingClassifier):
         return X if self.features_ is None else take_canonical(self._mapped_samples(X), None)
 
     def _mapped_samples(self, rows: Any) -> Any:
-        """Map samples to predict, each alone: nobody knows what a user's map does to several."""
+        """Map samples to predict, each alone: a user's map may do anything to several."""
         if isinstance(self.features_, FrozenTransformer) or is_own_map(self.features_):
             return self._mapped_together(rows)
         return map_alone(self._mapped, rows)
@@ -267,8 +267,8 @@ class VotingMembers(CertifyingClassifier):
             usual = next(name for name in certifies if name in self.threats)
         return usual
 
-    def _threat(self, asked: str | Threat, assumptions: tuple[str, ...]) -> Threat:
-        return resolve_threat(asked, self.partitioner_, (*self._assumptions(), *assumptions))
+    def _threat(self, threat: str | Threat, assumptions: tuple[str, ...]) -> Threat:
+        return resolve_threat(threat, self.partitioner_, (*self._assumptions(), *assumptions))
 
     def _assumptions(self) -> tuple[str, ...]:
         """Return what the method itself takes for granted."""

@@ -213,7 +213,7 @@ def input_tags(estimator: Any) -> Any:
     """Return the input tags of whatever sees the samples first.
 
     A search takes what its estimator takes. A pipeline says nothing about text and missing values,
-    so its first step is asked; missing values must be taken by every step up to the one that fills
+    so its first step decides; missing values must be taken by every step up to the one that fills
     or encodes them. Of steps that stand side by side one that takes missing values is enough.
 
     >>> from sklearn.impute import SimpleImputer
@@ -547,7 +547,7 @@ def _refuse_repeated_columns(X: Any) -> None:
     if twice := [name for name, count in counts.items() if count > 1]:
         raise InvalidInputError(
             f"X has more than one column named {', '.join(map(repr, twice[:5]))}. Rename or drop "
-            "them: features are told apart by their names."
+            "them: features are known by their names."
         )
 
 
@@ -568,7 +568,7 @@ def _label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
 def _check_labels(y: Any, *, declared: bool) -> NDArray[Any]:
     """Return `y` as an array of one label per row, each of the type it came with.
 
-    With a declared label set a strange label is a matter of its row. Without one the labels must
+    With a declared label set an unknown label is a matter of its row. Without one the labels must
     look like classes, as scikit-learn demands.
     """
     if y is None:

@@ -75,7 +75,7 @@ class ClusterVoteClassifier(RowVoting):
     ---------
     Features and clusters are a function of the multiset of samples, the parameters and
     `random_state`: neither labels nor row order reach them. Copies of a sample lie in one
-    cluster, so that it is nobody's matter which of them carries which label.
+    cluster, so it does not matter which of them carries which label.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class ClusterVoteClassifier(RowVoting):
         seed_nested(self.clusterer_, self.random_state, 1)
         self.clusterer_.fit(mapped)
         found = getattr(self.clusterer_, "labels_", None)
-        if found is None:  # mixtures tell the cluster of a row only when asked
+        if found is None:  # mixtures know clusters by predict alone
             found = self.clusterer_.predict(mapped)
         clusters = np.asarray(found, dtype=np.int64)
         if int(clusters.min()) < 0:
@@ -181,12 +181,12 @@ class ClusterVoteClassifier(RowVoting):
     def _clusters_of(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         if getattr(self.clusterer_, "rowwise", False):
             found = self.clusterer_.predict(rows)
-        else:  # asked together, rows may be rounded differently than alone
+        else:  # predicted together, rows may be rounded differently than alone
             found = [self.clusterer_.predict(row[None])[0] for row in rows]
         clusters = np.asarray(found, dtype=np.int64)
-        strange = (clusters < 0) | (clusters >= len(self.table_))
-        if strange.any():
-            row = int(strange.argmax())
+        invalid = (clusters < 0) | (clusters >= len(self.table_))
+        if invalid.any():
+            row = int(invalid.argmax())
             raise InvalidRowsError(
                 f"{type(self.clusterer_).__name__} gives row {row} of X the cluster "
                 f"{int(clusters[row])}, but there are the clusters 0 to {len(self.table_) - 1}. "

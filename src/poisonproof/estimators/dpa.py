@@ -424,7 +424,7 @@ class DPAClassifier(PartitionAggregation):
         for first in data.order[data.offsets[:-1][data.sizes > 0]]:
             try:
                 return fresh_map(self.features).fit(take_canonical(data.X, np.array([first])))
-            except Exception as error:  # a strange row is the matter of its own partition
+            except Exception as error:  # an invalid row is the matter of its own partition
                 if is_machine_error(error):
                     raise
                 reasons.append(error)

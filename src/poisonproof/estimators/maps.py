@@ -43,8 +43,8 @@ def refuse_mixing(features: Any, transform: Callable[[Any], Any], X: Any, mapped
         if not _alike(alone, among):
             raise GuaranteeError(
                 f"features maps row {row} differently alone than among the {count} rows that are "
-                "mapped together, so a prediction would depend on what else is asked. A map must "
-                "treat every row by itself; what it learns, it must learn in fit."
+                "mapped together, so a prediction would depend on what else is predicted. A map "
+                "must treat every row by itself; what it learns, it must learn in fit."
             )
 
 

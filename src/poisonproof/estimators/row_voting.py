@@ -137,11 +137,11 @@ class RowVoting(CertifyingClassifier):
     def _usual_threat(self) -> str:
         return self.threats[0]
 
-    def _threat(self, asked: str | Threat, assumptions: tuple[str, ...]) -> Threat:
-        wanted, name = parse_threat(asked), type(self).__name__
+    def _threat(self, threat: str | Threat, assumptions: tuple[str, ...]) -> Threat:
+        wanted, name = parse_threat(threat), type(self).__name__
         if wanted.unit != "row":
             raise GuaranteeError(
-                f"{name} counts its certificates in rows, but {wanted.plural} were asked. Ask "
+                f"{name} counts its certificates in rows, but {wanted.plural} were requested. Use "
                 f"threat={wanted.name!r}, or use DPAClassifier with a partitioner that counts so."
             )
         trusted = () if "insert_delete" in self.threats else (TRUSTED_SAMPLES,)

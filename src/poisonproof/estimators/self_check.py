@@ -135,7 +135,7 @@ def _each_alone(ensemble: Ensemble, classifier: Any) -> Callable[[int], Ensemble
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is compared of a member, and what tells where two of them differ."""
+    """Hold what is compared of a member, and what says where two of them differ."""
 
     digest: str
     votes: NDArray[np.int16]
@@ -161,15 +161,15 @@ class _Seen:
 def _in_fresh_process(spec: TrainingSpec, shards: Mapping[int, Shard]) -> list[_Seen]:
     """Train members in a new Python, with other string hashes and another number of threads."""
     with tempfile.TemporaryDirectory(prefix="poisonproof-") as folder:
-        asked, answered = Path(folder, "asked"), Path(folder, "answered")
+        task, answer_file = Path(folder, "task"), Path(folder, "answer")
         try:
-            with asked.open("wb") as file:
+            with task.open("wb") as file:
                 pickle.dump(sys.path, file)
                 dump_by_value((spec, shards), file)  # classes of a script travel, too
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise _could_not_run(f"members cannot be sent to another process: {error}") from error
         optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
-        command = [sys.executable, *optimized, "-c", _CHILD, str(asked), str(answered)]
+        command = [sys.executable, *optimized, "-c", _CHILD, str(task), str(answer_file)]
         done = subprocess.run(
             command, env=_other_environment(), capture_output=True, text=True, check=False
         )
@@ -178,7 +178,9 @@ def _in_fresh_process(spec: TrainingSpec, shards: Mapping[int, Shard]) -> list[_
             raise _could_not_run(f"its process was ended by {name}, perhaps for want of memory")
         if done.returncode:
             raise _could_not_run((done.stderr.strip().splitlines() or ["no reason given"])[-1])
-        answer = pickle.loads(answered.read_bytes())  # from our own child, in a folder of our own
+        answer = pickle.loads(
+            answer_file.read_bytes()
+        )  # from our own child, in a folder of our own
     if isinstance(answer, str):
         raise _could_not_run(answer)
     seen: list[_Seen] = answer

@@ -71,7 +71,7 @@ def store_members(
         Trains the members instead of `train`.
     self_check : bool, default=True
         Whether to train some members again in a fresh process before there is a model. If one
-        differs, what this run has stored is dropped: nobody can tell which of the members are good.
+        differs, what this run has stored is dropped: any of the members may be wrong.
         If the process fails, it stays, and the next run goes on with it.
     """
     if str(path).lower().endswith(".zip"):

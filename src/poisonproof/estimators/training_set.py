@@ -106,7 +106,7 @@ def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
     """Return which samples `classifier` was trained on, whatever their labels; None if unknown.
 
     It is known where the training rows are held or kept. A list of their digests would do, too, but
-    would tell everybody who has the model who is in it, so none is stored.
+    would show whoever has the model who is in it, so none is stored.
 
     Examples
     --------

@@ -133,7 +133,7 @@ def training_set(classifier: Any, data: Any) -> TrainingSet:
     if data is None:
         if classifier.rows_ is None:
             raise InvalidInputError(
-                "this model was saved without its training rows, so nobody can tell what its "
+                "this model was saved without its training rows, so it is not known what its "
                 "partitions hold. Give them: update(..., data=(X, y)); or save models with "
                 "keep_data=True."
             )
@@ -207,7 +207,7 @@ def _local_change(
     changed = {index: after[index] for index in retrain}
     later = rows.changed(changed)
     if not any(len(shard) for shard in changed.values()):
-        # One partition with rows comes along: it tells what a sample looks like.
+        # One partition with rows comes along: it shows what a sample looks like.
         filled = np.flatnonzero(later.sizes)
         if not len(filled):
             raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
@@ -242,7 +242,7 @@ def _placed(keys: NDArray[np.void], partitions: NDArray[Any]) -> NDArray[np.void
 def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.intp]:
     """Return one position in `keys` for every wanted key, no position twice, or raise.
 
-    Repeated rows count as often as they occur: asking for a row twice takes two copies.
+    Repeated rows count as often as they occur: a row that is wanted twice takes two copies.
     """
     order = np.argsort(keys, kind="stable")
     sorted_keys = keys[order]
@@ -305,7 +305,7 @@ def request_digest(added: Sequence[str], removed: Sequence[str]) -> str:
 
 
 def requested_digest(classifier: Any, add: Any, remove: Any) -> str:
-    """Return what identifies an update that is asked for."""
+    """Return what identifies an update from its arguments."""
     rows = _requested(classifier, add, "add"), _requested(classifier, remove, "remove")
     return request_digest(*(_names(classifier, some) for some in rows))
 

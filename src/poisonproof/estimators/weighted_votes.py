@@ -100,7 +100,7 @@ class WeightedVoteClassifier(RowVoting):
         check_random_state(self.random_state)
         self._weighting()  # refuses what is none
         rows, digests = self._training_rows(X, y)
-        # Copies of a sample by their labels: a stored model does not tell the order of the rows.
+        # Copies of a sample by their labels: a stored model does not keep the order of the rows.
         order = np.lexsort((rows.y, *digests.view(">u8").T[::-1]))
         new = np.append(True, (digests[order[1:]] != digests[order[:-1]]).any(axis=1))
         samples = take_canonical(rows.X, order[new])
@@ -159,7 +159,7 @@ class WeightedVoteClassifier(RowVoting):
             return
         raise InvalidInputError(
             f"{type(self.weights_).__name__}.integers gives integers below 2^62 of shape {shape}, "
-            "one for every asked row and training sample. Got "
+            "one for every row and training sample. Got "
             f"{integers.dtype} of shape {integers.shape}. Round weights as whole_weights does."
         )
 

@@ -233,7 +233,7 @@ def _check_neighbours(estimator: Any) -> bool:
 
 
 def _check_libsvm(estimator: Any) -> bool:
-    """What libsvm is told about its support vectors, whose number it believes."""
+    """Check what libsvm believes about its support vectors."""
     n, classes = len(estimator.support_), len(estimator.classes_)
     pairs = classes * (classes - 1) // 2
     shape, width = (classes - 1, n), estimator.n_features_in_

@@ -287,7 +287,7 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
 
 
 def _strange(content: bytes, name: str) -> set[str]:
-    """Return the estimators of an archive that nobody has looked at, before anything is built."""
+    """Return the estimators of an archive that are not checked here, before anything is built."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for part in check_zip(archive, stored=True):
             if part.endswith(".npz"):  # a sparse matrix

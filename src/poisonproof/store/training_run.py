@@ -214,7 +214,9 @@ class TrainingRun:
         """
         for item in items:
             if item.partition != self._partitions[item.index]:
-                raise StoreError(f"member {item.index} was trained on other rows than were asked.")
+                raise StoreError(
+                    f"member {item.index} was trained on other rows than its partition holds."
+                )
         if self.family is None:
             self.family, self.shared, arrays = shared
             self.shared_arrays = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None
@@ -295,13 +297,13 @@ class TrainingRun:
         stored = self._writer.stored
         if stored is None or stored.manifest.spec != self._spec:
             return
-        manifest, asked = stored.manifest, set(self._which)
+        manifest, which = stored.manifest, set(self._which)
         self.family, self.shared = manifest.family, manifest.shared
         if manifest.shared_arrays is not None:
             self.shared_arrays = stored.block(manifest.shared_arrays)[SHARED_ITEM]
         known = manifest.partition_digests
         for entry in manifest.members:
-            wanted = {i for i in entry.items if i in asked and self._is_wanted(i, known[i])}
+            wanted = {i for i in entry.items if i in which and self._is_wanted(i, known[i])}
             try:
                 if wanted:
                     stored.block(entry)

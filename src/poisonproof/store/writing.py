@@ -220,7 +220,7 @@ class FolderWriter(ModelWriter):
         return not check_content or content_name(self.get(entry.name)[0]) == entry.name
 
     def _present(self) -> set[str]:
-        """Return the names of all objects; other files in their folder are nobody's business."""
+        """Return the names of all objects; other files in their folder are left alone."""
         return set(filter(is_content_name, self._objects.names()))
 
     def _finish(self, manifest: Manifest) -> None:
