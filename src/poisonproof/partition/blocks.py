@@ -26,6 +26,7 @@ from poisonproof.partition.containers import (
     inexact,
     is_pandas,
     is_sparse,
+    joins_exactly,
     row_array,
 )
 
@@ -95,25 +96,20 @@ def row_blocks(X: Any) -> Iterator[Block]:
     if is_sparse(X):
         width = X.nnz // max(1, n)
     step = max(FRAME_ROWS if is_pandas(X) else 1, CELLS_PER_BLOCK // max(1, width))
-    uniform = is_pandas(X) and _is_uniform(X)
+    types = set(X.dtypes if X.ndim == 2 else [X.dtype]) if is_pandas(X) else set()
+    common = np.result_type(*types) if joins_exactly(types) else None
     for start in range(0, n, step):
         rows = np.arange(start, min(start + step, n))
         if is_sparse(X):
             yield Block(rows, plain_csr(_csr_rows(X, start, start + len(rows)), start))
             continue
         part = X.iloc[start : start + step] if is_pandas(X) else X[start : start + step]
-        if is_pandas(X) and not uniform:
+        if is_pandas(X) and common is None:
             columns = frame_columns(part)
             yield Block(rows, [canonical_column(c, rows, j) for j, c in enumerate(columns)])
         else:
-            values = part.to_numpy() if uniform else np.asarray(part)
+            values = part.to_numpy(dtype=common) if is_pandas(X) else np.asarray(part)
             yield _block(rows, values.reshape(len(rows), width))
-
-
-def _is_uniform(frame: Any) -> bool:
-    """Return whether all columns of a frame are of one dtype of NumPy's numbers."""
-    kinds = set(frame.dtypes) if frame.ndim == 2 else {frame.dtype}
-    return len(kinds) == 1 and all(isinstance(k, np.dtype) and k.kind in "biuf" for k in kinds)
 
 
 def _list_blocks(X: list[Any]) -> Iterator[Block]:

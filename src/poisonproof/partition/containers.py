@@ -343,14 +343,14 @@ def stacked(parts: Sequence[Any]) -> Any:
         return [row for part in parts for row in part]
     arrays = [np.asarray(part) for part in parts]
     types = {array.dtype for array in arrays}
-    if len(types) > 1 and not _joins_exactly(types):
+    if len(types) > 1 and not joins_exactly(types):
         arrays = [as_objects(array) for array in arrays]
     return np.concatenate(arrays)
 
 
-def _joins_exactly(types: set[np.dtype[Any]]) -> bool:
-    """Return whether the common type of numbers holds all of their values."""
-    if not all(kind.kind in "biuf" for kind in types):
+def joins_exactly(types: set[Any]) -> bool:
+    """Return whether these are types of NumPy's numbers, and their common type holds all values."""
+    if not types or not all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in types):
         return False
     wide = any(kind.kind in "iu" and kind.itemsize == 8 for kind in types)
     return not (wide and np.result_type(*types) == np.float64)

@@ -306,9 +306,10 @@ class PixelSum(Partitioner):
                 sums[rows], valid[rows] = rest.sum(axis=1, dtype=np.int64), pixels.all(axis=1)
             else:
                 rest, pixels = _remainders(values.data, self.k)
-                owner = np.repeat(rows, np.diff(values.indptr))
-                np.add.at(sums, owner, rest)
-                valid[owner[~pixels]] = False
+                totals = np.append(0, np.cumsum(rest, dtype=np.int64))
+                wrong = np.append(0, np.cumsum(~pixels))
+                sums[rows] = np.diff(totals[values.indptr])
+                valid[rows] = np.diff(wrong[values.indptr]) == 0
         return sums % self.k, valid
 
 
