@@ -175,4 +175,5 @@ def _built(target: Any, state: Any) -> _Array | _Bytes:
         target.shape, target.data = shape, data
     elif not isinstance(target, _Bytes):
         raise _RefusedError("it sets the state of something that is not an array")
-    return target
+    found: _Array | _Bytes = target
+    return found

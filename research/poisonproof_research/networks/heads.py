@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -51,19 +51,6 @@ def vector_length(frozen: FrozenNetwork) -> int:
     return 8 * frozen.spec.width
 
 
-def whole_numbers(views: Any, seed: Any) -> tuple[int, int]:
-    """Return how many views of which seed, as plain integers.
-
-    Other numbers are refused: 1.0 and True would find the table of seed 1, and make another.
-    """
-    for name, value in (("views", views), ("seed of views", seed)):
-        if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-            raise InvalidInputError(f"{name} must be a whole number, got {value!r}.")
-    if views < 1:
-        raise InvalidInputError(f"views must be at least 1, got {views}.")
-    return operator.index(views), operator.index(seed)
-
-
 class ViewTable:
     """Feature vectors of random views: a part of the image, mirrored where the features allow it.
 
@@ -87,7 +74,9 @@ class ViewTable:
 
     def __init__(self, frozen: FrozenNetwork, views: int = 32, seed: int = 0) -> None:
         self.frozen = frozen
-        self.views, self.seed = whole_numbers(views, seed)
+        if views < 1:
+            raise InvalidInputError(f"views must be at least 1, got {views}.")
+        self.views, self.seed = operator.index(views), operator.index(seed)
         self.length = vector_length(frozen)
         self._known: dict[bytes, NDArray[np.float16]] = {}
 
@@ -240,14 +229,6 @@ class HeadSpec(OnFrozenSpec):
         """Return the specification as JSON values."""
         return {**super().to_json(), **{name: getattr(self, name) for name in _OWN}}
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-        rest = {**values, "network": "linear"}
-        features = rest.pop("features_sha256")
-        own = {name: rest.pop(name) for name in _OWN}
-        return cls(NetworkSpec.from_json(rest), features, **own)
-
 
 # The fitted linear members on a frozen network.
 
@@ -346,7 +327,7 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
     def resolve(self, shape: tuple[int, ...], n_classes: int) -> HeadSpec:
         """Return the full specification for samples of one shape and a label set's size."""
         params = self.get_params(deep=False)
-        views, seed = whole_numbers(params.pop("views"), params.pop("view_seed"))
+        views, seed = (operator.index(params.pop(name)) for name in ("views", "view_seed"))
         law = params.pop("features").spec
         deep = TorchLearner(
             "linear", **params, normalize="none", device=law.device, threads=law.threads

@@ -350,10 +350,9 @@ class LearnedClusters(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Read the network; neither samples nor labels change it."""
-        network = load_clusters(self.folder, device=self.device)
+        network = self._network = load_clusters(self.folder, device=self.device)
         self.digest_, self.n_clusters = network.digest(), network.clusters.n_clusters
         self.n_features_in_ = int(np.prod(network.spec.input_shape))
-        self._network = network
         return self
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -363,18 +362,4 @@ class LearnedClusters(ClusterMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return how sure each cluster is, shape (n, K)."""
         check_is_fitted(self, "digest_")
-        network = self._loaded()
-        return network.probabilities(as_pixels(X, network.spec.input_shape))
-
-    def _loaded(self) -> ClusterNetwork:
-        """Return the network; a stored model holds its digest only, and finds it in its folder."""
-        network: ClusterNetwork | None = getattr(self, "_network", None)
-        if network is None:
-            network = load_clusters(self.folder, device=self.device)
-            if network.digest() != self.digest_:
-                raise StoreError(f"{self.folder} holds other clusters than this was fitted with.")
-            self._network = network
-        return network
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_network"}
+        return self._network.probabilities(as_pixels(X, self._network.spec.input_shape))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ from poisonproof.networks.lanes import LaneOptimizer
 from poisonproof.networks.learner import TorchLearner
 from poisonproof.networks.modules import initialise
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
-from poisonproof.networks.specification import NetworkSpec
 from poisonproof_research.networks.on_frozen import OnFrozenEnsemble, OnFrozenLearner, OnFrozenSpec
 
 FIRST_WEIGHTS = ("uniform", "normal")
@@ -73,15 +72,6 @@ class TailSpec(OnFrozenSpec):
         if self.first_weights != "uniform":
             values["first_weights"] = self.first_weights
         return values
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-        rest = dict(values)
-        features, rows = rest.pop("features_sha256"), rest.pop("lane_rows")
-        first = rest.pop("first_weights", "uniform")
-        rest |= {"network": "custom", "execution": "vmap"}
-        return cls(NetworkSpec.from_json(rest), features, rows, first)
 
 
 # The third block of Network in Network and its last layer, for many members at once.

@@ -11,7 +11,7 @@ import torch
 from patterns import CLUSTERS
 from scipy.optimize import linear_sum_assignment
 
-from poisonproof import ClusterVoteClassifier, load
+from poisonproof import ClusterVoteClassifier
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.networks.pretraining.loop import RunLimits
 from poisonproof_research.networks.refine_spec import RefineSpec
@@ -93,7 +93,7 @@ def test_the_cluster_of_an_image_does_not_depend_on_its_company(refined, pattern
     assert np.allclose(together.sum(axis=1), 1.0)
 
 
-def test_labels_name_refined_clusters_and_cannot_move_them(refined, patterns, kinds, tmp_path):
+def test_labels_name_refined_clusters_and_cannot_move_them(refined, patterns, kinds):
     found, folder = refined
     X = patterns.reshape(len(patterns), -1)
     clf = ClusterVoteClassifier(
@@ -107,11 +107,6 @@ def test_labels_name_refined_clusters_and_cannot_move_them(refined, patterns, ki
     other = ClusterVoteClassifier(clusterer=LearnedClusters(str(folder)), classes=range(4))
     assert np.array_equal(other.fit(X[:200], shuffled).clusters_, clf.clusters_)
     assert np.array_equal(clf.clusters_, found.predict(patterns[:200]))
-    clf.save(tmp_path / "model")
-    name = f"{LearnedClusters.__module__}.LearnedClusters"  # it opens a file: ask first
-    again = load(tmp_path / "model", trusted=[name]).certify(X[200:])
-    assert np.array_equal(again.radius, certificates.radius)
-    assert np.array_equal(again.labels, certificates.labels)
 
 
 def test_wrong_input_is_named(patterns, features, rotnet):
