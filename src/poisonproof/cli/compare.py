@@ -108,7 +108,7 @@ def compare(
             f"most 1. Got {partitions} and {cosines}."
         )
     from poisonproof.evaluation.comparison import Comparison, candidates
-    from poisonproof.report.comparison import write_comparison
+    from poisonproof.report.comparison_page import write_comparison
 
     member, command = make_member(model), _command(context)
     chosen = list(candidates(len(source.classes), member, numbers, cuts, jobs))

@@ -269,25 +269,27 @@ def _alike(classes: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(names) for names in found.values() if len(names) > 1]
 
 
+_READ_AS = {
+    "number": "number (center {center:g}, scale {scale:g})",
+    "date": "date (days since {origin}, scale {scale:g})",
+    "category": "category: {categories}",
+    "text": "text, {size:,} hashed n-grams",
+    "array": "{values} of shape {shape}",
+    "image": "{colour} image, {height} x {width}, as {encoder}",
+}
+
+
 def _kind(column: Column) -> str:
     values = column.to_json()
-    if column.type == "number":
-        return f"number (center {values['center']:g}, scale {values['scale']:g})"
-    if column.type == "date":
-        return f"date (days since {values['origin']}, scale {values['scale']:g})"
-    if column.type == "category":
-        return f"category: {', '.join(name[:20] for name in values['categories'])}"
-    if column.type == "text":
-        if values["encoder"] == "sentences":
-            return f"text, {values['size']} numbers by {Path(values['model']).name}"
-        return f"text, {values['size']:,} hashed n-grams"
-    if column.type == "array":
-        return f"{values['values']} of shape {'x'.join(map(str, values['shape']))}"
-    colour = "gray" if values["gray"] else "colour"
-    image = f"{colour} image, {values['height']} x {values['width']}"
-    if values["encoder"] == "network":
-        return f"{image}, {values['size']:,} numbers by {Path(values['model']).name}"
-    return f"{image}, as {values['encoder']}"
+    model = Path(values.get("model") or "").name
+    if column.type == "text" and values["encoder"] == "sentences":
+        return f"text, {values['size']} numbers by {model}"
+    if column.type == "image" and values["encoder"] == "network":
+        values["encoder"] = f"{values['size']:,} numbers by {model}"
+    values["colour"] = "gray" if values.get("gray") else "colour"
+    values["categories"] = ", ".join(name[:20] for name in values.get("categories", ()))
+    values["shape"] = "x".join(map(str, values.get("shape", ())))
+    return _READ_AS[column.type].format(**values)
 
 
 def _missing(column: Column) -> str:

@@ -100,7 +100,7 @@ def _section(threat: str, methods: Sequence[Method]) -> str:
     leaders = [_row([plural, "best method", "certified accuracy"]), _row(["---:", "---", "---:"])]
     for column, size in enumerate(sizes):
         winner = methods[int(np.argmax(shares[:, column]))]
-        leaders.append(_row([f"{size:,}", winner.title, _percent(best[column], 2.0)]))
+        leaders.append(_row([f"{size:,}", winner.title, f"{100 * best[column]:.1f} %"]))
     words = (
         "The columns are attack sizes, and the best accuracy of each is bold. The median radius is "
         "the largest attack size that leaves at least half of the test rows correct."
