@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -26,6 +28,10 @@ __all__ = [
     "rotnet",
     "strong",
 ]
+
+# Processes that tests start import the laboratory, too.
+_PATHS = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 
 
 class Result(NamedTuple):
