@@ -60,15 +60,7 @@ class SelfCheckError(PoisonproofError, RuntimeError):
 
 
 class MissingExtraError(PoisonproofError, ImportError):
-    """An optional dependency is missing.
-
-    Parameters
-    ----------
-    package : str
-        What could not be imported.
-    extra : str
-        The extra of poisonproof that installs it.
-    """
+    """An optional dependency is missing: a `package`, that an `extra` of poisonproof installs."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
@@ -84,9 +76,6 @@ class ClusterWarning(UserWarning):
 
 class MemberWarning(UserWarning):
     """Some members abstain because their learner raised on their partition."""
-
-
-# Imports of what only an extra installs.
 
 
 @contextmanager
