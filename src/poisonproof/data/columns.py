@@ -398,7 +398,7 @@ class ArrayColumn(Column):
             return np.where(good, flat, 0).astype(np.uint8)
         values = flat.astype(np.float64)
         bad = np.isinf(values) if self.missing == "nan" else ~np.isfinite(values)
-        self._reject(bad.any(axis=1), "holds NaN or infinity", reasons)
+        self._reject(np.asarray(bad.any(axis=1)), "holds NaN or infinity", reasons)
         return values
 
 
