@@ -90,22 +90,9 @@ class ProposalOptions:
 class Proposal:
     """A draft, and what a human should know before freezing it.
 
-    Attributes
-    ----------
-    schema : Schema
-        Not frozen.
-    n_rows : int
-        Rows that were looked at.
-    notes : mapping of str to str
-        What was seen, by column.
-    label_counts : mapping of str to int
-        How often each label was seen.
-    n_broken : int
-        Lines among those looked at that are no rows.
-    n_looked_at : int
-        Images that were opened; all files are counted in `n_rows`.
-    refused : mapping of str to int
-        Why some of these images would be left out, most frequent first.
+    `notes` say what was seen, by column, among `n_rows` rows and `n_broken` lines that are none; of
+    a folder of images all files are counted, `n_looked_at` were opened, and `refused` says why some
+    of these would be left out.
     """
 
     schema: Schema

@@ -49,27 +49,11 @@ class RowProblem:
 class RawRows:
     """What a reader found, before any value is judged.
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, d) or (n, ...)
-        The columns of numbers, NaN where a cell is empty; arrays and images as they are.
-    labels, groups : sequence of (str or None), length n, or None
-        Text, None where a cell is missing.
-    weights : ndarray of shape (n,) or None
-    names : tuple of str or None
-        Names of the d columns of numbers, if the file has names.
-    places : ndarray of shape (n,) or range
-        Where each row stands in the file.
-    unit : {"line", "row", "file"}
-        What `places` count.
-    problems : list of RowProblem
-        Rows that could not be read at all; they are not in the arrays.
-    texts : tuple of sequences of (str or None), each of length n
-        The columns that the schema reads as text.
-    reasons : dict of int to str
-        Rows of the arrays that are known to be unfit, and why.
-    label_reasons : dict of int to str
-        Rows whose label cannot be read, and why; nothing else is known to be wrong with them.
+    `X` has the columns of numbers, named `names` (NaN where a cell is empty), or arrays and images
+    as they are; `texts` the columns that are read as text. Missing texts, labels and groups are
+    None. `places` say where each row stands, in lines, rows or files (`unit`). Rows that could not
+    be read at all are `problems`; `reasons` and, where nothing else is known to be wrong,
+    `label_reasons` say by row number which of the others are unfit.
     """
 
     X: NDArray[Any]

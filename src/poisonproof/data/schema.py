@@ -164,13 +164,13 @@ class Schema:
             raise InvalidInputError("A folder of images has no columns for groups or weights.")
 
     def _check_names(self) -> None:
-        special = {key: getattr(self, key) for key in ("label", "groups", "weights")}
-        for key, value in special.items():
+        for key, value in self._roles.items():
             if value is not None and (not isinstance(value, str) or not value):
                 raise InvalidInputError(f"{key} is the name of a column. Got {value!r}.")
         if not all(isinstance(name, str) for name in self.ignore):
             raise InvalidInputError("ignore is a list of column names.")
-        names = [*self._special, *self.ignore, *(column.name for column in self.columns)]
+        roles = [name for name in self._roles.values() if name is not None]
+        names = [*roles, *self.ignore, *(column.name for column in self.columns)]
         if twice := _repeated(names):
             raise InvalidInputError(
                 f"The schema names the column {twice[0]!r} twice; a column is a feature, the "
@@ -188,8 +188,8 @@ class Schema:
             )
 
     @property
-    def _special(self) -> list[str]:
-        return [name for name in (self.label, self.groups, self.weights) if name is not None]
+    def _roles(self) -> dict[str, str | None]:
+        return {"label": self.label, "groups": self.groups, "weights": self.weights}
 
     @property
     def n_features(self) -> int:
@@ -228,15 +228,13 @@ class Schema:
 
     def reading(self, *, labelled: bool, grouped: bool) -> Schema:
         """Return the schema of files in which labels, or groups and weights, are not read."""
-        left = {"label": not labelled, "groups": not grouped, "weights": not grouped}
-        unread = {key: getattr(self, key) for key, leave in left.items() if leave}
-        named = [name for name in unread.values() if name is not None]
-        if not named:
+        read = {"label": labelled, "groups": grouped, "weights": grouped}
+        roles = {key: name for key, name in self._roles.items() if name and not read[key]}
+        if not roles:
             return self
-        changes: dict[str, Any] = dict.fromkeys(unread)
-        if self.kind != "images":
-            changes["ignore"] = [*self.ignore, *named]
-        return replace(self, **changes)
+        unread = () if self.kind == "images" else roles.values()
+        changes: dict[str, Any] = dict.fromkeys(roles)
+        return replace(self, **changes, ignore=[*self.ignore, *unread])
 
     def locate(self, header: Sequence[str], file: object) -> Layout:
         """Find the declared columns in the header of a file.
@@ -257,7 +255,8 @@ class Schema:
         """
         refuse_repeated(header, file)
         position = {name: index for index, name in enumerate(header)}
-        named = [*self._special, *(column.name for column in self.columns)]
+        roles = {key: name for key, name in self._roles.items() if name is not None}
+        named = [*roles.values(), *(column.name for column in self.columns)]
         wanted = named if self.columns else [*named, *self.ignore]
         if missing := [name for name in wanted if name not in position]:
             raise InvalidInputError(
@@ -280,12 +279,11 @@ class Schema:
                 f"Column {position[''] + 1} of {file} has no name. A column of row numbers is no "
                 "feature: write the file without it (in pandas index=False), or list the features."
             )
-        special = {key: getattr(self, key) for key in ("label", "groups", "weights")}
         return Layout(
             header=tuple(header),
             features=tuple(position[name] for name in features),
             texts=tuple(position[name] for name in texts),
-            **{key: None if name is None else position[name] for key, name in special.items()},
+            **{key: position[name] for key, name in roles.items()},
         )
 
     def to_json(self) -> dict[str, Any]:

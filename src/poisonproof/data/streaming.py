@@ -40,20 +40,10 @@ def key_type(*, weighted: bool) -> np.dtype[Any]:
 
 @dataclass(frozen=True, eq=False)
 class DiskPartitions:
-    """k partitions in a folder.
+    """k partitions in a folder, whose rows are there as long as it is.
 
-    Attributes
-    ----------
-    folder : Path
-        Where the runs lie; the rows are there as long as it is.
-    runs : tuple of str
-        Their names, R of them.
-    offsets : ndarray of shape (R, k + 1)
-        Partition i is the rows ``offsets[r, i]:offsets[r, i + 1]`` of each run r.
-    dtype, shape : dtype, tuple of int
-        What a sample is.
-    weighted : bool
-        Whether the rows have weights.
+    Partition i is the rows ``offsets[r, i]:offsets[r, i + 1]`` of each run r; samples have the
+    given type and shape.
     """
 
     folder: Path
