@@ -492,14 +492,12 @@ class StoredEnsemble(Ensemble):
         manifest, shared = self.reader.manifest, self.shared_item()
         arrays: Mapping[str, Any] = {} if shared is None else shared.tensors
         try:
-            items = self.reader.members()
-            for index, item in self._new.items():
-                items[index] = item
+            items = [*self.reader.members(without=self._new), *self._new.values()]
             ensemble = decode_members(
                 manifest.family,
                 manifest.shared,
                 arrays,
-                items,
+                sorted(items, key=lambda item: item.index),
                 self._classes,
                 self._seed,
                 self._trusted,
