@@ -81,9 +81,9 @@ def compare(
     """Compare all methods on your rows: certified accuracy against attack size.
 
     Votes and run-offs of members, neighbour votes, and what only flipped labels allow: members on
-    scaled columns, walks along the graph of neighbours, and clusters by k-means and spectral cuts.
-    Members of trees are averaged over seeds, too. The page is comparison.md with its picture
-    comparison.svg; comparison.json has the numbers.
+    scaled columns, walks along the graph of neighbours, and clusters by k-means, spectral cuts and
+    mixtures. Members of trees are averaged over seeds, too. The page is comparison.md with its
+    picture comparison.svg; comparison.json has the numbers.
 
     All settings are reported and none is chosen, so the test labels decide nothing. A method that
     cannot be run on these rows is named and left out.
