@@ -80,8 +80,7 @@ def test_a_study_survives_a_file(study: AttackStudy) -> None:
         AttackStudy.from_dict({"kinds": [{}]})
 
 
-def test_the_words_and_the_picture_say_what_was_measured(study: AttackStudy) -> None:
-    assert study.sentences()[0].endswith("0 changed the prediction.")
+def test_the_picture_shows_what_was_measured(study: AttackStudy) -> None:
     two = replace(study, kinds=study.kinds[:2])
     assert render_attack_figure(two, "png", "Digits").startswith(b"\x89PNG")
     assert render_attack_figure(two, "svg", "$ _") == render_attack_figure(two, "svg", "$ _")

@@ -109,22 +109,6 @@ class AttackStudy:
         pairs = [kind.trials_within for kind in self.kinds]
         return sum(tried for tried, _ in pairs), sum(changed for _, changed in pairs)
 
-    def sentences(self) -> tuple[str, ...]:
-        """Return the outcome in plain words."""
-        tried, changed = self.trials_within
-        lines = [
-            f"{tried:,} attacks within the certified size, each with real retraining: "
-            f"{changed:,} changed the prediction."
-        ]
-        for kind in self.kinds:
-            first, bare = kind.median_first("protected"), kind.median_first("unprotected")
-            lines.append(
-                f"{kind.title}: half of the predictions are proved up to {kind.median_radius:,}, "
-                f"and fell at {_or_beyond(first, self.limit)}; without protection at "
-                f"{_or_beyond(bare, self.limit)}."
-            )
-        return tuple(lines)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the study as JSON values."""
         return {
@@ -166,12 +150,6 @@ def _kind(entry: Mapping[str, Any]) -> KindOutcome:
     threat = Threat.from_dict(entry["threat"])
     return KindOutcome(str(entry["name"]), str(entry["title"]), threat, rows)
 
-
-def _or_beyond(size: int | None, limit: int) -> str:
-    return f"no size up to {limit:,}" if size is None else f"{size:,}"
-
-
-# Real attacks on a protected and on an unprotected model of the same kind, side by side.
 
 WEIGHTED = (
     "this model was trained on rows with weights, which attacks do not know: they count rows. "

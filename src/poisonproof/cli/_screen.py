@@ -93,15 +93,6 @@ def shown(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def self_check_sentence(classifier: Any) -> str:
-    """Say how many members were trained twice."""
-    if n := classifier.n_self_checked_:
-        return (
-            f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference."
-        )
-    return "Self-check: no member was trained again to see whether it comes out the same."
-
-
 def verbosity() -> int:
     """Return 1 where a progress bar can be drawn: on a terminal."""
     return int(sys.stdout.isatty())
