@@ -275,7 +275,7 @@ _READ_AS = {
     "category": "category: {categories}",
     "text": "text, {size:,} hashed n-grams",
     "array": "{values} of shape {shape}",
-    "image": "{colour} image, {height} x {width}, as {encoder}",
+    "image": "{colour} image, {height} x {width}, {encoder}",
 }
 
 
@@ -284,8 +284,10 @@ def _kind(column: Column) -> str:
     model = Path(values.get("model") or "").name
     if column.type == "text" and values["encoder"] == "sentences":
         return f"text, {values['size']} numbers by {model}"
-    if column.type == "image" and values["encoder"] == "network":
-        values["encoder"] = f"{values['size']:,} numbers by {model}"
+    if column.type == "image":
+        network = values["encoder"] == "network"
+        made = f"{values['size']:,} numbers by {model}" if network else f"as {values['encoder']}"
+        values["encoder"] = made
     values["colour"] = "gray" if values.get("gray") else "colour"
     values["categories"] = ", ".join(name[:20] for name in values.get("categories", ()))
     values["shape"] = "x".join(map(str, values.get("shape", ())))
