@@ -2,7 +2,7 @@
 
 Run: python research/experiments/label_smoothing/figure.py
 writes figure-1.svg (rows that were not run are left out) and, for appendix C, appendix-c.svg to
-docs/assets/reproduction.
+research/results (not committed).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write(name: str, size: tuple[float, float], draw: Callable[[Axes], object]) 
         draw(figure.subplots())
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    target = ROOT / "docs" / "assets" / "reproduction" / f"{name}.svg"
+    target = ROOT / "results" / f"{name}.svg"
     target.write_bytes(buffer.getvalue())
     print(target.relative_to(ROOT))
 
@@ -45,7 +45,7 @@ def certified_accuracies(ax: Axes) -> None:
     """Draw both methods on the same test images."""
     colors = iter(COLORS)
     for name in ROWS:
-        folder = ROOT / "experiments" / "results" / name
+        folder = ROOT / "results" / name
         if (folder / "result.json").is_file():
             result = read_result(folder)
             CertifiedAccuracyDisplay.from_certificates(
@@ -55,8 +55,7 @@ def certified_accuracies(ax: Axes) -> None:
                 ax=ax,
                 color=next(colors),
             )
-    for path in sorted(HERE.glob("results/q-*.json")):
-        found = json.loads(path.read_text())
+    for found in json.loads((HERE / "results.json").read_text()):
         color, curve = next(colors), np.array(found["certified_percent"])
         ax.plot(np.arange(len(curve)), curve, color=color, label=f"smoothing, q = {found['q']:g}")
         ax.axhline(found["clean_percent"], color=color, linestyle="--", linewidth=0.8)

@@ -228,13 +228,12 @@ def _cpu() -> str:
 
 
 def _engine_digest() -> str:
-    """Return a digest of the code that trains and asks deep members."""
+    """Return a digest of the code that trains networks."""
     root = Path(poisonproof.__file__).parent
     sha = hashlib.sha256()
-    for folder in ("engines/torch", "learners/torch", "pretraining"):
-        for path in sorted((root / folder).rglob("*.py")):
-            sha.update(f"{path.relative_to(root).as_posix()}\n".encode())
-            sha.update(path.read_bytes())
+    for path in sorted((root / "networks").rglob("*.py")):
+        sha.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        sha.update(path.read_bytes())
     return sha.hexdigest()
 
 
