@@ -97,8 +97,7 @@ def check_table(
 ) -> CheckedTable:
     """Check the rows of `fit`, or, with the fitted `classes`, of `update`.
 
-    A row whose label is outside the declared classes, whose values the members cannot take, or
-    that no partition takes (a missing contributor, a broken pixel) is an error; with
+    A row with an unknown label, or values that no member or no partition takes, is an error; with
     ``invalid_rows="drop"`` it is left out, alone.
     """
     if classifier.invalid_rows not in ("raise", "drop"):
@@ -262,24 +261,12 @@ def _passes(step: Any) -> bool:
 
 @dataclass(frozen=True)
 class SampleSpec:
-    """What samples a classifier can take, as far as scikit-learn's tags tell.
-
-    Attributes
-    ----------
-    tags : InputTags
-        Of whatever sees the samples first.
-    own_map : bool
-        Whether that is a map of this library, which takes numbers or texts and nothing else.
-    numbers_only : bool
-        Whether a cell must be a number; otherwise what it means is the member's own business.
-    limit : float
-        How large a number may be: in training, as large as the members come to an end with.
-    """
+    """What samples a classifier can take, as far as scikit-learn's tags tell."""
 
     tags: Any
-    own_map: bool
-    numbers_only: bool
-    limit: float = math.inf
+    own_map: bool  # what sees samples first is a map of this library: it takes numbers or texts
+    numbers_only: bool  # otherwise what a cell means is the member's own business
+    limit: float = math.inf  # the largest number with which training comes to an end
 
     @classmethod
     def of(cls, classifier: Any, *, training: bool = False) -> SampleSpec:

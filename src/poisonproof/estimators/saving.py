@@ -52,22 +52,12 @@ _HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failu
 class TrainingSpec:
     """Everything besides its rows that a member is a function of, to be sent elsewhere.
 
-    Attributes
-    ----------
-    classifier : PartitionAggregation
-        Without rows and members.
-    n_partitions : int
-        The number of partitions, k.
-    mapped : bool
-        Whether the rows that are sent are features already.
-    config, filters
-        scikit-learn's configuration and the warning filters of this process: both can decide
-        whether a member's fit raises.
+    scikit-learn's configuration and the warning filters can decide whether a member's fit raises.
     """
 
-    classifier: Any
+    classifier: Any  # without rows and members
     n_partitions: int
-    mapped: bool
+    mapped: bool  # the rows that are sent are features already
     config: dict[str, Any]
     filters: list[Any]
 

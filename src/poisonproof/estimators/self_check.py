@@ -66,25 +66,8 @@ def check_members(
 ) -> int:
     """Train some members again in a fresh process; return how many, all of which were equal.
 
-    Parameters
-    ----------
-    classifier : PartitionAggregation
-        Ready to train: classes, partitioner and features are set.
-    rows : TrainingSet
-        The training set.
-    digests : sequence of str
-        The digest of every member.
-    alone : function of int
-        Returns an ensemble of that member alone.
-    excluded : collection of int
-        Members that have failed, or that machines of another kind have trained.
-
-    Raises
-    ------
-    GuaranteeError
-        If a member is not the same when it is trained again.
-    SelfCheckError
-        If the other process could not do its work.
+    `alone` returns an ensemble of one member; `excluded` are members that have failed, or that
+    machines of another kind have trained.
     """
     k, sizes = len(digests), rows.sizes
     real = [

@@ -53,26 +53,9 @@ def store_members(
 ) -> None:
     """Train what the store does not hold yet, then make the store a model.
 
-    Parameters
-    ----------
-    classifier : PartitionAggregation
-        Ready to train: classes, partitioner and features are set.
-    path : path
-        The model directory.
-    rows : TrainingSet
-        The training set.
-    train : function of (partitions, finished)
-        Trains the members of these partitions and hands each over once.
-    keep_data : bool
-        Whether to keep the rows.
-    overwrite : bool, default=False
-        Whether another model that stands there may be lost.
-    cluster : TrainingCluster, optional
-        Trains the members instead of `train`.
-    self_check : bool, default=True
-        Whether to train some members again in a fresh process before there is a model. If one
-        differs, what this run has stored is dropped: any of the members may be wrong.
-        If the process fails, it stays, and the next run goes on with it.
+    `train`, or the cluster, trains the members of partitions and hands each over once. If the
+    self-check finds a member that differs, what this run has stored is dropped: any of the members
+    may be wrong. If its process fails, it stays, and the next run goes on with it.
     """
     if str(path).lower().endswith(".zip"):
         raise InvalidInputError(

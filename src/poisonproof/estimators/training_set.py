@@ -20,18 +20,10 @@ from poisonproof.store.reading import ModelReader
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """k partitions of training rows.
-
-    Attributes
-    ----------
-    source : PartitionedData, ModelReader or partitions on disk
-        Rows in memory, rows that a store keeps, or anything with `sizes`, `weighted` and `shard`.
-    others : mapping of int to Shard
-        Partitions that an update has replaced.
-    """
+    """k partitions of training rows: in memory, in a store, or in shards on disk."""
 
     source: Any
-    others: Mapping[int, Shard] = field(default_factory=dict)
+    others: Mapping[int, Shard] = field(default_factory=dict)  # which an update has replaced
 
     @property
     def sizes(self) -> NDArray[np.intp]:

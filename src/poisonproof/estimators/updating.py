@@ -101,30 +101,14 @@ def _rows(rows: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """What an update will do, before anything is done.
-
-    Attributes
-    ----------
-    retrain : list of int
-        Partitions whose members are trained again.
-    data : PartitionedData
-        At least the rows of those partitions, as they will be.
-    rows : TrainingSet
-        The whole training set as it will be.
-    partition_digests : list of str
-        Digests of all partitions as they will be.
-    features : bool
-        Whether the feature map is to be fitted again, on `data`.
-    added, removed : tuple of str
-        What a receipt calls the rows that come and go.
-    """
+    """What an update will do: all as it will be, before anything is done."""
 
     retrain: list[int]
-    data: PartitionedData
+    data: PartitionedData  # at least the rows of the partitions to retrain
     rows: TrainingSet
     partition_digests: list[str]
-    features: bool = False
-    added: tuple[str, ...] = ()
+    features: bool = False  # whether the feature map is to be fitted again, on `data`
+    added: tuple[str, ...] = ()  # rows, as a receipt calls them
     removed: tuple[str, ...] = ()
 
 
@@ -151,13 +135,7 @@ def training_set(classifier: Any, data: Any) -> TrainingSet:
 
 
 def plan_update(classifier: Any, add: Any, remove: Any, data: Any = None) -> Change:
-    """Find out what an update will change; nothing is changed yet.
-
-    Raises
-    ------
-    InvalidRowsError
-        If a row to remove is not in the training set.
-    """
+    """Find out what an update will change; nothing is changed yet."""
     if add is None and remove is None:
         raise InvalidInputError("update needs rows to add, rows to remove, or both.")
     rows = training_set(classifier, data)

@@ -135,11 +135,7 @@ _Tensors = dict[str, NDArray[Any]]
 
 
 def encode_rows(index: int, shard: Shard) -> Item:
-    """Return the rows of one partition as an item, or raise `StoreError`.
-
-    What comes back has the digests of what was put in: a container whose cells cannot be kept
-    exactly is refused.
-    """
+    """Return the rows of one partition as an item; what cannot be kept exactly is refused."""
     about, tensors = _encode_samples(shard.X)
     tensors["y"] = shard.y
     if shard.sample_weight is not None:
@@ -277,11 +273,7 @@ def encode_members(
     indices: Sequence[int],
     partition_digests: Sequence[str] | Mapping[int, str],
 ) -> list[Item]:
-    """Return the members of the partitions `indices` as items.
-
-    Ensembles kept as arrays say themselves what belongs to which member (`ArrayEnsemble.export`);
-    members of a list are constants, abstentions or scikit-learn estimators.
-    """
+    """Return the members of the partitions `indices` as items."""
     digests = ensemble.digests()
     if isinstance(ensemble, MemberList):
         contents = [_encode_member(member) for member in ensemble.members]
@@ -371,19 +363,6 @@ def _decode_member(item: Item, classes: NDArray[Any], seed: int, trusted: Iterab
 
 class StoredEnsemble(Ensemble):
     """The members of a stored model, some of them replaced since it was read.
-
-    Parameters
-    ----------
-    reader : ModelReader
-        The store.
-    classes : ndarray of shape (C,)
-        The label set.
-    seed : int
-        Seed of the members' streams when they vote.
-    trusted : iterable of str
-        Types outside scikit-learn that members may hold.
-    replaced : mapping of int to Item
-        Members that are no longer those of the store.
 
     Guarantee
     ---------

@@ -42,23 +42,11 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Item:
-    """What a store keeps for one partition: its member, or its rows.
-
-    Attributes
-    ----------
-    index : int
-        Number of the partition.
-    partition, digest : str
-        Digests of the partition's rows, and of the content: of the member, or of the rows.
-    about : mapping
-        JSON values that belong to the arrays.
-    tensors : mapping of str to ndarray
-        The arrays; views of a file, if the item was read from one.
-    """
+    """What a store keeps for one partition: its member, or its rows, as arrays and JSON values."""
 
     index: int
-    partition: str
-    digest: str
+    partition: str  # digest of the partition's rows
+    digest: str  # of the content: of the member, or of the rows
     about: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -197,54 +185,24 @@ _NOTHING = BlockEntry("", 0, ())
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about a model but its arrays.
+    """Everything about a model but its arrays."""
 
-    Attributes
-    ----------
-    model : dict
-        Classifier, parameters, classes, partitioner, learner, digests of the templates.
-    environment : dict
-        Software and CPU that trained the members.
-    spec : str
-        Digest of everything besides its partition that a member is a function of.
-    partition_sizes, partition_digests : list
-        Rows of each partition, counted and digested.
-    family : str
-        Which code turns arrays into members.
-    member_digests : list of str
-        One digest per member.
-    failures : dict of int to str
-        Why members abstain whose learner raised.
-    shared, shared_arrays : dict, BlockEntry or None
-        What all members have in common.
-    templates : BlockEntry
-        The file with the unfitted estimator and the feature map.
-    members, rows : tuple of BlockEntry
-        Where the members and, if they are kept, the training rows lie.
-    keeps_data : bool
-        Whether the training rows are in the store.
-    notes : dict
-        What decides nothing: dropped rows.
-    pending : dict or None
-        An update that is written but whose superseded files may still exist.
-    """
-
-    model: dict[str, Any]
-    environment: dict[str, Any]
-    spec: str
+    model: dict[str, Any]  # classifier, parameters, classes, partitioner, learner
+    environment: dict[str, Any]  # software and CPU that trained the members
+    spec: str  # digest of everything besides its partition that a member is a function of
     partition_sizes: list[int]
     partition_digests: list[str]
-    family: str
-    shared: dict[str, Any]
+    family: str  # which code turns arrays into members
+    shared: dict[str, Any]  # what all members have in common
     member_digests: list[str]
-    failures: dict[int, str]
-    templates: BlockEntry = _NOTHING
+    failures: dict[int, str]  # why members abstain whose learner raised
+    templates: BlockEntry = _NOTHING  # the unfitted estimator and the feature map
     members: tuple[BlockEntry, ...] = ()
     rows: tuple[BlockEntry, ...] = ()
     shared_arrays: BlockEntry | None = None
     keeps_data: bool = False
-    notes: dict[str, Any] = field(default_factory=dict)
-    pending: dict[str, Any] | None = None
+    notes: dict[str, Any] = field(default_factory=dict)  # what decides nothing
+    pending: dict[str, Any] | None = None  # an update whose superseded files may still exist
 
     @property
     def k(self) -> int:

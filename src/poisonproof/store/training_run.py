@@ -132,30 +132,9 @@ def _digest(record: bytes) -> bytes:
 class TrainingRun:
     """Members of one spec that are finished, on disk, and those that are missing.
 
-    Parameters
-    ----------
-    writer : FolderWriter
-        An open writer.
-    spec : str
-        Digest of everything besides its partition that a member is a function of.
-    partition_digests : sequence of str
-        What each member is to be trained on.
-    which : sequence of int, optional
-        The members that matter; all by default.
-    accept_elsewhere : bool, default=False
-        Whether members count that machines of another kind have trained.
-
-    Attributes
-    ----------
-    family, shared, shared_arrays
-        Which code turns arrays into members, and what all members share; None before the first.
-    elsewhere : dict of int to dict
-        The software and CPU of members that machines of another kind have trained.
-
-    Guarantee
-    ---------
     A member counts as finished only if its spec and the digest of its partition are those of this
-    run, whichever run trained it.
+    run, whichever run trained it. With `accept_elsewhere` members of machines of another kind
+    count, too; `elsewhere` says which software and CPU those had.
     """
 
     def __init__(
@@ -201,17 +180,7 @@ class TrainingRun:
         items: Sequence[Item],
         elsewhere: dict[str, Any] | None = None,
     ) -> None:
-        """Store members that were encoded where they were trained.
-
-        Parameters
-        ----------
-        shared : tuple
-            Their family, and what all members share, as `shared_of` returns it.
-        items : sequence of Item
-            The members.
-        elsewhere : dict, optional
-            The software and CPU that trained them, if not those of this run.
-        """
+        """Store members that were encoded where they were trained, perhaps `elsewhere`."""
         for item in items:
             if item.partition != self._partitions[item.index]:
                 raise StoreError(

@@ -52,19 +52,11 @@ GetItem = Callable[[int], Item]
 
 
 class ModelWriter(AbstractContextManager[Any], ABC):
-    """Puts a model into its place.
-
-    Attributes
-    ----------
-    path : Path
-        The directory, or the archive if it ends in ``.zip``.
-    stored : ModelReader or None
-        The model that is there already, if its manifest can be read and its files kept.
-    """
+    """Puts a model into its place."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.stored: ModelReader | None = None
+        self.stored: ModelReader | None = None  # the model there, if its files can be kept
         self._open = ExitStack()
 
     def __exit__(self, *raised: object) -> None:
@@ -89,23 +81,10 @@ class ModelWriter(AbstractContextManager[Any], ABC):
         check_kept: bool = True,
         overwrite: bool = False,
     ) -> None:
-        """Write what is not stored yet, then the manifest.
+        """Write what is not stored yet, then the manifest: `draft` with its blocks filled in.
 
-        Parameters
-        ----------
-        draft : Manifest
-            Without blocks; they are filled in.
-        templates : bytes
-            The unfitted estimator and the feature map.
-        member, rows : function of a partition's index
-            Return what is to be stored; called only for what is not stored already. Without
-            `rows` the training set is not kept.
-        shared_arrays : Item, optional
-            Arrays that all members have in common.
-        check_kept : bool, default=True
-            Read the blocks that need not be written, to be sure that they are whole.
-        overwrite : bool, default=False
-            As in `refuse_another`.
+        `member` and `rows` are called for the partitions that are not stored; without `rows` the
+        training set is not kept. With `check_kept` the blocks that stay are read, to be sure.
         """
         refuse_another(self.path, draft.model, overwrite=overwrite)
         with writing(self.path):
@@ -164,13 +143,7 @@ class ModelWriter(AbstractContextManager[Any], ABC):
 
 
 class FolderWriter(ModelWriter):
-    """Writes to a model directory, alone.
-
-    Attributes
-    ----------
-    folder : OpenFolder
-        The directory, while it is open.
-    """
+    """Writes to a model directory, alone."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack, writing(self.path):
@@ -337,8 +310,7 @@ def refuse_another(
     """Raise `StoreError` if another model stands where one is to be written, unless `overwrite`.
 
     Other rows make a later state of the same model; other members, labels, parameters or columns
-    make another one. `model` is what is to be written, as the manifest describes it, or as much of
-    it as is known.
+    make another one. `model` is what a manifest says of it, as far as it is known.
     """
     where = Path(path)
     if overwrite or not where.exists() or (where.is_dir() and not (where / MANIFEST).exists()):
