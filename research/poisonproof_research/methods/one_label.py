@@ -156,9 +156,10 @@ class OneLabelEnsemble(Ensemble):
         """Return the vote matrix, shape (n, k)."""
         return self.table.T[cluster_numbers(X, self.table.shape[1])]
 
-    def digests(self) -> list[str]:
-        """Return one digest per member: its votes."""
-        return [f"one-label:{','.join(map(str, row))}" for row in self.table.tolist()]
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members: their votes."""
+        rows = (self.table[index].tolist() for index in which)
+        return [f"one-label:{','.join(map(str, row))}" for row in rows]
 
     def failures(self) -> dict[int, str]:
         """Return nothing: no member can fail."""

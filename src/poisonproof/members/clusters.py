@@ -109,10 +109,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
 
 
 def leading_vectors(graph: sparse.csr_array, count: int) -> NDArray[np.float64]:
-    """Return the eigenvectors of the `count` largest eigenvalues of D^-1/2 W D^-1/2, as columns.
-
-    Rows are scaled to length one, which makes samples of few and of many neighbors comparable.
-    """
+    """Return the eigenvectors of `leading_pairs`, every sample's row scaled to length one."""
     _, vectors, _ = leading_pairs(graph, count)
     lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
     unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)

@@ -37,17 +37,7 @@ class JointClassifier(ClassifierMixin, BaseEstimator, ABC):
         """Return the common scores of the fitted classifiers, shape (n, C)."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit all classifiers on the same rows.
-
-        Parameters
-        ----------
-        X : array of shape (m, d)
-            Samples.
-        y : array of shape (m,)
-            Labels.
-        sample_weight : array of shape (m,), optional
-            Handed to the classifiers.
-        """
+        """Fit all classifiers on the same rows, shape (m, d), labels and weights."""
         self._check_parameters()
         validate_data(self, X, skip_check_array=True)
         y = column_or_1d(y, warn=True)

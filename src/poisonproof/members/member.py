@@ -99,10 +99,8 @@ class Member(ABC):
     def digest(self) -> str:
         """Return a hexadecimal digest of everything that decides this member's votes."""
 
-    @property
-    def failure(self) -> str | None:
-        """Why this member abstains everywhere, or None."""
-        return None
+    failure: str | None = None
+    """Why this member abstains everywhere, or None."""
 
 
 class Ensemble(ABC):
@@ -116,14 +114,13 @@ class Ensemble(ABC):
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
         """Return the vote matrix, shape (n, k)."""
 
-    @abstractmethod
     def digests(self) -> list[str]:
         """Return one digest per member."""
+        return self.digests_of(range(len(self)))
 
+    @abstractmethod
     def digests_of(self, which: Sequence[int]) -> list[str]:
         """Return the digests of some members."""
-        everyone = self.digests()
-        return [everyone[index] for index in which]
 
     @abstractmethod
     def failures(self) -> dict[int, str]:
@@ -335,12 +332,12 @@ class ConstantMember(Member):
 
 @dataclass(frozen=True)
 class AbstainingMember(Member):
-    """Gives no vote: its partition is empty, or its learner raised on it.
+    """Gives no vote: its partition is empty, or its learner raised, as `failure` says.
 
-    The reason is not part of the digest, because an error may quote an address.
+    That is not part of the digest, because an error may quote an address.
     """
 
-    reason: str | None = None
+    failure: str | None = None
 
     def votes(self, X: Any) -> NDArray[np.int16]:
         """Return `ABSTAIN` for every row."""
@@ -348,12 +345,7 @@ class AbstainingMember(Member):
 
     def digest(self) -> str:
         """Return a digest of the abstention."""
-        return "abstain:empty" if self.reason is None else "abstain:failed"
-
-    @property
-    def failure(self) -> str | None:
-        """What the learner raised, or None for an empty partition."""
-        return self.reason
+        return "abstain:empty" if self.failure is None else "abstain:failed"
 
 
 class MemberList(Ensemble):
@@ -395,10 +387,6 @@ class MemberList(Ensemble):
                 stacklevel=3,
             )
         return votes
-
-    def digests(self) -> list[str]:
-        """Return one digest per member."""
-        return [member.digest() for member in self.members]
 
     def digests_of(self, which: Sequence[int]) -> list[str]:
         """Return the digests of some members."""

@@ -47,21 +47,11 @@ _GPU_QUERIES, _GPU_KNOWN = 2048, 65536
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """The relation "near enough" between rows.
+    """The relation "near enough" between rows; by the cosine a row of zeros is near nobody.
 
-    Parameters
-    ----------
-    threshold : float
-        Smallest cosine, or largest Euclidean distance, of rows that are near.
-    metric : {"cosine", "euclidean"}
-        How rows are compared. By the cosine a row of zeros is near nobody.
-    precision : {"single", "double"}
-        Rows keep 11 or 25 bits of their length; see `poisonproof.features.exact_rows`.
-    device : str or None
-        None computes with NumPy; "cpu", "cuda", ... with torch. Has no influence on the result.
+    `threshold` is the smallest cosine, or the largest Euclidean distance, of rows that are near.
+    With a `device` torch computes the same.
 
-    Examples
-    --------
     >>> near = Neighborhood(0.9)
     >>> known = near.prepare(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 2.0]]))
     >>> near.count_by_class(near.prepare(np.array([[3.0, 0.0]])), known, np.array([0, 0, 1]), 2)

@@ -31,8 +31,7 @@ Score = Callable[[int, Tensor, int], Tensor]
 class MemberTensors:
     """One member's training data: samples before normalisation, class indices, normalisation."""
 
-    index: int
-    """Number of the partition; -1 for a dummy lane."""
+    index: int  # number of the partition; -1 for a dummy lane
     X: Tensor
     y: Tensor
     mean: Tensor
@@ -193,20 +192,13 @@ def n_steps(size: int, spec: NetworkSpec) -> int:
 class TrainingStep:
     """One step of S lanes, at most B rows each."""
 
-    rows: Tensor
-    """Row numbers within each partition, (S, B); 0 where a batch is short."""
-    counts: Tensor
-    """Rows in each batch, (S,); 0 where the lane has finished its epoch."""
-    sizes: list[int]
-    """`counts` on the host."""
-    rates: Tensor
-    """Learning rate of each lane, (S,)."""
-    share: Tensor | None
-    """Mixup's weight of the first image, (S,)."""
-    draw: Draw
-    """Words for augmentation, (S, B, 4)."""
-    epoch: int
-    """Counted from 0."""
+    rows: Tensor  # (S, B), numbers within each partition; 0 where a batch is short
+    counts: Tensor  # (S,), rows in each batch; 0 where the lane has finished its epoch
+    sizes: list[int]  # `counts` on the host
+    rates: Tensor  # (S,), learning rates
+    share: Tensor | None  # (S,), mixup's weight of the first image
+    draw: Draw  # words for augmentation, (S, B, 4)
+    epoch: int  # counted from 0
 
     def tiles(self, height: int) -> Iterator[TrainingStep]:
         """Cut the step into tiles of `height` rows, as many as the fullest lane needs."""
@@ -393,10 +385,8 @@ class MemberState:
     """Weights, running statistics and normalisation of one member, on the host."""
 
     index: int
-    tensors: Mapping[str, Array]
-    """Empty for a member that abstains."""
-    failure: str | None = None
-    """Why it abstains; None for a trained member and for one without rows."""
+    tensors: Mapping[str, Array]  # empty for a member that abstains
+    failure: str | None = None  # why it abstains, if it has rows
 
     @property
     def abstains(self) -> bool:

@@ -1,15 +1,13 @@
-"""The machine under the networks: torch's settings, what must be pinned or recorded, memory.
+"""The machine under the networks: torch's settings, and what must be pinned or recorded.
 
 A default dtype, an outer autocast, coarser products or a forgotten ``no_grad`` would train other
-members, and a later update would mix them with the first ones. Some settings belong to a thread, so
-that they would even make the number of workers matter; the others belong to the process, and the
-last thread that relies on them gives them back.
+members. Some settings belong to a thread, the others to the process: the last thread that relies on
+them gives them back.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import platform
 import subprocess
@@ -24,11 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.networks.fused.layout import NinLayout
-from poisonproof.networks.modules import build, own_streams, try_once
 from poisonproof.networks.specification import NetworkSpec
 
 _lock = threading.Lock()
@@ -282,72 +278,3 @@ def deterministic(spec: NetworkSpec) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-# How much memory a specification needs, known before the first step.
-
-
-def _sizes(spec: NetworkSpec) -> tuple[int, int]:
-    """Return the parameters of a member and the activations of one sample, both in values."""
-    # A user's module may look at values, and meta tensors have none.
-    where = "cpu" if spec.network == "custom" else "meta"
-    with torch.device(where), own_streams(0), torch.no_grad():
-        module = build(spec)
-        outputs = [0]
-
-        def count(_layer: nn.Module, _inputs: object, output: object) -> None:
-            outputs[0] += _values(output)
-
-        for layer in module.modules():
-            if not any(layer.children()):
-                layer.register_forward_hook(count)
-        try_once(spec, module.eval())
-    return sum(p.numel() for p in module.parameters()), outputs[0]
-
-
-def _values(output: object) -> int:
-    """Return how many values a layer returns; recurrent ones and attention return several tensors.
-
-    >>> _values((torch.zeros(2, 3), (torch.zeros(4), None)))
-    10
-    """
-    if isinstance(output, torch.Tensor):
-        return output.numel()
-    if isinstance(output, dict):
-        output = tuple(output.values())
-    return sum(map(_values, output)) if isinstance(output, (tuple, list)) else 0
-
-
-def needed_bytes(spec: NetworkSpec) -> int:
-    """Return the bytes that training under `spec` needs at its peak, the data not counted.
-
-    >>> spec = NetworkSpec("mlp", (64,), 10, hidden=(64,), stack_width=50)
-    >>> needed_bytes(spec) < 2**26
-    True
-    """
-    if spec.execution == "fused":
-        return spec.stack_width * NinLayout(spec).bytes_per_lane()
-    parameters, activations = _sizes(spec)
-    lanes = 1 if spec.execution == "single" else spec.stack_width
-    per_value = 2 if spec.dtype == "bfloat16" else 4
-    copies = 4 if spec.optimizer == "sgd" else 5
-    sample = math.prod(spec.input_shape) * 4 * 4
-    batch = spec.batch_size * (2 * activations * per_value + sample)
-    votes = spec.vote_rows * (activations * per_value + sample)
-    return lanes * (copies * parameters * 4 + max(batch, votes))
-
-
-def require_memory(spec: NetworkSpec) -> None:
-    """Raise before the start if the specification cannot fit; never shrink it silently."""
-    needed = needed_bytes(spec)
-    if spec.device == "cuda":
-        free = int(torch.cuda.mem_get_info()[0])
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > free:
-        lower = "batch_size" if spec.execution == "single" else "stack_width, or batch_size"
-        raise InvalidInputError(
-            f"This specification needs {needed / 2**30:.1f} GiB on {spec.device}, but"
-            f" {free / 2**30:.1f} GiB are free. Lower {lower} (now stack_width="
-            f"{spec.stack_width}, batch_size={spec.batch_size}); that trains another model."
-        )

@@ -192,10 +192,10 @@ class TorchEnsemble(ArrayEnsemble):
             out[rows, places] = soft.transpose(1, 0, 2)
         return out
 
-    def digests(self) -> list[str]:
-        """Return one digest per member: of its weights, normalisation and specification."""
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members: of weights, normalisation and specification."""
         spec = self.spec.digest()[:16]
-        return [f"{spec}:{member.digest()}" for member in self.members]
+        return [f"{spec}:{self.members[index].digest()}" for index in which]
 
     def failures(self) -> dict[int, str]:
         """Return why members with rows abstain."""

@@ -25,13 +25,7 @@ from poisonproof.networks.batches import (
     input_shape,
     partition_rows,
 )
-from poisonproof.networks.device import (
-    deterministic,
-    fingerprint,
-    require_device,
-    require_memory,
-    use_onednn,
-)
+from poisonproof.networks.device import deterministic, fingerprint, require_device, use_onednn
 from poisonproof.networks.ensemble import TorchEnsemble
 from poisonproof.networks.graphs import train_member, train_on_tracks
 from poisonproof.networks.lanes import (
@@ -393,7 +387,6 @@ def _train(
     require_device(spec)
     done: dict[int, MemberState] = {}
     with _settled(spec):
-        require_memory(spec)
         refuse_shared_state(spec)
     with reporting(progress, len(which), "Training"), _settled(spec):
         members = _with_rows(spec, data, which, done, progress)

@@ -179,9 +179,6 @@ def initialise(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
 # and the rest is looked for before the first step.
 
 _UNREADABLE = " at "
-_SAY_IMAGE = (
-    " If rows are images, say so: TorchLearner(..., image_shape=(channels, height, width))."
-)
 
 
 @contextmanager
@@ -218,32 +215,6 @@ def blank_module(spec: NetworkSpec) -> nn.Module:
         return build(spec)
 
 
-def try_once(spec: NetworkSpec, module: nn.Module) -> None:
-    """Run a network on one row of zeros; a user's that cannot is refused, saying why."""
-    row = torch.zeros(1, *spec.input_shape)
-    if spec.network != "custom":
-        module(row)
-        return
-    name = str(spec.factory).replace(":", ".")
-    try:
-        answer = module(row)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        if is_machine_error(error):
-            raise
-        hint = "" if len(spec.input_shape) == 3 else _SAY_IMAGE
-        raise InvalidInputError(
-            f"The network {name} does not take a batch of shape {tuple(row.shape)}, one row: "
-            f"{' '.join(str(error).split())[:300]}.{hint}"
-        ) from error
-    wanted = (1, spec.n_classes)
-    if not isinstance(answer, Tensor) or answer.shape[-1:] != wanted[1:]:
-        came = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-        raise InvalidInputError(
-            f"The network {name} must return one score per class, shape {wanted} for one row and "
-            f"{spec.n_classes} classes, but it returns {came}."
-        )
-
-
 def code_digest(spec: NetworkSpec) -> str | None:
     """Return a digest of a user's network as it is written today, None for networks of ours.
 
@@ -272,7 +243,7 @@ def draws(device: torch.device) -> tuple[Any, ...]:
 
 
 def refuse_shared_state(spec: NetworkSpec) -> None:
-    """Raise `GuaranteeError` for a user's module through which members would reach each other.
+    """Refuse a user's module that cannot be run, or through which members would reach each other.
 
     The module is built twice, from two streams. The two must share no tensor, and with the same
     ``state_dict`` they must return the same scores: what else a module is made of at random is
@@ -280,7 +251,7 @@ def refuse_shared_state(spec: NetworkSpec) -> None:
     """
     if spec.network != "custom":
         return
-    find_factory(str(spec.factory))
+    _try_once(spec, blank_module(spec).eval())
     with own_streams(1):
         first = build(spec)
     with own_streams(2):
@@ -303,6 +274,34 @@ def refuse_shared_state(spec: NetworkSpec) -> None:
             "with the same state_dict it returns other scores when it is built again, so it holds "
             "random values that no stored member would have. Register them as parameters or with "
             "register_buffer",
+        )
+
+
+@torch.no_grad()
+def _try_once(spec: NetworkSpec, module: nn.Module) -> None:
+    """Run a user's network on one row of zeros, and say what is wrong with it."""
+    row, name = torch.zeros(1, *spec.input_shape), str(spec.factory).replace(":", ".")
+    try:
+        with own_streams(0):
+            scores = module(row)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if is_machine_error(error):
+            raise
+        hint = (
+            ""
+            if len(spec.input_shape) == 3
+            else " If rows are images, say so:"
+            " TorchLearner(..., image_shape=(channels, height, width))."
+        )
+        raise InvalidInputError(
+            f"The network {name} does not take a batch of shape {tuple(row.shape)}, one row: "
+            f"{' '.join(str(error).split())[:300]}.{hint}"
+        ) from error
+    if not isinstance(scores, Tensor) or scores.shape[-1:] != (spec.n_classes,):
+        came = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise InvalidInputError(
+            f"The network {name} must return one score per class, shape {(1, spec.n_classes)} for"
+            f" one row and {spec.n_classes} classes, but it returns {came}."
         )
 
 

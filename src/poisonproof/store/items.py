@@ -341,7 +341,7 @@ def _encode_member(member: Member) -> tuple[dict[str, Any], dict[str, NDArray[An
     if isinstance(member, ConstantMember):
         return {"constant": member.label}, {}
     if isinstance(member, AbstainingMember):
-        return {"abstains": without_addresses(member.reason)}, {}
+        return {"abstains": without_addresses(member.failure)}, {}
     if isinstance(member, ScikitMember):
         data = encode_object(member.estimator)
         return {"fitted": True}, {"skops": np.frombuffer(data, dtype=np.uint8)}
@@ -414,12 +414,10 @@ class StoredEnsemble(Ensemble):
         said = f"{type(error).__name__}: {str(error)[:200]}"
         return StoreError(f"{self.reader.place.path} is damaged: {said}.")
 
-    def digests(self) -> list[str]:
-        """Return one digest per member, as the manifest lists them."""
-        found = list(self.reader.manifest.member_digests)
-        for index, item in self._new.items():
-            found[index] = item.digest
-        return found
+    def digests_of(self, which: Sequence[int]) -> list[str]:
+        """Return the digests of some members, as the manifest lists them."""
+        known, new = self.reader.manifest.member_digests, self._new
+        return [new[index].digest if index in new else known[index] for index in which]
 
     def failures(self) -> dict[int, str]:
         """Return why members abstain whose learner raised."""

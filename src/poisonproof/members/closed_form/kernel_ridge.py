@@ -35,15 +35,10 @@ KERNELS = ("linear", "rbf", "polynomial", "cosine")
 
 @dataclass(frozen=True)
 class RowTerms:
-    """What a kernel needs of each row beside the inner products.
+    """What a kernel needs of n rows, (n,) or (g, n), beside the inner products.
 
-    Attributes
-    ----------
-    factor, constant : ndarray of shape (n,), or (g, n) for g stacks of rows
-        Enter the kernel entry by entry.
-    exponents : ndarray of int32, likewise
-        ``2.0 ** exponents`` is at least the square root of the kernel of a row with itself, so
-        kernels divided by both rows' powers lie in [-1, 1].
+    ``2.0 ** exponents`` is at least the square root of the kernel of a row with itself, so kernels
+    divided by both rows' powers lie in [-1, 1].
     """
 
     factor: NDArray[Any]

@@ -38,21 +38,11 @@ _KINDS: dict[str, type[StackedMembers]] = {}
 
 @dataclass(frozen=True)
 class MemberParts:
-    """The arrays of one member, before they are stacked or cut out of the stack.
+    """The arrays of one member, before they are stacked or cut out of the stack."""
 
-    Attributes
-    ----------
-    classes : ndarray of shape (p,)
-        The classes this member can vote for, ascending: of none it abstains.
-    rows, single : mapping of str to ndarray
-        Arrays with one entry per row of the member, and with one entry for the whole member.
-    failure : str or None
-        Why it abstains, if its learner raised.
-    """
-
-    classes: NDArray[np.int16]
-    rows: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    single: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    classes: NDArray[np.int16]  # for which it can vote, ascending: of none it abstains
+    rows: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # with one entry per row
+    single: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # with one for the member
     failure: str | None = None
 
     def digest(self, head: bytes) -> str:
@@ -137,27 +127,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows ``start:stop`` of the stack, cut into pieces of members.
-
-    Attributes
-    ----------
-    members : ndarray of shape (g,)
-        The members that end in this tile, whose scores are complete then.
-    counts : ndarray of shape (g,)
-        How many classes each of them knows: its rows of the tile's scores.
-    classes : ndarray of shape (sum of counts,)
-        Those classes, member after member.
-    open_classes : int
-        How many classes the member knows that goes on in the next tile, if there is one.
-    """
+    """Rows ``start:stop`` of the stack, cut into pieces of members."""
 
     start: int
     stop: int
     pieces: tuple[Piece, ...]
-    members: NDArray[np.intp]
-    counts: NDArray[np.intp]
-    classes: NDArray[np.int16]
-    open_classes: int
+    members: NDArray[np.intp]  # those that end in this tile, whose scores are complete then
+    counts: NDArray[np.intp]  # how many classes each of them knows: its rows of the scores
+    classes: NDArray[np.int16]  # those classes, member after member
+    open_classes: int  # of the member that goes on in the next tile, if there is one
 
     @property
     def n_scores(self) -> int:
@@ -271,19 +249,7 @@ Visit = Callable[[Tile, NDArray[np.float64]], None]
 
 @dataclass(frozen=True, eq=False)
 class StackedMembers(ArrayEnsemble):
-    """The members of one closed-form learner.
-
-    Attributes
-    ----------
-    settings : dict
-        What the members share and what decides their votes, as JSON.
-    offsets : ndarray of shape (k + 1,)
-        Rows of member i are ``offsets[i]:offsets[i + 1]`` of every array in `rows`.
-    classes, rows, single, reasons
-        What `MemberParts` has of one member, of all: arrays with one entry per row and per member,
-        and why some abstain.
-    max_bytes : int
-        Working memory for votes, in bytes. Has no influence on any vote.
+    """The members of one closed-form learner: what `MemberParts` has of one, of all.
 
     Guarantee
     ---------
@@ -292,13 +258,13 @@ class StackedMembers(ArrayEnsemble):
     function of that member and that row: not of other members, other rows, tiles or threads.
     """
 
-    settings: dict[str, Any]
-    offsets: NDArray[np.intp]
+    settings: dict[str, Any]  # what the members share and what decides their votes, as JSON
+    offsets: NDArray[np.intp]  # rows of member i are ``offsets[i]:offsets[i + 1]``
     classes: tuple[NDArray[np.int16], ...]
     rows: Mapping[str, NDArray[Any]]
     single: Mapping[str, NDArray[Any]]
     reasons: Mapping[int, str]
-    max_bytes: int
+    max_bytes: int  # working memory for votes, without influence on them
 
     family: ClassVar[str] = "closed_form"
     kind: ClassVar[str]
@@ -477,12 +443,8 @@ class StackedMembers(ArrayEnsemble):
     def _tiles(self) -> list[Tile]:
         return cut_tiles(self.offsets, self.classes, self._tile_rows())
 
-    def digests(self) -> list[str]:
-        """Return one digest per member, over its arrays and the shared settings."""
-        return self.digests_of(range(len(self)))
-
     def digests_of(self, which: Sequence[int]) -> list[str]:
-        """Return the digests of some members."""
+        """Return the digests of some members, over their arrays and the shared settings."""
         head = json.dumps([self.kind, self.settings], sort_keys=True).encode()
         return [self.member(index).digest(head) for index in which]
 

@@ -91,18 +91,6 @@ class NinLayout:
             self.offsets[name] = (self.parameters, size)
             self.parameters += _aligned(size)
 
-    def bytes_per_lane(self) -> int:
-        """Return the device memory of one lane in training."""
-        activations = sum(
-            2 * unit.pixels * unit.cout
-            + (unit.image if unit.first or unit.spatial else 0)
-            + (unit.grad_image if unit.spatial else 0)
-            for unit in self.units
-        )
-        pooled = sum(2 * pool.pixels * pool.after.cout for pool in self.pools.values())
-        largest = max(unit.weights for unit in self.units)
-        return self.rows * 2 * (activations + pooled) + 4 * (4 * self.parameters + largest)
-
 
 def _aligned(*sizes: int) -> int:
     """Return the room of parameters that begin at multiples of 64 values."""
