@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
 from poisonproof.certificates.plurality import ABSTAIN
-from poisonproof.estimators.saving import member_spec
+from poisonproof.estimators.saving import describe, member_spec
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.scikit import ScikitLearner, ScikitMember, provider_versions
@@ -141,8 +141,8 @@ def test_another_version_is_another_spec(monkeypatch: pytest.MonkeyPatch) -> Non
     model = DPAClassifier(GaussianNB(), 3, classes=range(2))
     model.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2)
     model.estimator = network()
-    spec, found = member_spec(model), metadata.version
+    spec, found = member_spec(model, describe(model)), metadata.version
     monkeypatch.setattr(
         metadata, "version", lambda name: "0.1" if name == "skorch" else found(name)
     )
-    assert member_spec(model) != spec
+    assert member_spec(model, describe(model)) != spec

@@ -17,8 +17,8 @@ from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.dpa import SSDPAClassifier
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
-from poisonproof.members.closed_form.classifier import positive_solve
 from poisonproof.members.closed_form.kernel_ridge import Kernel, KernelRidgeClassifier, make_kernel
+from poisonproof.members.closed_form.scaled_kernel import positive_solve
 from poisonproof.members.member import MemberList
 from poisonproof.threads import one_thread
 from poisonproof_research.methods.label_flip_elections import (

@@ -502,10 +502,8 @@ def fit_stream(
     np.int64(200)
     """
     from poisonproof.estimators.dpa import DPAClassifier
-    from poisonproof.estimators.maps import refuse_steps_in_front
     from poisonproof.estimators.storing import store_members
     from poisonproof.estimators.training_set import TrainingSet
-    from poisonproof.members.scikit import check_random_state
     from poisonproof.partition.containers import kind_of
     from poisonproof.partition.partitioned import gathered
     from poisonproof.store.writing import check_target
@@ -514,8 +512,7 @@ def fit_stream(
         raise InvalidInputError(
             f"fit_stream trains a DPAClassifier. Got {type(classifier).__name__}."
         )
-    refuse_steps_in_front(classifier)
-    check_random_state(classifier.random_state)
+    classifier._check_parameters()
     if os.fspath(path).lower().endswith(".zip"):
         raise InvalidInputError(
             "A model of streamed rows is written as a directory, as its members finish. Got the "

@@ -11,6 +11,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates.plurality import certify_votes
@@ -23,10 +27,11 @@ from poisonproof.certificates.threats import (
     resolve_threat,
     uncertified,
 )
-from poisonproof.estimators.checked_table import SampleSpec, input_tags
+from poisonproof.estimators.checked_table import SampleSpec
 from poisonproof.estimators.maps import map_alone, refuse_mixing
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features.base import FrozenTransformer, is_own_map
+from poisonproof.members.closed_form.scaled_kernel import ScaledKernelClassifier
 from poisonproof.members.closed_form.stacked import StackedMembers
 from poisonproof.members.member import Ensemble, MemberList, guarded, mapped_by
 from poisonproof.members.scikit import member_probabilities
@@ -35,6 +40,57 @@ from poisonproof.partition.partitioners import Partitioner
 from poisonproof.partition.values import take_canonical
 from poisonproof.progress import Silent, make_progress
 from poisonproof.store.reading import ModelReader
+
+
+def input_tags(estimator: Any) -> Any:
+    """Return the input tags of whatever sees the samples first.
+
+    A search takes what its estimator takes. A pipeline says nothing about text and missing values,
+    so its first step decides; missing values must be taken by every step up to the one that fills
+    or encodes them. Of steps that stand side by side one that takes missing values is enough.
+
+    >>> from sklearn.impute import SimpleImputer
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> input_tags(make_pipeline(SimpleImputer(), GaussianNB())).allow_nan
+    True
+    >>> input_tags(make_pipeline(StandardScaler(), GaussianNB())).allow_nan
+    False
+    """
+    if isinstance(estimator, BaseSearchCV):
+        return input_tags(estimator.estimator)
+    if isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps if not _passes(step)]
+        tags = input_tags(steps[0])
+        tags.allow_nan = _takes_missing(steps)
+        return tags
+    tags = get_tags(estimator).input_tags
+    if isinstance(estimator, ColumnTransformer):
+        parts = [step for _, step, _ in estimator.transformers if not _passes(step)]
+    elif isinstance(estimator, FeatureUnion):
+        parts = [step for _, step in estimator.transformer_list if not _passes(step)]
+    else:
+        return tags
+    tags.allow_nan = any(input_tags(part).allow_nan for part in parts)
+    return tags
+
+
+def _takes_missing(steps: list[Any]) -> bool:
+    for step in steps:
+        if not input_tags(step).allow_nan:
+            return False
+        if isinstance(step, (ColumnTransformer, FeatureUnion)) or _replaces_missing(step):
+            return True
+    return True
+
+
+def _replaces_missing(step: Any) -> bool:
+    return any(word in type(step).__name__ for word in ("Imputer", "Encoder"))
+
+
+def _passes(step: Any) -> bool:
+    return step is None or (isinstance(step, str) and step in {"passthrough", "drop"})
 
 
 class CertifyingClassifier(ClassifierMixin, BaseEstimator):
@@ -220,9 +276,9 @@ class VotingMembers(CertifyingClassifier):
     partition_digests_: list[str]
     ensemble_: Ensemble
 
-    @abstractmethod
     def _template(self) -> Any:
         """Return the classifier that every member is a copy of."""
+        return ScaledKernelClassifier() if self.estimator is None else self.estimator
 
     def votes(self, X: Any) -> NDArray[np.int16]:
         """Return every member's vote.

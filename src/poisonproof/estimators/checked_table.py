@@ -13,9 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn import get_config
-from sklearn.compose import ColumnTransformer
-from sklearn.model_selection._search import BaseSearchCV
-from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, get_tags
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
@@ -206,57 +203,6 @@ def _number(weight: Any) -> float:
         return float(weight)
     except Exception:  # an object of the caller's may raise anything
         return float("nan")
-
-
-def input_tags(estimator: Any) -> Any:
-    """Return the input tags of whatever sees the samples first.
-
-    A search takes what its estimator takes. A pipeline says nothing about text and missing values,
-    so its first step decides; missing values must be taken by every step up to the one that fills
-    or encodes them. Of steps that stand side by side one that takes missing values is enough.
-
-    >>> from sklearn.impute import SimpleImputer
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> input_tags(make_pipeline(SimpleImputer(), GaussianNB())).allow_nan
-    True
-    >>> input_tags(make_pipeline(StandardScaler(), GaussianNB())).allow_nan
-    False
-    """
-    if isinstance(estimator, BaseSearchCV):
-        return input_tags(estimator.estimator)
-    if isinstance(estimator, Pipeline):
-        steps = [step for _, step in estimator.steps if not _passes(step)]
-        tags = input_tags(steps[0])
-        tags.allow_nan = _takes_missing(steps)
-        return tags
-    tags = get_tags(estimator).input_tags
-    if isinstance(estimator, ColumnTransformer):
-        parts = [step for _, step, _ in estimator.transformers if not _passes(step)]
-    elif isinstance(estimator, FeatureUnion):
-        parts = [step for _, step in estimator.transformer_list if not _passes(step)]
-    else:
-        return tags
-    tags.allow_nan = any(input_tags(part).allow_nan for part in parts)
-    return tags
-
-
-def _takes_missing(steps: list[Any]) -> bool:
-    for step in steps:
-        if not input_tags(step).allow_nan:
-            return False
-        if isinstance(step, (ColumnTransformer, FeatureUnion)) or _replaces_missing(step):
-            return True
-    return True
-
-
-def _replaces_missing(step: Any) -> bool:
-    return any(word in type(step).__name__ for word in ("Imputer", "Encoder"))
-
-
-def _passes(step: Any) -> bool:
-    return step is None or (isinstance(step, str) and step in {"passthrough", "drop"})
 
 
 @dataclass(frozen=True)

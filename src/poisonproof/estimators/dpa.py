@@ -27,7 +27,6 @@ from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.estimators.updating import apply_change, plan_update
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarning
 from poisonproof.features.base import is_own_map, learns_nothing
-from poisonproof.members.closed_form.scaled_kernel import ScaledKernelClassifier
 from poisonproof.members.member import (
     BatchedLearner,
     Ensemble,
@@ -100,7 +99,6 @@ class PartitionAggregation(VotingMembers):
         -------
         self
         """
-        refuse_steps_in_front(self)
         data = self._prepare(X, y, groups, sample_weight)
         ensemble = self._train(data, range(len(data)))
         self.n_self_checked_ = 0
@@ -153,7 +151,6 @@ class PartitionAggregation(VotingMembers):
         """
         from poisonproof.estimators.storing import store_members
 
-        refuse_steps_in_front(self)
         data = self._prepare(X, y, groups, sample_weight)
         store_members(
             self,
@@ -225,14 +222,6 @@ class PartitionAggregation(VotingMembers):
             )
         )
 
-    def _template(self) -> Any:
-        template = ScaledKernelClassifier() if self.estimator is None else self.estimator
-        if not is_classifier(template):
-            raise InvalidInputError(
-                f"estimator must be a classifier, got {type(template).__name__}: {template!r}."
-            )
-        return template
-
     def _learner(self) -> Learner | BatchedLearner:
         template = self._template()
         if isinstance(template, BatchedLearner):
@@ -240,9 +229,17 @@ class PartitionAggregation(VotingMembers):
             return learner
         return ScikitLearner(template, self.classes_)
 
+    def _check_parameters(self) -> None:
+        refuse_steps_in_front(self)
+        if not is_classifier(template := self._template()):
+            raise InvalidInputError(
+                f"estimator must be a classifier, got {type(template).__name__}: {template!r}."
+            )
+        check_random_state(self.random_state)
+
     def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> PartitionedData:
         """Check the rows, cut them into partitions and fit the feature map."""
-        check_random_state(self.random_state)
+        self._check_parameters()
         rows = check_table(self, X, y, groups, sample_weight)
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped

@@ -18,7 +18,7 @@ from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threa
 from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.checked_table import CheckedTable, check_table
 from poisonproof.estimators.maps import fresh_map
-from poisonproof.estimators.saving import ROWS, draft_manifest
+from poisonproof.estimators.saving import ROWS, describe, draft_manifest
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import guarded, mapped_by
@@ -75,7 +75,7 @@ class RowVoting(CertifyingClassifier):
         digest = _arrays_digest(arrays)
         item = Item(0, self.data_digest_, digest, {}, arrays)
         partitions = [self.n_rows_], [self.data_digest_]
-        manifest = draft_manifest(self, ROWS, [digest], partitions=partitions)
+        manifest = draft_manifest(self, describe(self), ROWS, [digest], partitions=partitions)
         with open_writer(path) as writer:
             templates = encode_object(self._templates())
             writer.commit(manifest, templates, lambda _index: item, overwrite=overwrite)

@@ -110,31 +110,33 @@ def names_of(classifier: Any) -> dict[str, Any]:
     }
 
 
-def member_spec(classifier: Any) -> str:
+def member_spec(classifier: Any, model: Mapping[str, Any]) -> str:
     """Return a digest of everything besides its partition that a member is a function of.
 
     That is the learner, the label set, the seed, the feature map, the software and the CPU; where
     features are learned from all samples, the samples; and the kind of container that the learner
-    is handed, if it is no plain array, with the names by which it may choose columns.
+    is handed, if it is no plain array, with the names by which it may choose columns. `model` is
+    what `describe` says of the classifier.
     """
     spec = {
-        "learner": plain(classifier._learner().specification()),
-        "classes": encode_classes(classifier.classes_),
+        "learner": model["learner"],
+        "classes": model["classes"],
         "seed": classifier.random_state,
         "features": state_digest(classifier.features_),
-        "context": classifier.context_,
+        "context": model["context"],
         "environment": environment_here(),
     }
     kind = getattr(classifier, "container_", None)
     if kind not in (None, "array"):
         spec["container"] = kind
     if kind == "frame":
-        spec["columns"] = names_of(classifier)["feature_names_in"]
+        spec["columns"] = model["feature_names_in"]
     return json_digest(spec)
 
 
 def draft_manifest(
     classifier: Any,
+    model: dict[str, Any],
     family: str,
     member_digests: Sequence[str],
     *,
@@ -144,15 +146,16 @@ def draft_manifest(
 ) -> Manifest:
     """Return the manifest of a classifier, without the blocks its parts will lie in.
 
-    `partitions` are their sizes and digests, by default those the classifier knows.
+    `model` is what `describe` says of it; `partitions` are their sizes and digests, by default
+    those the classifier knows.
     """
     if partitions is None:
         partitions = classifier.partition_sizes_, classifier.partition_digests_
-    model, environment = describe(classifier), environment_here()
+    environment = environment_here()
     if family == ROWS:
         spec = json_digest({"model": model, "environment": environment})
     else:
-        spec = member_spec(classifier)
+        spec = member_spec(classifier, model)
     return Manifest(
         model=model,
         environment=environment,
@@ -263,7 +266,9 @@ def draft(classifier: Any) -> tuple[Manifest, Item | None]:
         item, entry = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None, None
     failures = ensemble.failures()
     digests = ensemble.digests()
-    manifest = draft_manifest(classifier, family, digests, shared=shared, failures=failures)
+    manifest = draft_manifest(
+        classifier, describe(classifier), family, digests, shared=shared, failures=failures
+    )
     return replace(manifest, shared_arrays=entry), item
 
 

@@ -64,9 +64,10 @@ def store_members(
         )
     trusted = types_of(classifier.estimator)  # their code runs here
     with FolderWriter(path) as writer:
-        refuse_another(path, describe(classifier), overwrite=overwrite)
+        model = describe(classifier)
+        refuse_another(path, model, overwrite=overwrite)
         accepts = cluster is not None and cluster.accepts_others
-        spec, digests = member_spec(classifier), classifier.partition_digests_
+        spec, digests = member_spec(classifier, model), classifier.partition_digests_
         run = TrainingRun(writer, spec, digests, accept_elsewhere=accepts)
         try:
             if cluster is not None and run.missing:
@@ -83,6 +84,7 @@ def store_members(
                 classifier.n_self_checked_ = checked
             manifest = draft_manifest(
                 classifier,
+                model,
                 str(run.family),
                 [item.digest for item in items],
                 shared=run.shared,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
 from poisonproof.estimators.checked_table import check_update
-from poisonproof.estimators.saving import member_spec
+from poisonproof.estimators.saving import describe, member_spec
 from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.members.member import Ensemble
@@ -325,7 +325,8 @@ def _trained(classifier: Any, change: Change, writer: FolderWriter | None) -> En
     if writer is None:
         return ensemble.replaced(change.retrain, classifier._train(change.data, change.retrain))
     assert isinstance(ensemble, StoredEnsemble)
-    run = TrainingRun(writer, member_spec(classifier), change.partition_digests, change.retrain)
+    spec = member_spec(classifier, describe(classifier))
+    run = TrainingRun(writer, spec, change.partition_digests, change.retrain)
     try:
         if run.missing:
             classifier._train_portions(change.data, run.missing, run.add)
@@ -351,7 +352,7 @@ def require_same_spec(classifier: Any) -> None:
     if not isinstance(ensemble, StoredEnsemble):
         return
     manifest = ensemble.reader.manifest
-    if manifest.spec != member_spec(classifier):
+    if manifest.spec != member_spec(classifier, describe(classifier)):
         others = ", ".join(differences(manifest.environment)) or "parameters of the model"
         raise GuaranteeError(
             f"members trained here would not be those of training from scratch: {others} changed "

@@ -123,7 +123,7 @@ def test_where_rows_lie_in_memory_changes_nothing(name) -> None:
         room = np.zeros(67 * 391 + 16)
         rows = room[shift : shift + 67 * 391].reshape(67, 391)
         rows[:] = X
-        (part,) = learner._fit_alike([MemberData(rows, places, np.ones(67), classes)], settings)
+        (part,) = learner._fit_each([MemberData(rows, places, np.ones(67), classes)], settings)
         digests.add(part.digest(b""))
     assert len(digests) == 1
 

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -34,18 +33,7 @@ from poisonproof.threads import one_thread
 MAX_BYTES = 2**28
 """Working memory for votes by default, in bytes."""
 
-OVERFLOW = (
-    "values are so large that products of them overflow. Scale the features, or bound them by a "
-    "schema"
-)
-"""Why a member abstains because of one huge cell."""
-
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
-
-# Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
-# to 2^29 or 2^27 without any rounding in float64.
-KERNEL_BITS = {"single": 24, "double": 26}
-_COLUMN_BITS = {"single": 29, "double": 27}
 
 # Raise whenever the same partition and parameters would give other bits than before.
 _ARITHMETIC = 1
@@ -70,7 +58,7 @@ class MemberData:
 class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     """Base class: a scikit-learn classifier that is also a learner of whole ensembles.
 
-    A subclass implements `_fit_one` for one partition, or `_fit_alike` for several at once; `fit`
+    A subclass implements `_fit_one` for one partition, or `_fit_each` for several at once; `fit`
     and `fit_members` call it, so a member is the classifier fitted on its partition, bit for bit.
 
     Guarantee
@@ -96,10 +84,10 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         """Fit one member on rows of two or more classes."""
         raise NotImplementedError
 
-    def _fit_alike(
+    def _fit_each(
         self, members: Sequence[MemberData], settings: dict[str, Any]
     ) -> list[MemberParts | Exception]:
-        """Fit members with equally many rows and classes; what one raises stands in its place."""
+        """Fit members, each alone; what one raises stands in its place."""
         fitted: list[MemberParts | Exception] = []
         for member in members:
             try:
@@ -210,7 +198,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         weightless = set(owner[weights == 0].tolist())
         X, y, weights, owner = X[order], y[order], weights[order], owner[order]
         ends = np.cumsum(np.bincount(owner, minlength=n_members)).tolist()
-        alike: dict[tuple[int, int], dict[int, MemberData]] = {}
+        found: dict[int, MemberData] = {}
         for member, (start, stop) in enumerate(pairwise([0, *ends])):
             if member in results:
                 continue
@@ -222,12 +210,11 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
             elif len(classes) < 2:
                 results[member] = MemberParts(classes)
             else:
-                found = MemberData(X[here], present.searchsorted(y[here]), weights[here], classes)
-                alike.setdefault((stop - start, len(classes)), {})[member] = found
+                places = present.searchsorted(y[here])
+                found[member] = MemberData(X[here], places, weights[here], classes)
         with np.errstate(all="ignore"):
-            for group in alike.values():
-                fitted = self._fit_alike(list(group.values()), settings)
-                results.update(zip(group, fitted, strict=True))
+            fitted = self._fit_each(list(found.values()), settings)
+        results.update(zip(found, fitted, strict=True))
         return [results[member] for member in range(n_members)]
 
     def _invalid(
@@ -354,17 +341,6 @@ def _abstaining(error: Exception) -> MemberParts:
     return MemberParts(np.empty(0, dtype=np.int16), failure=reason)
 
 
-def positive_solve(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``matrix^-1 right`` for a symmetric positive definite matrix (Cholesky)."""
-    _, solution, info = dposv(matrix, right, lower=1)
-    if info != 0 or not np.isfinite(solution).all():
-        if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
-            raise FloatingPointError(OVERFLOW)
-        raise np.linalg.LinAlgError("the ridge system is not positive definite")
-    found: NDArray[np.float64] = solution
-    return found
-
-
 def best_alpha(
     gram: NDArray[np.float64],
     targets: NDArray[np.float64],
@@ -390,36 +366,6 @@ def best_alpha(
         free = np.maximum(free, 1e-10)
         errors.append(float(np.square(residual / free[:, np.newaxis]).sum()))
     return float(alphas[int(np.argmin(errors))])
-
-
-def fine_bits(n_rows: int, precision: str) -> int:
-    """Return how many bits a second, finer set of coefficients can add; none in single."""
-    if precision == "single":
-        return 0
-    return max(_COLUMN_BITS[precision] - int(np.ceil(np.log2(max(n_rows, 1)))), 0)
-
-
-def integer_coefficients(
-    coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
-) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Round dual coefficients (g, m, p) of g members to integers, each with one power of two.
-
-    `exponents` (g, m) are the powers of two by which the rows' kernels will be divided, so
-    ``integers * 2.0 ** power`` is `coefficients` times those. In "single", the absolute values of a
-    column add up to at most 2^29; in "double" they are longer, and `KernelMembers` adds up their
-    upper and lower bits apart.
-    """
-    n_rows = coefficients.shape[1]
-    top = exponents.max(axis=1, initial=0)
-    scaled = np.ldexp(coefficients, (exponents - top[:, np.newaxis])[..., np.newaxis])
-    # Added up row after row, whatever lies beside it in memory.
-    columns = np.add.accumulate(np.abs(scaled), axis=1)[:, -1]
-    heaviest = columns.max(axis=1, initial=0.0)
-    longest = 2.0 ** _COLUMN_BITS[precision] - n_rows
-    powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
-    powers -= fine_bits(n_rows, precision)
-    integers = np.rint(np.ldexp(scaled, -powers[:, np.newaxis, np.newaxis])) + 0.0
-    return integers, (powers + top).astype(np.int32)
 
 
 def check_alpha(alpha: Any, alphas: Sequence[float]) -> None:

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows, Precision, exact_product, exact_rows
 from poisonproof.members.closed_form.classifier import (
-    KERNEL_BITS,
     MAX_BYTES,
     ClosedFormClassifier,
     MemberData,
     best_alpha,
     check_alpha,
+)
+from poisonproof.members.closed_form.scaled_kernel import (
+    KERNEL_BITS,
     fine_bits,
     integer_coefficients,
     positive_solve,
@@ -364,6 +366,19 @@ class KernelRidgeClassifier(ClosedFormClassifier):
 
     def _member_settings(self, n_features: int) -> dict[str, Any]:
         return {"kernel": self._kernel_settings(n_features)}
+
+    def _fit_each(
+        self, members: Sequence[MemberData], settings: dict[str, Any]
+    ) -> list[MemberParts | Exception]:
+        """Fit members together that have equally many rows and classes."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for place, one in enumerate(members):
+            alike.setdefault((len(one.y), len(one.classes)), []).append(place)
+        fitted: dict[int, MemberParts | Exception] = {}
+        for places in alike.values():
+            together = self._fit_alike([members[place] for place in places], settings)
+            fitted.update(zip(places, together, strict=True))
+        return [fitted[place] for place in range(len(members))]
 
     def _fit_alike(
         self, members: Sequence[MemberData], settings: dict[str, Any]

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from poisonproof.features.exact import ExactRows, Precision, exact_rows
 from poisonproof.members.closed_form.classifier import (
     MAX_BYTES,
-    OVERFLOW,
     ClosedFormClassifier,
     MemberData,
     best_alpha,
     check_alpha,
-    positive_solve,
 )
+from poisonproof.members.closed_form.scaled_kernel import OVERFLOW, positive_solve
 from poisonproof.members.closed_form.stacked import MemberParts, StackedMembers, Visit
 
 

@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.members.closed_form.classifier import (
     MAX_BYTES,
     ClosedFormClassifier,
     MemberData,
-    integer_coefficients,
-    positive_solve,
 )
 from poisonproof.members.closed_form.stacked import (
     MemberParts,
@@ -38,6 +37,17 @@ LONGEST = 3.0  # cells are clipped at this many standard deviations, so no row i
 WIDEST = 2**20  # more columns could round up to rows whose products are not exact in float32
 MISSING = np.int16(-(2**15))  # stands for a missing cell among the integers of a training row
 LEAST_GAMMA, LARGEST_GAMMA = 1e-30, 1e30
+
+OVERFLOW = (
+    "values are so large that products of them overflow. Scale the features, or bound them by a "
+    "schema"
+)
+"""Why a member abstains because of one huge cell."""
+
+# Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
+# to 2^29 or 2^27 without any rounding in float64.
+KERNEL_BITS = {"single": 24, "double": 26}
+_COLUMN_BITS = {"single": 29, "double": 27}
 
 _CONSTANT = 1e-12  # a column whose spread is so small a part of its values is constant
 _KERNEL_BITS = 24
@@ -464,3 +474,44 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         apart = lengths[0][:, np.newaxis] + lengths[1] - 2 * inner
         kernel: Floats = np.exp(apart * (-self.gamma / UNIT**2))
         return kernel + inner / UNIT**2
+
+
+def positive_solve(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``matrix^-1 right`` for a symmetric positive definite matrix (Cholesky)."""
+    _, solution, info = dposv(matrix, right, lower=1)
+    if info != 0 or not np.isfinite(solution).all():
+        if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
+            raise FloatingPointError(OVERFLOW)
+        raise np.linalg.LinAlgError("the ridge system is not positive definite")
+    found: NDArray[np.float64] = solution
+    return found
+
+
+def fine_bits(n_rows: int, precision: str) -> int:
+    """Return how many bits a second, finer set of coefficients can add; none in single."""
+    if precision == "single":
+        return 0
+    return max(_COLUMN_BITS[precision] - int(np.ceil(np.log2(max(n_rows, 1)))), 0)
+
+
+def integer_coefficients(
+    coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Round dual coefficients (g, m, p) of g members to integers, each with one power of two.
+
+    `exponents` (g, m) are the powers of two by which the rows' kernels will be divided, so
+    ``integers * 2.0 ** power`` is `coefficients` times those. In "single", the absolute values of a
+    column add up to at most 2^29; in "double" they are longer, and `KernelMembers` adds up their
+    upper and lower bits apart.
+    """
+    n_rows = coefficients.shape[1]
+    top = exponents.max(axis=1, initial=0)
+    scaled = np.ldexp(coefficients, (exponents - top[:, np.newaxis])[..., np.newaxis])
+    # Added up row after row, whatever lies beside it in memory.
+    columns = np.add.accumulate(np.abs(scaled), axis=1)[:, -1]
+    heaviest = columns.max(axis=1, initial=0.0)
+    longest = 2.0 ** _COLUMN_BITS[precision] - n_rows
+    powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
+    powers -= fine_bits(n_rows, precision)
+    integers = np.rint(np.ldexp(scaled, -powers[:, np.newaxis, np.newaxis])) + 0.0
+    return integers, (powers + top).astype(np.int32)
