@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.attacks import NearInsertions, RandomFlips, attack_study
 from poisonproof.attacks.kinds import Poison
-from poisonproof.attacks.retraining import CleanModel, WrittenAttack
+from poisonproof.attacks.retraining import CleanModel, PoisonedModel, WrittenAttack
 from poisonproof.estimators import NeighborVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
@@ -59,7 +59,7 @@ def test_keeping_members_equals_training_from_scratch(
     clean = CleanModel.of(clone(model).fit(X, y, groups=groups), len(X))
     for make in poisons:
         poison = make(np.random.default_rng(3), groups)
-        poisoned = clean.under(written(poison), QUESTIONS)
+        poisoned = PoisonedModel(clean, written(poison), QUESTIONS)
         for size in (100, 1, 7, 150, 8):
             owners = None if groups is None else poison.apply_groups(groups, size)
             scratch = clone(model).fit(*poison.apply(X, y, size), groups=owners)
@@ -79,7 +79,7 @@ def test_only_members_that_are_reached_train_again(monkeypatch: pytest.MonkeyPat
         return train(self, data, which)
 
     monkeypatch.setattr(DPAClassifier, "_train", counted)
-    poisoned = clean.under(written(poison), QUESTIONS)
+    poisoned = PoisonedModel(clean, written(poison), QUESTIONS)
     poisoned.votes(10)
     poisoned.votes(11)
     poisoned.votes(10)

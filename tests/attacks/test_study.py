@@ -45,7 +45,7 @@ def test_within_the_radius_no_attack_changes_a_prediction(study: AttackStudy) ->
     for kind in study.kinds:
         for row in kind.rows:
             assert row.radius >= 1
-            if row.protected.largest >= row.radius:
+            if max(row.protected.tried) >= row.radius:
                 assert row.radius in row.protected.tried or row.protected.first is not None
 
 
@@ -53,11 +53,6 @@ def test_all_kinds_are_tried_on_rows_of_different_radius(study: AttackStudy) -> 
     assert [kind.name for kind in study.kinds] == list(ATTACK_KINDS)
     for kind in study.kinds:
         assert len({row.radius for row in kind.rows}) >= 3
-
-
-def test_the_worst_case_on_votes_is_one_beyond_the_radius(study: AttackStudy) -> None:
-    for kind in study.kinds:
-        assert [row.on_votes for row in kind.rows] == [row.radius + 1 for row in kind.rows]
 
 
 def test_the_certificate_is_nearly_tight_against_the_worst_real_attack(study: AttackStudy) -> None:

@@ -92,21 +92,6 @@ def test_the_page_says_the_command_that_makes_it(
     assert b"run-off, 4 seeds averaged, k = 7" in page
 
 
-def test_a_note_names_the_label_that_all_rows_got(cli: Cli, tmp_path: Path) -> None:
-    train, test = data(tmp_path)
-    for path in (train, test):  # far from the scale that the kernel expects
-        lines = [line.split(",") for line in path.read_text().splitlines()]
-        far = [f"{1e6 * float(a)},{1e6 * float(b)},{kind}" for a, b, kind in lines[1:]]
-        path.write_text("\n".join(["a,b,kind", *far]))
-    settings = ["--label", "kind", "--classes", "spam,ham", "-k", "5", "--cosines", "0.9"]
-    result = cli("compare", train, test, *settings, "--model", "kernel-ridge", "--out", tmp_path)
-    assert result.code == 0, result.err
-    labels = re.findall(r"Note: (.*?): All 300 rows got the label '(.*?)'", result.err)
-    assert {title for title, _ in labels} >= {"DPA, k = 5", "run-off, k = 5"}
-    assert {label for _, label in labels} <= {"ham", "spam"}
-    assert len(set(labels)) == len(labels)  # once each, whatever the threat
-
-
 def test_what_cannot_be_run_is_named_and_the_others_are_compared(cli: Cli, tmp_path: Path) -> None:
     train, test = data(tmp_path)
     settings = ["--label", "kind", "--classes", "ham,spam", "-k", "5", "--cosines", "0.9"]

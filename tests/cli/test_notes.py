@@ -36,24 +36,3 @@ def test_a_model_that_tells_nothing_apart_is_pointed_at(cli: Cli, tmp_path: Path
         certified = cli("certify", model, test, "--label", "kind")
         assert ("the members tell nothing apart" in certified.err) == told
         assert ("scaled-kernel takes any units" in certified.err) == told
-
-
-def test_held_out_contributors_that_wrote_most_rows_are_pointed_at(
-    cli: Cli, tmp_path: Path
-) -> None:
-    rows = [[*row[:2], f"user{i % 40}", row[2]] for i, row in enumerate(spread(200, 1.0))]
-    names = ["a", "b", "user", "kind"]
-    told = []
-    for busiest in [f"user{i}" for i in range(12)]:
-        copies = [[float(i), 0.0, busiest, "ham"] for i in range(400)]
-        data = write(tmp_path / "rows.csv", names, [*rows, *copies])
-        schema = tmp_path / "rows.schema.json"
-        cli("schema", data, "--label", "kind", "--groups", "user", "--out", schema)
-        cli("schema", schema, "--freeze")
-        out = tmp_path / busiest
-        trained = cli("train", data, "--schema", schema, "-k", "5", "--out", out)
-        assert trained.code == 0, trained.err
-        told.append("contributors differ in size" in trained.err)
-        if any(told) and not all(told):
-            break
-    assert any(told)

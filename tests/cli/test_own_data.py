@@ -168,10 +168,6 @@ def test_an_npz_file_trains(cli: Cli, tmp_path: Path) -> None:
         (("--features", "links"), "--features: the schema"),
         (("--label", "body"), "declares 'kind'"),
         (("--groups", "body"), "is neither"),
-        (("-k", "auto"), "cannot be chosen on the data"),
-        (("--model", "auto"), "cannot be chosen on the data"),
-        (("--expected-rows", 100), "are for -k auto"),
-        (("-k", "auto", "--wanted-radius", 500, "--expected-rows", 900), "Want less"),
     ],
 )
 def test_options_against_the_schema_or_the_proof_are_refused(
@@ -181,33 +177,6 @@ def test_options_against_the_schema_or_the_proof_are_refused(
     assert result.code == 2
     assert expected in result.err
     assert not (tmp_path / "m").exists()
-
-
-def test_auto_is_chosen_on_trusted_rows_or_declared_numbers(
-    cli: Cli, mails: Path, schema: Path, tmp_path: Path
-) -> None:
-    trusted = write_csv(tmp_path / "trusted.csv", mail_rows(300, seed=7))
-    train = ("train", mails, "--schema", schema, "--out", tmp_path / "m", "--overwrite")
-    same = cli(*train, "-k", "auto", "--trusted", mails)
-    assert same.code == 2
-    assert "is the data to train on" in same.err
-    declared = cli(*train, "-k", "auto", "--model", "auto", "--wanted-radius", 5)
-    assert declared.code == 0, declared.err
-    assert "20 members (scaled-kernel)" in words(declared.out)
-    measured = cli(
-        *train, "-k", "auto", "--model", "naive-bayes", "--trusted", trusted, "--expected-rows", 500
-    )
-    assert measured.code == 0, measured.err
-    assert "Chosen on 300 trusted rows" in words(measured.out)
-    # The untrusted file has no say: with another one the same k is chosen.
-    k = poisonproof.load(tmp_path / "m").n_partitions
-    other = write_csv(tmp_path / "other.csv", mail_rows(900, seed=8))
-    again = cli(
-        *("train", other, *train[2:], "-k", "auto", "--model", "naive-bayes"),
-        *("--trusted", trusted, "--expected-rows", 500),
-    )
-    assert again.code == 0, again.err
-    assert poisonproof.load(tmp_path / "m").n_partitions == k
 
 
 def test_a_plan_is_made_on_trusted_rows(cli: Cli, schema: Path, tmp_path: Path) -> None:

@@ -174,13 +174,6 @@ def test_more_members_than_rows_is_allowed_but_said(
     assert "n_partitions=1000 is larger than the 400 training rows" in result.err
 
 
-def test_classes_may_come_from_a_file(cli: Cli, train_csv: Path, tmp_path: Path) -> None:
-    (tmp_path / "classes.txt").write_text("ham\nspam\neggs\n")
-    arguments = ("train", train_csv, "--label", "kind", "--classes-file", tmp_path / "classes.txt")
-    assert cli(*arguments, "--out", tmp_path / "m").code == 0
-    assert poisonproof.load(tmp_path / "m").classes_.tolist() == ["eggs", "ham", "spam"]
-
-
 def test_networks_take_an_image_shape_and_epochs_and_other_models_refuse_them(
     cli: Cli, tmp_path: Path
 ) -> None:

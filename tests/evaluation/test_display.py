@@ -61,19 +61,6 @@ def test_curves_in_different_units_do_not_share_axes(ax):
         CertifiedAccuracyDisplay.from_certificates(by_group, Y, ax=ax)
 
 
-def test_an_estimator_is_asked_for_its_certificates(ax):
-    class Oracle:
-        def certify(self, X, threat=None):
-            return certify_votes(X, 2, threat or "label_flip")
-
-    display = CertifiedAccuracyDisplay.from_estimator(Oracle(), VOTES, Y, ax=ax)
-    assert display.name == "Oracle"
-    assert ax.get_xlabel() == "Attack size (rows relabelled)"
-    other = CertifiedAccuracyDisplay.from_estimator(Oracle(), VOTES, Y, threat="replace")
-    assert other.threat.name == "replace"
-    assert other.median_radius == 0
-
-
 def test_a_model_that_is_always_wrong_can_be_drawn(ax):
     display = CertifiedAccuracyDisplay.from_certificates(
         certify_votes(np.zeros((3, 9), int), 2), [1, 1, 1], ax=ax
@@ -85,7 +72,7 @@ def test_a_model_that_is_always_wrong_can_be_drawn(ax):
 def test_options_reach_the_line_and_parts_can_be_left_out(ax):
     display = CertifiedAccuracyDisplay.from_certificates(certify_votes(VOTES, 2), Y, color="k")
     assert display.line_.get_color() == "k"
-    display.plot(ax, name="again", show_clean=False, show_median=False)
+    display.plot(ax, show_clean=False, show_median=False)
     assert display.clean_line_ is None
     assert len([line for line in ax.lines if len(line.get_xdata())]) == 2  # the half and the curve
 

@@ -1,4 +1,4 @@
-"""Plans come from trusted rows or declared numbers, and foretell what training then gives."""
+"""Plans come from trusted rows, and foretell what training then gives."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from sklearn.datasets import load_digits
 from poisonproof import DPAClassifier
 from poisonproof.evaluation import (
     LearningCurves,
-    declared_partitions,
     make_plan,
     measure_curves,
     summarize,
 )
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.closed_form import NearestMeanClassifier
 
 DIGITS = np.arange(10)
@@ -56,13 +55,3 @@ def test_too_few_trusted_rows_are_refused() -> None:
     X, y = load_digits(return_X_y=True)
     with pytest.raises(InvalidInputError, match="too few to measure"):
         measure_curves(X[:50], y[:50], {"mean": NearestMeanClassifier()}, DIGITS)
-
-
-def test_without_declared_numbers_there_is_no_k() -> None:
-    with pytest.raises(GuaranteeError, match="whoever poisons them"):
-        declared_partitions(2)
-    with pytest.raises(InvalidInputError, match="at least 1"):
-        declared_partitions(2, expected_rows=0)
-    with pytest.raises(InvalidInputError, match="Want less"):
-        declared_partitions(10, expected_rows=1000, wanted_radius=20)
-    assert declared_partitions(10, expected_rows=1600, wanted_radius=20) == 80

@@ -53,9 +53,7 @@ def study() -> AttackStudy:
     """An outcome of attacks that nobody had to train for."""
     threat = make_threat("insert_delete")
     rows = tuple(
-        AttackedRow(
-            row, row, row + 1, Trace((row, 2 * row + 1), (False, True)), Trace((1,), (True,))
-        )
+        AttackedRow(row, row, Trace((row, 2 * row + 1), (False, True)), Trace((1,), (True,)))
         for row in range(1, 6)
     )
     kinds = tuple(KindOutcome(name, f"{name} <b>", threat, rows) for name in ("first", "second"))

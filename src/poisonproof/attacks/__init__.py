@@ -15,7 +15,7 @@ from poisonproof.attacks.kinds import (
     Victim,
 )
 from poisonproof.attacks.materials import CellMaterial, Material, NumberMaterial, TextMaterial
-from poisonproof.attacks.retraining import Trace, votes_to_turn
+from poisonproof.attacks.retraining import Trace
 from poisonproof.attacks.study import AttackedRow, AttackStudy, KindOutcome, attack_study
 
 __all__ = [
@@ -38,5 +38,4 @@ __all__ = [
     "Trace",
     "Victim",
     "attack_study",
-    "votes_to_turn",
 ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,10 +55,6 @@ class Victim:
         if self.groups is None:
             return 1
         return max(1, round(len(self.groups) / self.n_units))
-
-    def order_by_distance(self, row: Any) -> NDArray[np.intp]:
-        """Return the clean rows from the nearest to the farthest."""
-        return np.argsort(self.material.distances(row), kind="stable")
 
     def partitions(self, rows: NDArray[Any], groups: NDArray[Any] | None) -> NDArray[np.int64]:
         """Return where rows would fall."""
@@ -190,7 +187,7 @@ class Poison:
 _BATCHES = 100
 
 
-class AttackKind(Protocol):
+class AttackKind(ABC):
     """One way to poison a training set."""
 
     name: ClassVar[str]
@@ -199,28 +196,19 @@ class AttackKind(Protocol):
 
     def predicted(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the test rows as they will be predicted, shape (n, ...)."""
+        return rows
 
+    @abstractmethod
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Return up to `size` units of attack in the order of their use."""
 
     def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
         """Return what the poison depends on, as numbers: targets with the same aim share it."""
-
-
-class _AimsAtOneRow:
-    def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
-        """Return the row to predict, its label and the label that is wanted."""
         return (target.row, _place(victim, target.label), _place(victim, target.goal))
 
 
-class _PlainTargets:
-    def predicted(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return the test rows as they are."""
-        return rows
-
-
 @dataclass(frozen=True)
-class RandomFlips(_PlainTargets):
+class RandomFlips(AttackKind):
     """Relabel rows at random: noise, or an attacker who knows nothing."""
 
     name: ClassVar = "random-flips"
@@ -241,7 +229,7 @@ class RandomFlips(_PlainTargets):
 
 
 @dataclass(frozen=True)
-class TargetedFlips(_PlainTargets, _AimsAtOneRow):
+class TargetedFlips(AttackKind):
     """Relabel the rows that look most like the target."""
 
     name: ClassVar = "targeted-flips"
@@ -250,13 +238,13 @@ class TargetedFlips(_PlainTargets, _AimsAtOneRow):
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Take the nearest rows that do not carry the goal's label yet."""
-        order = victim.order_by_distance(target.sample)
+        order = np.argsort(victim.material.distances(target.sample), kind="stable")
         rows, units = victim.units_of(order[victim.y[order] != target.goal], size)
         return _flips(victim, rows, units, _labels(victim, target, len(rows)))
 
 
 @dataclass(frozen=True)
-class NearInsertions(_PlainTargets, _AimsAtOneRow):
+class NearInsertions(AttackKind):
     """Insert look-alikes of the target with the wrong label."""
 
     name: ClassVar = "near-insertions"
@@ -271,7 +259,7 @@ class NearInsertions(_PlainTargets, _AimsAtOneRow):
 
 
 @dataclass(frozen=True)
-class Backdoor:
+class Backdoor(AttackKind):
     """Insert rows with a mark and the goal's label; the target carries the mark.
 
     The mark is the material's: a word that no text contains, a rare value in a table, a bright
@@ -300,7 +288,7 @@ class Backdoor:
 
 
 @dataclass(frozen=True)
-class PartitionAware(_PlainTargets, _AimsAtOneRow):
+class PartitionAware(AttackKind):
     """Insert look-alikes, one into every partition whose member votes for the target's label.
 
     The worst case: no row is wasted. Members are attacked in turn, those that vote for the label

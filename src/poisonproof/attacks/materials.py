@@ -42,14 +42,11 @@ class Material(Protocol):
 
 def make_material(X: Any) -> Material:
     """Return the material of plain rows: texts, or numbers of shape (m, d)."""
-    rows = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=_dtype(X))
+    texts = isinstance(X, (list, tuple)) and X and isinstance(X[0], str)
+    rows = np.asarray(X, dtype=object if texts else None)
     if rows.ndim == 1 and len(rows) and all(isinstance(cell, str) for cell in rows):
         return TextMaterial(rows)
     return NumberMaterial(rows)
-
-
-def _dtype(X: Any) -> Any:
-    return object if isinstance(X, (list, tuple)) and X and isinstance(X[0], str) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,16 +200,12 @@ class TextMaterial:
 
     def distances(self, row: Any) -> NDArray[np.float64]:
         """Return squared distances between hashed n-grams."""
-        squares = (self._vectors - self._map.transform(as_texts([row]))) ** 2
+        squares = (self._vectors - HashedNGrams(_SIZE).transform(as_texts([row]))) ** 2
         return np.asarray(squares.sum(axis=1), dtype=np.float64)
-
-    @property
-    def _map(self) -> HashedNGrams:
-        return HashedNGrams(_SIZE)
 
     @cached_property
     def _vectors(self) -> NDArray[np.float32]:
-        return np.asarray(self._map.transform(self.rows))
+        return np.asarray(HashedNGrams(_SIZE).transform(self.rows))
 
 
 def as_texts(texts: list[str]) -> NDArray[Any]:

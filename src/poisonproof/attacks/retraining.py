@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,7 @@ _FIRST_BLOCK = 64
 
 @dataclass(frozen=True, eq=False)
 class CleanModel:
-    """A classifier fitted on clean rows, and those rows in their partitions.
-
-    Attributes
-    ----------
-    classifier : DPAClassifier or SSDPAClassifier
-        Fitted.
-    data : PartitionedData
-        The rows it was fitted on, in the caller's order.
-    """
+    """A classifier fitted on clean rows, and those rows in their partitions, in their order."""
 
     classifier: Any
     data: PartitionedData
@@ -48,26 +39,9 @@ class CleanModel:
             )
         return cls(classifier, data)
 
-    @cached_property
-    def assignment(self) -> NDArray[np.int64]:
-        """The partition of each clean row, shape (m,)."""
-        return self.data.assignment
-
-    def under(self, attack: WrittenAttack, samples: Any) -> PoisonedModel:
-        """Return this model under an attack, with the samples that the attack is made for."""
-        return PoisonedModel(self, attack, samples)
-
 
 class WrittenAttack:
-    """Poisoned rows as a model takes them, turned into samples as far as they are needed.
-
-    Parameters
-    ----------
-    poison : Poison
-        The attack, with rows as an attacker writes them.
-    encode : callable
-        Turns rows into samples, each row by itself.
-    """
+    """Poisoned rows as a model takes them, encoded as far as they are needed."""
 
     def __init__(self, poison: Poison, encode: Callable[[Any], Any]) -> None:
         self.poison = poison
@@ -91,15 +65,6 @@ class PoisonedModel:
     rows as before are kept, from the clean model and from other sizes of the same attack. That
     they may be kept is what the library guarantees; `check_from_scratch` holds one size against
     training everything again.
-
-    Parameters
-    ----------
-    model : CleanModel
-        The model that is attacked.
-    attack : WrittenAttack
-        The attack.
-    samples : array of shape (n, ...)
-        The samples to predict.
     """
 
     def __init__(self, model: CleanModel, attack: WrittenAttack, samples: Any) -> None:
@@ -132,19 +97,9 @@ class PoisonedModel:
         return votes
 
     def check_from_scratch(self, size: int, groups: Any) -> None:
-        """Train all members again on the poisoned rows, and compare every vote.
+        """Train all members again on the poisoned rows, and raise if a vote differs.
 
-        Parameters
-        ----------
-        size : int
-            Units of the attack.
-        groups : array or None
-            Who contributed each row after that many units.
-
-        Raises
-        ------
-        GuaranteeError
-            If a member that had no reason to change votes differently.
+        `groups` says who contributed each row after `size` units of the attack.
         """
         classifier, count = self._model.classifier, self._attack.poison.n_rows(size)
         data = self._poisoned(None, count, *self._placed(count))
@@ -162,7 +117,7 @@ class PoisonedModel:
         poison, model = self._attack.poison, self._model
         if poison.leaves is not None:  # the sample stays, and so does its partition
             rows = poison.leaves[:count]
-            return model.assignment[rows], model.data.digests[rows]
+            return model.data.assignment[rows], model.data.digests[rows]
         samples = self._attack.samples(count)
         groups = None if poison.groups is None else poison.groups[:count]
         return model.classifier.partitioner_.assign(samples, groups=groups), sample_digests(samples)
@@ -183,7 +138,7 @@ class PoisonedModel:
     ) -> PartitionedData:
         """Return the partitions `which`, or all, after `count` rows of the attack."""
         clean, poison, classifier = self._model.data, self._attack.poison, self._model.classifier
-        assignment = self._model.assignment
+        assignment = clean.assignment
         stays = np.ones(clean.n_rows, dtype=np.bool_)
         if poison.leaves is not None:
             stays[poison.leaves[:count]] = False
@@ -230,11 +185,6 @@ class Trace:
         """The smallest size found that changes the prediction; None if none did."""
         return min((s for s, c in zip(self.tried, self.changed, strict=True) if c), default=None)
 
-    @property
-    def largest(self) -> int:
-        """The largest size tried."""
-        return max(self.tried, default=0)
-
     def within(self, radius: int) -> tuple[int, int]:
         """Return how many tried sizes are at most `radius`, and how many of those changed."""
         inside = [c for s, c in zip(self.tried, self.changed, strict=True) if s <= radius]
@@ -244,19 +194,9 @@ class Trace:
 def first_change(changes: Callable[[int], bool], radius: int, limit: int) -> Trace:
     """Try growing sizes until one changes the prediction, then close in on the first one.
 
-    Parameters
-    ----------
-    changes : callable
-        Retrains on an attack of the given size and says whether the prediction changed.
-    radius : int
-        Certified size; it and the next one are always tried, if no smaller one succeeds.
-    limit : int
-        Largest size to try.
-
-    Notes
-    -----
-    A larger attack need not succeed where a smaller one does. The first change is the smallest one
-    found: between it and the largest smaller size that failed nothing is left untried.
+    `changes` retrains on an attack of a size and says whether the prediction changed. The certified
+    `radius` and the next size are always tried, if no smaller one succeeds. A larger attack need
+    not succeed where a smaller one does: the first change is the smallest one found.
 
     Examples
     --------
@@ -295,22 +235,3 @@ def ladder(radius: int, limit: int) -> list[int]:
         sizes.add(step)
         step, following = following, step + following
     return sorted(size for size in sizes if size > 0)
-
-
-def votes_to_turn(votes: NDArray[Any], n_classes: int, goal: int) -> int | None:
-    """Return how many members must change their vote before the label changes: the worst case.
-
-    Votes are moved from the winner to `goal`, one by one, and counted again each time.
-
-    Examples
-    --------
-    >>> votes_to_turn(np.array([0, 0, 0, 0, 0, 1, 1]), n_classes=2, goal=1)
-    2
-    """
-    turned = votes.copy()
-    label = int(certify_votes(turned[None, :], n_classes).labels[0])
-    for count, member in enumerate(np.flatnonzero(votes == label), start=1):
-        turned[member] = goal
-        if int(certify_votes(turned[None, :], n_classes).labels[0]) != label:
-            return count
-    return None

@@ -19,7 +19,6 @@ from poisonproof.attacks.retraining import (
     Trace,
     WrittenAttack,
     first_change,
-    votes_to_turn,
 )
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.dpa import PartitionAggregation
@@ -39,16 +38,12 @@ class AttackedRow:
         Position in the test set.
     radius : int
         The certificate, in units of the attack.
-    on_votes : int or None
-        Members that must be turned in the worst case; one more than the radius where a unit
-        reaches one member.
     protected, unprotected : Trace
         Sizes tried on the ensemble, and on one model of the same kind trained on all rows.
     """
 
     row: int
     radius: int
-    on_votes: int | None
     protected: Trace
     unprotected: Trace
 
@@ -82,6 +77,12 @@ class KindOutcome:
         found = sorted(first for first in firsts if first is not None)
         middle = len(firsts) // 2
         return found[middle] if middle < len(found) else None
+
+    def fell_at(self, limit: int) -> tuple[str, str]:
+        """Return the median first changes, protected and unprotected, as text."""
+        firsts = (self.median_first(which) for which in ("protected", "unprotected"))
+        held, bare = (f"> {limit:,}" if first is None else f"{first:,}" for first in firsts)
+        return held, bare
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,6 @@ def _kind(entry: Mapping[str, Any]) -> KindOutcome:
         AttackedRow(
             int(row["row"]),
             int(row["radius"]),
-            None if row["on_votes"] is None else int(row["on_votes"]),
             *(
                 Trace(tuple(map(int, row[which]["tried"])), tuple(map(bool, row[which]["changed"])))
                 for which in ("protected", "unprotected")
@@ -337,9 +337,7 @@ class _Attacks:
         goal = target.label if own == target.goal else target.goal
         unprotected = self._trace(room.bare, replace(target, label=own, goal=goal, radius=0), turn)
         progress.advance()
-        place = int(np.searchsorted(room.victim.classes, target.goal))
-        on_votes = votes_to_turn(target.votes, len(room.victim.classes), place)
-        self._rows.append(AttackedRow(target.row, target.radius, on_votes, protected, unprotected))
+        self._rows.append(AttackedRow(target.row, target.radius, protected, unprotected))
         self._forget(self.targets[turn + 1 :])
 
     def _forget(self, targets: Sequence[Target]) -> None:
@@ -366,7 +364,7 @@ class _Attacks:
             poison = self.kind.poison(victim, target, self.room.limit, rng)
             self._attacks[key] = WrittenAttack(poison, victim.material.encode)
         if (id(model), key) not in self._poisoned:
-            self._poisoned[id(model), key] = model.under(self._attacks[key], self._samples)
+            self._poisoned[id(model), key] = PoisonedModel(model, self._attacks[key], self._samples)
         return self._attacks[key], self._poisoned[id(model), key]
 
     def _check(self, target: Target) -> None:

@@ -52,13 +52,7 @@ class _Commands(TyperGroup):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit code: 0, 2 for bad input, 1 for a bug.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        What the user typed after ``poisonproof``.
-    """
+    """Run the command line and return its exit code: 0, 2 for bad input, 1 for a bug."""
     app = _new_app(SUMMARY, cls=_Commands, no_args_is_help=True)
     app.callback(epilog="Start with: poisonproof demo")(_root)
     group = _finished(app)
@@ -189,16 +183,6 @@ GroupsOption = Annotated[
     ),
 ]
 WeightsOption = Annotated[str | None, typer.Option(metavar="COLUMN", help="The weight of a row.")]
-ExpectedRowsOption = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="How many training rows you expect, known beforehand."),
-]
-WantedRadiusOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="R", help="The attack size that half of the rows should withstand."
-    ),
-]
 JobsOption = Annotated[
     int | None,
     typer.Option(
@@ -245,27 +229,18 @@ def parse_list(text: str | None, option: str) -> tuple[str, ...]:
     return names
 
 
-def declared_classes(classes: str | None, file: Path | None = None) -> tuple[str, ...]:
+def declared_classes(classes: str | None) -> tuple[str, ...]:
     """Return the declared label set; without one nothing could be certified.
 
     >>> declared_classes("ham,spam")
     ('ham', 'spam')
     """
-    if classes is not None and file is not None:
-        raise InvalidInputError("Give --classes or --classes-file, not both.")
-    if file is not None:
-        try:
-            lines = file.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise InvalidInputError(f"{file} is not UTF-8 text.") from error
-        names = tuple(line for line in lines if line)
-    elif classes is not None:
-        names = parse_list(classes, "--classes")
-    else:
+    if classes is None:
         raise GuaranteeError(
             "The label set must be declared, for example --classes ham,spam. Read from the data it "
             "would let one poisoned label change every member, and no certificate would hold."
         )
+    names = parse_list(classes, "--classes")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidInputError(f"The classes list {', '.join(map(repr, repeated))} twice.")
@@ -339,9 +314,6 @@ MEMBER_KINDS = {
 }
 DEFAULT_KIND = "scaled-kernel"
 """Takes tables as they come, missing values too, and needs no GPU."""
-
-AUTO_KINDS = ("scaled-kernel", "tree", "naive-bayes", "logistic", "ridge", "kernel-ridge")
-"""What ``--model auto`` tries on trusted rows: quick to train, different in kind."""
 
 KIND_HELP = f"What a member is: {', '.join(MEMBER_KINDS)}"
 

@@ -41,7 +41,6 @@ class Columns:
 
     label: str | None = None
     classes: str | None = None
-    classes_file: Path | None = None
     features: str | None = None
     ignore: str | None = None
     groups: str | None = None
@@ -73,21 +72,13 @@ class TrainingSource:
         """The schema, if it comes from a file."""
         return self.schema if self.from_file else None
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The declared label set."""
-        return tuple(self.schema.classes)
-
-    def read(
-        self, path: Path, *, allow_missing: bool = False, droppable: bool = True
-    ) -> CheckedRows:
+    def read(self, path: Path, *, droppable: bool = True, **options: Any) -> CheckedRows:
         """Read the rows; what does not fit is left out or an error, as declared.
 
         With `droppable` false (SS-DPA) no row may be left out because of its label: its sample
         takes part in the partitions, and a flipped label must not decide that.
         """
-        bar = make_progress(verbosity())
-        rows = read_table(path, self.schema, allow_missing=allow_missing, progress=bar)
+        rows = read_table(path, self.schema, progress=make_progress(verbosity()), **options)
         if self.invalid_rows == "raise":
             rows.refuse_problems(
                 "Correct the row, or leave such rows out with --invalid-rows drop."
@@ -96,20 +87,25 @@ class TrainingSource:
             refuse_labels(rows)
         return rows
 
-    def read_both(self, train: Path, test: Path | None) -> tuple[CheckedRows, CheckedRows]:
+    def read_both(
+        self, train: Path, test: Path | None, **options: Any
+    ) -> tuple[CheckedRows, CheckedRows]:
         """Read training and test rows of the same columns; without a test file, those held out."""
+        both = [self.read(path, **options) for path in (train, test) if path is not None]
+        for rows in both:
+            note_problems(rows)
         if test is None:
-            rows = self.read(train, droppable=False)
-            held_out = self.held_out(rows)
+            held_out = self.held_out(both[0])
             if not held_out.any():
-                raise InvalidInputError("The schema holds no rows out. Name the test rows.")
-            return rows.only(~held_out), rows.only(held_out)
-        both = self.read(train, droppable=False), self.read(test, droppable=False)
+                raise InvalidInputError(
+                    f"The schema holds no rows of {train} out. Name the test rows, too: TRAIN TEST."
+                )
+            return both[0].only(~held_out), both[0].only(held_out)
         if both[0].names != both[1].names or both[0].X.shape[1:] != both[1].X.shape[1:]:
             raise InvalidInputError(
                 f"{train} and {test} have different feature columns, or the same in another order."
             )
-        return both
+        return both[0], both[1]
 
     def held_out(self, rows: CheckedRows) -> NDArray[np.bool_]:
         """Return which rows are held out of training."""
@@ -158,7 +154,7 @@ def open_source(
         )
     plain = Schema(
         label=columns.label_in(data),
-        classes=declared_classes(columns.classes, columns.classes_file),
+        classes=declared_classes(columns.classes),
         groups=columns.groups,
         weights=columns.weights,
         columns=number_columns(parse_list(columns.features, "--features")),
@@ -203,16 +199,8 @@ def _libraries(table: Schema) -> dict[str, str]:
 class TrainedModel:
     """A loaded model and what it expects of a data file.
 
-    Attributes
-    ----------
-    classifier : classifier
-        Fitted.
-    feature_names : tuple of str or None
-        The columns it was trained on, if they had names.
-    classes : tuple of str
-        Its label set as text.
-    table : Schema or None
-        The frozen schema it was trained with, if there was one.
+    `feature_names` are the columns that it was trained on, if they had names; `classes` its label
+    set as text; `table` its frozen schema, if there was one.
     """
 
     classifier: Any
@@ -224,38 +212,23 @@ class TrainedModel:
         self, path: Path, columns: Columns, *, held_out: bool = False, cells: bool = False
     ) -> tuple[CheckedRows, NDArray[Any] | None]:
         """Read rows to predict, and the samples trained on if these are in the same file."""
-        if self.table is None:
-            if held_out:
-                raise InvalidInputError(
-                    "--held-out needs a model that was trained with --schema: without one no rows "
-                    "were held out."
-                )
-            rows = self._read_plain(path, replace(columns, groups=None, weights=None))
-            rows.refuse_problems()
-            return rows, None
-        table = self.table
-        if columns.label not in (None, table.label):
+        if self.table is None and held_out:
             raise InvalidInputError(
-                f"--label is {columns.label!r}, but the model's schema declares {table.label!r}."
+                "--held-out needs a model that was trained with --schema: without one no rows "
+                "were held out."
             )
-        rows = read_table(
-            path,
-            replace(table, ignore=(*table.ignore, *parse_list(columns.ignore, "--ignore"))),
-            labelled=held_out or columns.label is not None,
-            grouped=held_out,
-            allow_missing=takes_missing(self.classifier),
-            keep_cells=cells,
-            progress=make_progress(verbosity()),
-        )
-        if table.invalid_rows == "raise":
+        labelled = held_out or columns.label is not None
+        rows = self._read(path, columns, labelled=labelled, grouped=held_out, keep_cells=cells)
+        if self.table is None or self.table.invalid_rows == "raise":
             rows.refuse_problems()
         note_problems(rows)
-        if not held_out:
+        if not held_out or self.table is None:
             return rows, None
-        tested = split_rows(rows, table)
+        tested = split_rows(rows, self.table)
         if not tested.any():
             raise InvalidInputError(
-                f"No row of {path} is held out: the schema's test_share is {table.test_share:g}."
+                f"No row of {path} is held out: the schema's test_share is "
+                f"{self.table.test_share:g}."
             )
         return rows.only(tested), rows.X[~tested]
 
@@ -284,16 +257,8 @@ class TrainedModel:
                 f"--groups {columns.groups}: this model certifies rows and does not read "
                 "contributors. Leave it out, or train with --groups."
             )
-        if self.table is None:
-            rows = self._read_plain(path, replace(columns, label=columns.label_in(path)))
-        else:
-            if columns.groups not in (None, self.table.groups):
-                raise InvalidInputError(
-                    f"--groups is {columns.groups!r}, but the model's schema declares "
-                    f"{self.table.groups!r}."
-                )
-            missing, bar = takes_missing(self.classifier), make_progress(verbosity())
-            rows = read_table(path, self.table, allow_missing=missing, progress=bar)
+        label = columns.label_in(path) if self.table is None else columns.label
+        rows = self._read(path, replace(columns, label=label))
         if self.classifier.invalid_rows == "raise":
             rows.refuse_problems()
         if "insert_delete" not in getattr(self.classifier, "threats", ("insert_delete",)):
@@ -316,29 +281,40 @@ class TrainedModel:
         known = self.classifier.classes_ if self.table is None else np.array(self.table.classes)
         return None if rows.labels is None else known[rows.labels]
 
-    def _read_plain(self, path: Path, columns: Columns) -> CheckedRows:
-        """Read a file without a schema: features are found by name, whatever their order."""
-        has_names = path.suffix.lower() not in {".npz", ".npy"}
+    def _read(self, path: Path, columns: Columns, **options: Any) -> CheckedRows:
+        """Read a file by the model's schema; without one, features by name in any order."""
+        schema, ignore = self.table, parse_list(columns.ignore, "--ignore")
         truth = self.classifier.classes_.dtype == np.bool_
-        texts = [text for name in self.classes for text in TRUTH_VALUES[name]] if truth else ()
-        schema = Schema(
-            columns=number_columns(self.feature_names or ()) if has_names else (),
-            classes=texts or self.classes,
-            label=columns.label,
-            groups=columns.groups,
-            weights=columns.weights,
-            ignore=parse_list(columns.ignore, "--ignore"),
-            samples=columns.x_key or "X",
-        )
-        missing = takes_missing(self.classifier)
-        rows = read_table(path, freeze_schema(schema), allow_missing=missing)
+        if schema is None:
+            has_names = path.suffix.lower() not in {".npz", ".npy"}
+            texts = [text for name in self.classes for text in TRUTH_VALUES[name]] if truth else ()
+            plain = Schema(
+                columns=number_columns(self.feature_names or ()) if has_names else (),
+                classes=texts or self.classes,
+                label=columns.label,
+                groups=columns.groups if options.get("grouped", True) else None,
+                weights=columns.weights,
+                ignore=ignore,
+                samples=columns.x_key or "X",
+            )
+            schema = freeze_schema(plain)
+        else:
+            given = {"label": columns.label, "groups": columns.groups}
+            for option, name in given.items():
+                if name not in (None, own := getattr(schema, option)):
+                    raise InvalidInputError(
+                        f"--{option} is {name!r}, but the model's schema declares {own!r}."
+                    )
+            schema = replace(schema, ignore=(*schema.ignore, *ignore))
+        missing, bar = takes_missing(self.classifier), make_progress(verbosity())
+        rows = read_table(path, schema, allow_missing=missing, progress=bar, **options)
         wanted = getattr(self.classifier, "n_features_in_", rows.X.shape[1])
-        if rows.X.shape[1] != wanted:
+        if self.table is None and rows.X.shape[1] != wanted:
             raise InvalidInputError(
                 f"{path} has {rows.X.shape[1]} features per row, but the model was trained on "
                 f"{wanted}."
             )
-        if truth and rows.labels is not None:
+        if self.table is None and truth and rows.labels is not None:
             return replace(rows, labels=rows.labels // len(TRUTH_VALUES["True"]))
         return rows
 

@@ -22,7 +22,12 @@ from rich.text import Text
 from poisonproof.certificates.result import Certificates
 from poisonproof.data.rows import CheckedRows
 from poisonproof.data.value_text import escaped
-from poisonproof.evaluation.accuracy import Summary, closing_sentences, protected_share
+from poisonproof.evaluation.accuracy import (
+    Summary,
+    closing_sentences,
+    default_sizes,
+    protected_share,
+)
 from poisonproof.exceptions import ClusterWarning, InvalidInputError, MemberWarning, needing
 
 
@@ -52,11 +57,11 @@ def note(text: str) -> None:
     sys.stderr.write(f"Note: {escaped(' '.join(text.split()))}\n")
 
 
-def note_one_label(labels: NDArray[Any], truth: NDArray[Any], whose: str = "") -> None:
+def note_one_label(labels: NDArray[Any], truth: NDArray[Any]) -> None:
     """Say on standard error that a model tells nothing apart, if every row got the same label."""
     if len(labels) and (labels == labels[0]).all() and not (truth == truth[0]).all():
         note(
-            f"{whose}All {len(labels):,} rows got the label {shown(str(labels[0]))!r}: the members "
+            f"All {len(labels):,} rows got the label {shown(str(labels[0]))!r}: the members "
             "tell nothing apart. Some kinds (kernel-ridge, svc, neighbors) need columns of one "
             "scale, about 1; scaled-kernel takes any units."
         )
@@ -111,28 +116,18 @@ def spoken_warnings() -> Iterator[None]:
 
 def print_summary(summary: Summary) -> None:
     """Print the certified accuracy at each attack size, then the findings in words."""
-    table = shares_table(
-        (summary.threat.plural.capitalize(), "Test rows that stay correct"),
-        summary.sizes,
-        summary.certified,
-        summary.n_rows,
-    )
+    heads = (summary.threat.plural.capitalize(), "Test rows that stay correct")
+    table = shares_table(heads, summary.sizes, summary.certified, summary.n_rows)
     say(table, *summary.sentences())
 
 
-def print_protected(certificates: Certificates, sizes: Sequence[int]) -> None:
+def print_protected(certificates: Certificates) -> None:
     """Print how many predictions, right or wrong, no attack of each size can change."""
-    targeted = certificates.target is not None
-    table = shares_table(
-        (
-            certificates.threat.plural.capitalize(),
-            f"Predictions that cannot {'become the target' if targeted else 'change'}",
-        ),
-        sizes,
-        protected_share(certificates, list(sizes)).tolist(),
-        len(certificates),
-    )
-    say(table, *str(certificates).splitlines())
+    change = "change" if certificates.target is None else "become the target"
+    heads = (certificates.threat.plural.capitalize(), f"Predictions that cannot {change}")
+    sizes = default_sizes(certificates).tolist()
+    shares = protected_share(certificates, sizes).tolist()
+    say(shares_table(heads, sizes, shares, len(certificates)), *str(certificates).splitlines())
 
 
 def print_closing(certificates: Certificates, classifier: Any) -> None:

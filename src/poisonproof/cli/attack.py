@@ -28,11 +28,10 @@ from poisonproof.cli._app import (
     refuse_given,
     takes_missing,
 )
-from poisonproof.cli._rows import Columns, open_model, open_source, unseen
+from poisonproof.cli._rows import Columns, TrainingSource, open_model, open_source, unseen
 from poisonproof.cli._screen import (
     check_out,
     json_bytes,
-    note_problems,
     say,
     spoken_warnings,
     verbosity,
@@ -40,7 +39,6 @@ from poisonproof.cli._screen import (
 from poisonproof.data.columns import ArrayColumn, ImageColumn
 from poisonproof.data.rows import CheckedRows, encode_rows
 from poisonproof.data.schema import Schema
-from poisonproof.data.sources import read_table, split_rows
 from poisonproof.evaluation.accuracy import seen_sentence
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_together
@@ -218,13 +216,7 @@ def _attacked(
             "Name the test rows, too: poisonproof attack TRAIN TEST. With --schema the rows that "
             "it holds out are taken."
         )
-    source = open_source(schema, columns, data)
-    if source.table is not None:
-        return _with_schema(source.table, data, test, allow_missing=takes_missing(member))
-    train, tested = source.read_both(data, test)
-    names = np.array(source.classes)
-    material = NumberMaterial(train.X)
-    return AttackedData(material, names[train.labels], train.groups, tested.X, names, data.name)
+    return _read(open_source(schema, columns, data), data, test, takes_missing(member))
 
 
 def _with_model(
@@ -250,9 +242,8 @@ def _with_model(
         columns.refuse(f"the schema of {path}")
         if model.table.weights is not None:
             raise InvalidInputError(WEIGHTED)
-        by_group = classifier.partitioner_.unit == "group"
-        missing = takes_missing(classifier)
-        return classifier, _with_schema(model.table, data, test, missing, grouped=by_group)
+        source = TrainingSource(model.table, model.table.invalid_rows, from_file=True)
+        return classifier, _read(source, data, test, takes_missing(classifier))
     if test is None:
         raise InvalidInputError(
             f"Name the test rows, too: poisonproof attack TRAIN TEST --trained {path}. Only models "
@@ -264,41 +255,20 @@ def _with_model(
     return classifier, AttackedData(material, y, groups, tested.X, classes, data.name)
 
 
-def _with_schema(
-    schema: Schema,
-    data: Path,
-    test: Path | None,
-    allow_missing: bool,
-    *,
-    grouped: bool = True,
+def _read(
+    source: TrainingSource, data: Path, test: Path | None, allow_missing: bool
 ) -> AttackedData:
-    """Read what a frozen schema describes; without `test`, attack the rows that it holds out."""
-    bar = make_progress(verbosity())
-    options: dict[str, Any] = {"allow_missing": allow_missing, "keep_cells": True, "progress": bar}
-    rows = read_table(data, schema, **options)
-    note_problems(rows)
-    held_out = split_rows(rows, schema)
-    if test is not None:
-        tested = read_table(test, schema, **options)
-        note_problems(tested)
-        held_out[:] = False
-    elif held_out.any():
-        tested = rows.only(held_out)
+    """Read rows to train on and to attack; without `test`, attack those that are held out."""
+    from poisonproof.attacks.materials import NumberMaterial
+
+    cells = source.table is not None
+    train, tested = source.read_both(data, test, allow_missing=allow_missing, keep_cells=cells)
+    if source.table is None:
+        material, attacked = NumberMaterial(train.X), tested.X
     else:
-        raise InvalidInputError(
-            f"The schema holds no rows of {data} out of training. Name the test rows: "
-            "poisonproof attack TRAIN TEST."
-        )
-    labels = np.array(schema.classes)
-    groups = rows.groups if grouped else None
-    return AttackedData(
-        _material(schema, _written(rows)[~held_out]),
-        labels[rows.labels][~held_out],
-        None if groups is None else groups[~held_out],
-        _written(tested),
-        labels,
-        data.name,
-    )
+        material, attacked = _material(source.table, _written(train)), _written(tested)
+    names = np.array(source.schema.classes)
+    return AttackedData(material, names[train.labels], train.groups, attacked, names, data.name)
 
 
 def _written(rows: CheckedRows) -> NDArray[Any]:
@@ -347,9 +317,8 @@ def _show(study: AttackStudy) -> None:
     table = Table("Attack", *(Column(head, justify="right") for head in heads))
     for kind in study.kinds:
         tried, changed = kind.trials_within
-        firsts = [kind.median_first(which) for which in ("protected", "unprotected")]
-        sizes = [f"> {study.limit:,}" if first is None else f"{first:,}" for first in firsts]
-        table.add_row(kind.title, f"{kind.median_radius:,}", *sizes, f"{changed} of {tried}")
+        sizes = (f"{kind.median_radius:,}", *kind.fell_at(study.limit))
+        table.add_row(kind.title, *sizes, f"{changed} of {tried}")
     tried, changed = study.trials_within
     units = "contributors" if study.kinds[0].threat.unit == "group" else "rows"
     say(

@@ -39,7 +39,6 @@ from poisonproof.data.vote_files import read_votes
 from poisonproof.evaluation.accuracy import (
     SAME_SOURCE,
     Summary,
-    default_sizes,
     seen_sentence,
     summarize,
 )
@@ -212,7 +211,7 @@ def _finish(tested: Certificates, files: dict[Path, bytes], summary: Summary | N
     """Write all files or none, then print what the certificates of the test rows say."""
     write_together(files)
     if summary is None:
-        print_protected(tested, default_sizes(tested).tolist())
+        print_protected(tested)
     else:
         print_summary(summary)
     say(*(f"Written to {path}." for path in files))

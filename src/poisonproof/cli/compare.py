@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.table import Table
 
 from poisonproof.cli._app import (
@@ -30,7 +29,6 @@ from poisonproof.cli._rows import Columns, open_source
 from poisonproof.cli._screen import (
     check_folder,
     note,
-    note_one_label,
     say,
     spoken_warnings,
     verbosity,
@@ -111,8 +109,8 @@ def compare(
     from poisonproof.report.comparison_page import write_comparison
 
     member, command = make_member(model), _command(context)
-    chosen = list(candidates(len(source.classes), member, numbers, cuts, jobs))
-    train_rows, test_rows = source.read_both(train, test)
+    chosen = list(candidates(len(source.schema.classes), member, numbers, cuts, jobs))
+    train_rows, test_rows = source.read_both(train, test, droppable=False, allow_missing=False)
     data = Comparison(
         re.sub(r"[^A-Za-z0-9.-]+", "-", train.stem),
         train.stem,
@@ -122,7 +120,7 @@ def compare(
         np.asarray(test_rows.labels, dtype=np.int64),
         command,
     )
-    methods = _run(data, chosen, np.array(source.classes))
+    methods = _run(data, chosen)
     _print_methods(methods)
     for path in write_comparison(methods, out, command):
         say(f"Written to {path}.")
@@ -152,25 +150,19 @@ def _command(context: typer.Context) -> str:
     return re.sub("--(?=!?>)", "--''", shlex.join(words))
 
 
-def _run(data: Comparison, chosen: list[Candidate], names: NDArray[Any]) -> list[Method]:
+def _run(data: Comparison, chosen: list[Candidate]) -> list[Method]:
     """Fit each classifier once, and certify by all candidates that share it."""
     methods: list[Method] = []
     with reporting(make_progress(verbosity()), len(chosen), "Comparing") as progress:
         for classifier, sharing in groupby(chosen, key=attrgetter("classifier")):
             group = list(sharing)
             problems: dict[str, None] = {}  # in their order, each once
-            found: dict[str, Method] = {}
             fitted = _tried(partial(data.fit, classifier), group, problems)
             for candidate in group if fitted is not None else []:
                 method = _tried(partial(data.run, candidate, fitted), [candidate], problems)
-                if method is not None:
-                    methods.append(method)
-                    found[method.title] = method
+                methods += [] if method is None else [method]
             for problem in problems:
                 note(problem)
-            for title, method in found.items():  # once each, whatever the threat
-                labels = names[method.certificates.labels]
-                note_one_label(labels, names[method.y_true], f"{title}: ")
             progress.advance(len(group))
     if not methods:
         raise InvalidInputError("No method could be run on these rows; see the notes above.")

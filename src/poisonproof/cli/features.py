@@ -51,11 +51,6 @@ def features(
         int | None, typer.Option(min=1, help="Passes over the images.  [rotnet 200, simclr 1000]")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
-    every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 10,
-    stop_after: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="E", help="Stop after E epochs; the same command resumes."),
-    ] = None,
 ) -> None:
     """Learn a map from images alone, for certificates against flipped labels.
 
@@ -77,22 +72,18 @@ def features(
     pixels = _read(images, size, gray, x_key or "X")
 
     from poisonproof.networks import train_features
-    from poisonproof.networks.pretraining.loop import RunLimits
 
     learned = train_features(
         pixels,
         _spec(method, pixels.shape[1:], device, epochs, seed),
         folder=out / "run",
-        limits=RunLimits(every, stop_after=stop_after),
         progress=make_progress(verbosity()),
         watch=lambda report, _: say(
             f"Epoch {report.epoch}: loss {report.loss:.4f}, {100 * report.share:.2f} % right, "
             f"{report.images_per_second:,.0f} images/s."
         ),
     )
-    if learned is None:
-        say("Stopped before the last epoch. Run the command again to resume.")
-        return
+    assert learned is not None  # only limits end a run early
     path = learned.save(out)
     say(f"{path}: {len(learned.history):,} epochs, digest {learned.digest()}.")
 

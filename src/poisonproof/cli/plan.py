@@ -1,4 +1,4 @@
-"""``poisonproof plan``, and ``auto`` of train: k and the members chosen on trusted rows."""
+"""``poisonproof plan``: k and the members, chosen on trusted rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ import typer
 from rich.table import Column, Table
 
 from poisonproof.cli._app import (
-    AUTO_KINDS,
     DEFAULT_KIND,
-    MEMBER_KINDS,
-    ExpectedRowsOption,
     JobsOption,
-    WantedRadiusOption,
-    choose,
     make_member,
     parse_list,
     takes_missing,
@@ -24,8 +19,7 @@ from poisonproof.cli._app import (
 from poisonproof.cli._rows import TrainingSource
 from poisonproof.cli._screen import counted, say, verbosity
 from poisonproof.data.columns import ArrayColumn, DateColumn, NumberColumn
-from poisonproof.data.schema import Schema, load_schema
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.data.schema import load_schema
 from poisonproof.progress import make_progress
 
 if TYPE_CHECKING:
@@ -46,8 +40,14 @@ def plan(
         str,
         typer.Option("--model", metavar="A,B,...", help="Kinds of member to compare."),
     ] = f"{DEFAULT_KIND},tree,naive-bayes,ridge",
-    expected_rows: ExpectedRowsOption = None,
-    wanted_radius: WantedRadiusOption = None,
+    expected_rows: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="How many training rows you expect."),
+    ] = None,
+    wanted_radius: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="R", help="The attack size that half of the rows withstand."),
+    ] = None,
     accuracy_loss: Annotated[
         float,
         typer.Option(
@@ -62,108 +62,26 @@ def plan(
     members on the expected number of rows would give. Estimates, not certificates: the certificate
     comes from the trained model.
     """
-    from poisonproof.evaluation.planning import make_plan
+    from poisonproof.evaluation.planning import make_plan, measure_curves
 
-    kinds = AUTO_KINDS if models == "auto" else parse_list(models, "--model")
-    for name in kinds:
-        choose("--model", name, list(MEMBER_KINDS))
-    curves, n_rows = _measure(trusted, load_schema(schema), kinds, jobs)
-    expected = n_rows if expected_rows is None else expected_rows
-    found = make_plan(curves, expected, wanted_radius=wanted_radius, accuracy_loss=accuracy_loss)
-    _print(found, curves, expected)
-
-
-def check_partitions(k: str) -> str:
-    """Refuse what is neither a number nor auto, as typer refuses other values."""
-    if k != "auto" and not k.removeprefix("-").isdecimal():
-        raise typer.BadParameter(f"{k!r} is neither a number nor auto.")
-    return k
-
-
-def choose_settings(
-    source: TrainingSource,
-    data: Path,
-    k: str,
-    model: str,
-    trusted: Path | None,
-    expected_rows: int | None,
-    wanted_radius: int | None,
-    jobs: int | None,
-) -> tuple[int, str]:
-    """Return k and the kind of member; `data`, the untrusted source, is not read."""
-    declared = expected_rows is not None or wanted_radius is not None
-    if "auto" not in (k, model):
-        if trusted is not None or declared:
-            raise InvalidInputError(
-                "--trusted, --expected-rows and --wanted-radius are for -k auto and --model auto."
-            )
-        return int(k), model
-    if trusted is None:
-        if not declared:
-            raise GuaranteeError(
-                "k and the members cannot be chosen on the data that they are to protect against: "
-                "whoever poisons it would choose too. Give rows that you trust (--trusted FILE), "
-                "or numbers that you know beforehand (--expected-rows N, --wanted-radius R)."
-            )
-        from poisonproof.evaluation.planning import declared_partitions
-
-        n_classes = len(source.classes)
-        n = declared_partitions(n_classes, expected_rows, wanted_radius) if k == "auto" else int(k)
-        kind = DEFAULT_KIND if model == "auto" else model
-        say(f"Chosen from declared numbers alone: {n:,} members ({kind}).")
-        return n, kind
-    if source.table is None:
-        raise InvalidInputError("--trusted needs --schema: both files are read the same way.")
-    if trusted.exists() and data.exists() and trusted.samefile(data):
-        raise GuaranteeError(
-            f"--trusted {trusted} is the data to train on. If you trust all of it you need no "
-            "certificate; if not, k must be chosen on other rows."
-        )
-    from poisonproof.evaluation.planning import make_plan
-
-    kinds = AUTO_KINDS if model == "auto" else (model,)
-    curves, n_rows = _measure(trusted, source.table, kinds, jobs)
-    expected = expected_rows or n_rows
-    found = make_plan(curves, expected, wanted_radius=wanted_radius)
-    best, reason = found.proposed, found.reason
-    if k != "auto":  # the best kind at the measured number of members that is nearest
-        near = min((row.n_partitions for row in found.rows), key=lambda n: abs(n - int(k)))
-        rows = [row for row in found.rows if row.n_partitions == near]
-        best = max(rows, key=lambda row: (row.median_radius, row.accuracy))
-        reason = "the largest median radius at this number"
-    n = best.n_partitions if k == "auto" else int(k)
-    say(
-        f"Chosen on {counted(n_rows, 'trusted row')} of {trusted}: {n:,} members ({best.model}), "
-        f"{reason} for {expected:,} expected rows."
-    )
-    return n, best.model
-
-
-def _measure(
-    trusted: Path, schema: Schema, kinds: tuple[str, ...], jobs: int | None
-) -> tuple[LearningCurves, int]:
-    """Measure learning curves of these kinds of member; return them and the number of rows."""
-    from poisonproof.evaluation.planning import measure_curves
-
+    kinds = {name: make_member(name) for name in parse_list(models, "--model")}
+    known = load_schema(schema)
     holes = any(
         isinstance(column, (NumberColumn, DateColumn, ArrayColumn)) and column.missing == "nan"
-        for column in schema.columns
+        for column in known.columns
     )
     if holes:
-        kinds = tuple(name for name in kinds if takes_missing(make_member(name))) or kinds
-    rows = TrainingSource(schema, "drop", True).read(trusted, allow_missing=holes)
+        kinds = {name: member for name, member in kinds.items() if takes_missing(member)} or kinds
+    rows = TrainingSource(known, "drop", True).read(trusted, allow_missing=holes)
     rows.refuse_problems("Trusted rows must all fit the schema.")
-    names = np.array(schema.classes)
+    names = np.array(known.classes)
+    progress = make_progress(verbosity())
     curves = measure_curves(
-        rows.X,
-        names[rows.labels],
-        {name: make_member(name) for name in kinds},
-        names,
-        groups=rows.groups,
-        n_jobs=jobs,
-        progress=make_progress(verbosity()),
+        rows.X, names[rows.labels], kinds, names, groups=rows.groups, n_jobs=jobs, progress=progress
     )
-    return curves, len(rows)
+    expected = len(rows) if expected_rows is None else expected_rows
+    found = make_plan(curves, expected, wanted_radius=wanted_radius, accuracy_loss=accuracy_loss)
+    _print(found, curves, expected)
 
 
 def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:

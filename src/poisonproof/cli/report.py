@@ -21,12 +21,11 @@ from poisonproof.cli._app import (
     parse_sides,
 )
 from poisonproof.cli._rows import Columns, TrainedModel, open_model, unseen
-from poisonproof.cli._screen import check_folder, check_out, say, spoken_warnings, verbosity
+from poisonproof.cli._screen import check_out, say, spoken_warnings, verbosity
 from poisonproof.data.columns import TextColumn
 from poisonproof.data.rows import CheckedRows
 from poisonproof.evaluation.accuracy import seen_sentence
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.files import write_bytes
 from poisonproof.strict import parse_json
 
 if TYPE_CHECKING:
@@ -53,10 +52,6 @@ def report(
         list[Path] | None,
         typer.Option(metavar="MODEL", help="Another model on the same page; may be repeated."),
     ] = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(help="What the page calls each model, in their order; may be repeated."),
-    ] = None,
     title: Annotated[
         str, typer.Option(help="Heading of the page.")
     ] = "How much poison this model withstands",
@@ -64,16 +59,6 @@ def report(
     image_shape: Annotated[
         str | None,
         typer.Option(metavar="CxHxW", help="Show rows as images of this shape, channels first."),
-    ] = None,
-    shown: Annotated[
-        int, typer.Option(min=0, help="Least and most robust rows to show, each.")
-    ] = 6,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a summary to a .md file as well.")
-    ] = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write the pictures as .png and .svg as well."),
     ] = None,
     attacks: Annotated[
         Path | None,
@@ -94,12 +79,11 @@ def report(
     from poisonproof.report.words import headline
 
     check_out(out, suffixes=(".html",), inputs=(data,))
-    check_out(markdown, suffixes=(".md",), inputs=(data,))
-    if figures is not None:
-        check_folder(figures)
     study = None if attacks is None else _read_study(attacks)
     paths = [model, *(compare or [])]
-    names = _names(paths, name)
+    names = [path.resolve().name for path in paths]
+    if len(set(names)) < len(names):
+        names = list(map(str, paths))
     shape: Any = parse_sides(image_shape, "--image-shape", "CHANNELSxHEIGHTxWIDTH")
     trained = [open_model(path, jobs, verbosity()) for path in paths]
     columns = Columns(label=label, ignore=ignore, x_key=x_key)
@@ -121,36 +105,14 @@ def report(
             for one, words, rows in zip(trained, names, tested, strict=True)
         ]
     steps = _steps(model, data, columns, held_out, threat, models[0])
-    document = Report(
-        models, title=title, data_name=data.name, n_shown=shown, steps=steps, study=study
-    )
-    files = {out: document.html().encode()}
-    if markdown is not None:
-        files[markdown] = document.markdown().encode()
-    if figures is not None:
-        figures.mkdir(parents=True, exist_ok=True)
-        files |= {figures / file: content for file, content in document.figures().items()}
-    for path, content in files.items():
-        write_bytes(path, content)
+    Report(models, title=title, data_name=data.name, steps=steps, study=study).save(out)
     for one in models:
         prefix = f"{one.name}: " if len(models) > 1 else ""
         say(f"{prefix}{headline(one)}", *([seen] if one is models[0] else []))
         if one.identity is not None:
             say(f"Fingerprint   {one.identity.fingerprint}")
         say(f"Certificates  {certificates_digest(one.certificates)}")
-    say(f"Written to {', '.join(map(str, files))}.")
-
-
-def _names(paths: list[Path], given: list[str] | None) -> list[str]:
-    if given is None:
-        names = [path.resolve().name for path in paths]
-        return names if len(set(names)) == len(names) else [str(path) for path in paths]
-    if len(given) != len(paths):
-        raise InvalidInputError(
-            f"--name is given once for each model, in their order: {len(paths)} models, but "
-            f"{len(given)} names."
-        )
-    return given
+    say(f"Written to {out}.")
 
 
 def _read_study(path: Path) -> AttackStudy:
@@ -222,11 +184,6 @@ def _steps(
             shlex.join(["poisonproof", "certify", *rows, "--out", "certificates.csv"]),
         ),
         Step(
-            "Make this page again.",
-            "It has the same numbers, and the terminal prints the same fingerprint and digest.",
-            shlex.join(["poisonproof", "report", *rows, "--out", "again.html"]),
-        ),
-        Step(
             "Audit the model.",
             "The model has the fingerprint above, and members that are trained again come out the "
             "same.",
@@ -236,11 +193,5 @@ def _steps(
             "Train again.",
             "On the same rows, in any order, with the same versions, the fingerprint of the model "
             "is the same.",
-        ),
-        Step(
-            "Attack it.",
-            "Poison the training rows, train for real, and see from which attack size on "
-            "predictions change.",
-            "poisonproof attack --help",
         ),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -35,6 +34,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
 
 MOST_SHOWN = 120
+MOST_LINES = 100
 RARE_SHARE = 0.01
 """A label in fewer rows than this is pointed at."""
 EPILOG = (
@@ -186,13 +186,14 @@ def _show_or_freeze(file: Path, freeze: bool) -> None:
 def _print(known: Schema, proposal: Proposal | None) -> None:
     table = Table("Column", "Read as", "Missing or invalid", *(["Seen"] if proposal else []))
     notes = {} if proposal is None else proposal.notes
-    for column in known.columns[:100]:
-        cells = [column.name, _kind(column), _missing(column), notes.get(column.name, "")]
-        table.add_row(*(shown(cell, MOST_SHOWN) for cell in cells[: len(table.columns)]))
-    for name in known.ignore[:100]:
-        cells = [name, "ignored", "", notes.get(name, "")]
-        table.add_row(*(shown(cell, MOST_SHOWN) for cell in cells[: len(table.columns)]))
-    hidden = max(0, len(known.columns) - 100) + max(0, len(known.ignore) - 100)
+    lines = [
+        (column.name, _kind(column), _missing(column)) for column in known.columns[:MOST_LINES]
+    ]
+    lines += [(name, "ignored", "") for name in known.ignore[:MOST_LINES]]
+    for line in lines:
+        cells = [*line, notes.get(line[0], "")][: len(table.columns)]
+        table.add_row(*(shown(cell, MOST_SHOWN) for cell in cells))
+    hidden = len(known.columns) + len(known.ignore) - len(lines)
     say(table)
     if hidden:
         say(f"{hidden:,} more columns are in the file.")
@@ -251,7 +252,10 @@ def _print_labels(proposal: Proposal) -> None:
     if rare:
         listed = ", ".join(f"{_quoted(name)} ({counts[name]:,} rows)" for name in rare[:10])
         say(f"Rare, a mistake? Label {listed}. Take out of the file what is no label.")
-    for names in _alike(classes)[:10]:
+    alike: dict[str, list[str]] = {}
+    for name in classes:
+        alike.setdefault(" ".join(name.casefold().split()), []).append(name)
+    for names in [names for names in alike.values() if len(names) > 1][:10]:
         listed = " and ".join(repr(shown(name)) for name in names)
         say(f"The labels {listed} differ in spaces or capitals only: one class or two?")
 
@@ -259,14 +263,6 @@ def _print_labels(proposal: Proposal) -> None:
 def _quoted(name: str) -> str:
     """Return a label; in quotes, if spaces at its ends would not be seen."""
     return shown(name) if name.strip() == name else repr(shown(name))
-
-
-def _alike(classes: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return labels that a reader takes for one."""
-    found: dict[str, list[str]] = {}
-    for name in classes:
-        found.setdefault(" ".join(name.casefold().split()), []).append(name)
-    return [tuple(names) for names in found.values() if len(names) > 1]
 
 
 _READ_AS = {
@@ -295,8 +291,7 @@ def _kind(column: Column) -> str:
 
 
 def _missing(column: Column) -> str:
-    values = column.to_json()
-    missing = values.get("missing", "reject")
+    missing = column.to_json().get("missing", "reject")
     words = {
         "reject": "row left out",
         "nan": "stays missing",

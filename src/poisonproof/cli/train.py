@@ -16,14 +16,12 @@ from poisonproof.cli._app import (
     KIND_HELP,
     MEMBER_KINDS,
     ClassesOption,
-    ExpectedRowsOption,
     GroupsOption,
     IgnoreOption,
     JobsOption,
     LabelOption,
     SamplesOption,
     SchemaOption,
-    WantedRadiusOption,
     WeightsOption,
     choose,
     make_member,
@@ -34,7 +32,6 @@ from poisonproof.cli._rows import Columns, TrainingSource, open_source, unseen
 from poisonproof.cli._screen import (
     check_writable,
     counted,
-    note,
     note_one_label,
     print_closing,
     say,
@@ -42,7 +39,6 @@ from poisonproof.cli._screen import (
     spoken_warnings,
     verbosity,
 )
-from poisonproof.cli.plan import check_partitions, choose_settings
 from poisonproof.data.columns import ArrayColumn, ImageColumn
 from poisonproof.data.rows import CheckedRows
 from poisonproof.exceptions import InvalidInputError
@@ -57,7 +53,6 @@ PARTITIONERS = {
     "ss-dpa": ("sorted", "content", "pixel_sum", "group"),
 }
 _PLAIN = {"rich_help_panel": "Tables of numbers without a schema"}
-_AUTO = {"rich_help_panel": "Choosing k or the members: auto"}
 _NETWORKS = {"rich_help_panel": "Networks"}
 _LARGE = {"rich_help_panel": "Larger than memory, other machines"}
 
@@ -70,33 +65,22 @@ def train(
     schema: SchemaOption = None,
     label: LabelOption = None,
     classes: ClassesOption = None,
-    classes_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The label set from a text file, one label per line."),
-    ] = None,
     k: Annotated[
-        str,
+        int,
         typer.Option(
             "--partitions",
             "-k",
-            metavar="NUMBER|auto",
-            callback=check_partitions,
+            min=1,
             help="Number of members. More: larger certificates, less data each.",
         ),
-    ] = "50",
+    ] = 50,
     method: Annotated[
         str,
         typer.Option(
             help="dpa: rows may be inserted, deleted, changed. ss-dpa: labels may be flipped."
         ),
     ] = "dpa",
-    model: Annotated[str, typer.Option(help=f"{KIND_HELP}, or auto.")] = DEFAULT_KIND,
-    trusted: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Rows that no attacker wrote, to choose on.", **_AUTO),
-    ] = None,
-    expected_rows: ExpectedRowsOption = None,
-    wanted_radius: WantedRadiusOption = None,
+    model: Annotated[str, typer.Option(help=f"{KIND_HELP}.")] = DEFAULT_KIND,
     partitioner: Annotated[
         str | None,
         typer.Option(
@@ -200,25 +184,20 @@ def train(
     choose("--method", method, list(PARTITIONERS))
     if invalid_rows is not None:
         choose("--invalid-rows", invalid_rows, ("raise", "drop"))
-    columns = Columns(label, classes, classes_file, features, ignore, groups, weights, x_key)
+    columns = Columns(label, classes, features, ignore, groups, weights, x_key)
     source = open_source(schema, columns, data, invalid_rows=invalid_rows, stream=stream)
-    n_members, kind = choose_settings(
-        source, data, k, model, trusted, expected_rows, wanted_radius, jobs
-    )
-    if n_members < 1:
-        raise InvalidInputError(f"--partitions must be at least 1. Got {n_members}.")
     shape = parse_sides(image_shape, "--image-shape", "CHANNELSxHEIGHTxWIDTH")
-    if shape is None and kind in ("nin", "resnet10"):
+    if shape is None and model in ("nin", "resnet10"):
         shape = _image_shape(source)
-    member = make_member(kind, image_shape=shape, epochs=epochs, device=device)
+    member = make_member(model, image_shape=shape, epochs=epochs, device=device)
     if source.schema.weights is not None:
-        _check_weights(kind)
+        _check_weights(model)
     of_method = poisonproof.DPAClassifier if method == "dpa" else poisonproof.SSDPAClassifier
     classifier = of_method(
         member,
-        n_partitions=n_members,
+        n_partitions=k,
         partitioner=_partitioner(partitioner, method, source.schema.groups),
-        classes=np.array(source.classes),
+        classes=np.array(source.schema.classes),
         n_jobs=jobs,
         random_state=seed,
         invalid_rows=source.invalid_rows,
@@ -235,13 +214,14 @@ def train(
         _check_columns(out, rows.names, overwrite=overwrite)
         if (provenance := source.provenance(rows, ~held_out)) is not None:
             classifier.provenance_ = provenance
-        _fit(classifier, rows, source.classes, ~held_out, out, kept, run)
+        train_rows = rows.only(~held_out)
+        labels = np.array(source.schema.classes)[train_rows.labels]
+        _fit(classifier, train_rows, labels, out, kept, run)
     classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is no part of the model
     classifier.save(out, **kept)
-    _report(classifier, data, rows, kind, out)
+    _report(classifier, data, rows, model, out)
     if rows is not None and held_out.any():
-        _certify_held_out(classifier, rows, np.array(source.classes), held_out, jobs)
-        _note_share(rows, held_out, source.table.test_share if source.table else 0.0)
+        _certify_held_out(classifier, rows, np.array(source.schema.classes), held_out, jobs)
         say(f"Next: poisonproof certify {out} {data} --held-out")
     else:
         say(f"Next: poisonproof certify {out} TEST{data.suffix} --label NAME")
@@ -330,23 +310,18 @@ def _check_columns(path: Path, names: Any, *, overwrite: bool) -> None:
 def _fit(
     classifier: Any,
     rows: CheckedRows,
-    names: tuple[str, ...],
-    train: NDArray[np.bool_],
+    labels: NDArray[Any],
     out: Path,
     kept: dict[str, Any],
     run: dict[str, Any],
 ) -> None:
     """Train into the model's directory as members finish; an archive is written at the end."""
-    samples, labels = rows.X[train], np.array(names)[rows.labels][train]
-    others = {
-        "groups": None if rows.groups is None else rows.groups[train],
-        "sample_weight": None if rows.weights is None else rows.weights[train],
-    }
+    others = {"groups": rows.groups, "sample_weight": rows.weights}
     with spoken_warnings():
         if out.suffix.lower() == ".zip":
-            classifier.fit(samples, labels, **others, self_check=run["self_check"])
+            classifier.fit(rows.X, labels, **others, self_check=run["self_check"])
         else:
-            classifier.fit_into(out, samples, labels, **others, **kept, **run)
+            classifier.fit_into(out, rows.X, labels, **others, **kept, **run)
     if rows.names is not None:
         classifier.feature_names_in_ = np.array(rows.names, dtype=object)
 
@@ -435,13 +410,3 @@ def _certify_held_out(
     )
     print_closing(certificates, classifier)
     say(*(f"Assumed: {sentence}." for sentence in certificates.threat.assumptions), SAME_SOURCE)
-
-
-def _note_share(rows: CheckedRows, held_out: NDArray[np.bool_], declared: float) -> None:
-    """Say that a few contributors wrote many rows, where that makes the two parts uneven."""
-    share = float(held_out.mean())
-    if rows.groups is not None and not 0.5 * declared < share < 2 * declared:
-        note(
-            f"contributors differ in size: the {100 * declared:g} % of them that are held out "
-            f"wrote {100 * share:.0f} % of the rows."
-        )

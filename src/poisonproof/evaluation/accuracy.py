@@ -46,9 +46,7 @@ def certified_accuracy(
     >>> certified_accuracy(certificates, [0, 1], sizes=[0, 1, 2, 3])
     array([1. , 0.5, 0.5, 0. ])
     """
-    attacks = check_sizes(sizes)
-    radius = np.sort(radius_if_correct(certificates, y_true))
-    return (len(radius) - np.searchsorted(radius, attacks, side="left")) / len(radius)
+    return _share(sizes, radius_if_correct(certificates, y_true))
 
 
 def clean_accuracy(certificates: Certificates, y_true: ArrayLike) -> float:
@@ -71,9 +69,7 @@ def median_radius(certificates: Certificates, y_true: ArrayLike) -> int | None:
     >>> median_radius(certificates, [1, 0]) is None
     True
     """
-    radius = np.sort(radius_if_correct(certificates, y_true))
-    # Half of n rows, rounded up, withstand exactly the sizes up to the radius of the last of them.
-    middle = int(radius[len(radius) - (len(radius) + 1) // 2])
+    middle = half_radius(radius_if_correct(certificates, y_true))
     return None if middle < 0 else middle
 
 
@@ -106,10 +102,23 @@ def protected_share(certificates: Certificates, sizes: ArrayLike) -> NDArray[np.
     >>> protected_share(certify_votes([[0, 0, 0, 0], [1, 1, 1, 1]], n_classes=2), [1, 2])
     array([1. , 0.5])
     """
-    attacks = check_sizes(sizes)
     _check_rows(certificates)
-    radius = np.sort(certificates.radius)
-    return (len(radius) - np.searchsorted(radius, attacks, side="left")) / len(radius)
+    return _share(sizes, certificates.radius)
+
+
+def _share(sizes: ArrayLike, radius: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the share of rows whose radius is at least each size."""
+    places = np.searchsorted(np.sort(radius), check_sizes(sizes), side="left")
+    return (len(radius) - places) / len(radius)
+
+
+def half_radius(radius: NDArray[Any]) -> int:
+    """Return the largest size that at least half of the rows withstand: n rows, rounded up.
+
+    >>> half_radius(np.array([4, 2, 0]))
+    2
+    """
+    return int(np.sort(radius)[len(radius) - (len(radius) + 1) // 2])
 
 
 def radius_if_correct(certificates: Certificates, y_true: ArrayLike) -> NDArray[np.int64]:
@@ -227,19 +236,11 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
-        return {
-            "threat": self.threat.to_dict(),
-            "n_rows": self.n_rows,
-            "n_members": self.n_members,
-            "n_classes": self.n_classes,
-            "clean_accuracy": self.clean_accuracy,
-            "base_accuracy": self.base_accuracy,
-            "median_radius": self.median_radius,
-            "certified_accuracy": [
-                {"size": size, "accuracy": share}
-                for size, share in zip(self.sizes, self.certified, strict=True)
-            ],
-        }
+        values = {**vars(self), "threat": self.threat.to_dict()}
+        curve = zip(values.pop("sizes"), values.pop("certified"), strict=True)
+        del values["members_vote"]
+        shares = [{"size": size, "accuracy": share} for size, share in curve]
+        return {**values, "certified_accuracy": shares}
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
@@ -313,19 +314,6 @@ SAME_SOURCE = (
 )
 
 
-def half_radius(certificates: Certificates) -> int:
-    """Return the largest attack size that at least half of the predictions withstand.
-
-    Right or wrong, these predictions stay what they are.
-
-    >>> from poisonproof.certificates import certify_votes
-    >>> half_radius(certify_votes([[0] * 9, [0] * 7 + [1] * 2, [0] * 5 + [1] * 4], n_classes=2))
-    2
-    """
-    radii = np.sort(certificates.radius)[::-1]
-    return int(radii[(len(radii) + 1) // 2 - 1]) if len(radii) else 0
-
-
 def closing_sentences(
     certificates: Certificates, *, n_rows: int | None = None, n_groups: int | None = None
 ) -> tuple[str, ...]:
@@ -346,11 +334,12 @@ def closing_sentences(
     Half of your test rows keep their label, right or wrong, even if an attacker inserts or deletes
     any 4 rows of your training data (1,200 rows).
     """
-    size = half_radius(certificates)
+    size = half_radius(certificates.radius)
     if size == 0:
+        unit = "dishonest contributor" if certificates.threat.unit == "group" else "poisoned row"
         return (
             "Fewer than half of your test rows are proved to keep their label against "
-            f"{_one(certificates)}. More members (-k), more rows or better features help.",
+            f"even one {unit}. More members (-k), more rows or better features help.",
         )
     return (
         "Half of your test rows keep their label, right or wrong, even if an attacker "
@@ -385,23 +374,14 @@ def seen_sentence(n_seen: int | None, n_rows: int) -> str:
     )
 
 
-def _one(certificates: Certificates) -> str:
-    unit = certificates.threat.unit
-    return "even one dishonest contributor" if unit == "group" else "even one poisoned row"
-
-
 def _attack_words(
     certificates: Certificates, size: int, n_rows: int | None, n_groups: int | None
 ) -> str:
     name, unit = certificates.threat.name, certificates.threat.unit
     if unit == "group":
-        if n_groups is None:
-            return f"controls any {size:,} contributor{'s' * (size > 1)}"
-        return f"controls any {size:,} of your {n_groups:,} contributors"
+        known = "" if n_groups is None else f" of your {n_groups:,}"
+        return f"controls any {size:,}{known} contributor{'s' * (size > 1 or n_groups is not None)}"
     rows = f"{size:,} {unit}{'s' * (size > 1)}"
     data = "your training data" if n_rows is None else f"your training data ({n_rows:,} rows)"
-    if name == "insert_delete":
-        return f"inserts or deletes any {rows} of {data}"
-    if name == "label_flip":
-        return f"changes the labels of any {rows} of {data}"
-    return f"rewrites any {rows} of {data}"
+    verbs = {"insert_delete": "inserts or deletes", "label_flip": "changes the labels of"}
+    return f"{verbs.get(name, 'rewrites')} any {rows} of {data}"

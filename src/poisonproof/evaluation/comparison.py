@@ -155,18 +155,8 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yield the methods to compare, those that share a classifier one after the other.
 
-    Parameters
-    ----------
-    n_classes : int
-        Number of classes, C; declared.
-    member : classifier
-        What a member of partition aggregation is.
-    partitions : sequence of int
-        Numbers of partitions, k.
-    cosines : sequence of float
-        Thresholds of neighbour votes.
-    n_jobs : int, optional
-        Worker processes. Has no influence on a result.
+    `member` is what votes in partition aggregation with each of `partitions`; `cosines` are
+    thresholds of neighbour votes.
 
     Examples
     --------

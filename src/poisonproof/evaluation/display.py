@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,14 +25,10 @@ _HELPER_COLOR = "0.45"
 _DASHES = (0, (5, 3))
 
 
-class _Certifier(Protocol):
-    def certify(self, X: Any, threat: Any = None) -> Certificates: ...
-
-
 class CertifiedAccuracyDisplay:
     """Certified accuracy against attack size.
 
-    Made by `from_certificates` or `from_estimator`; `plot` draws it again elsewhere. Drawing
+    Made by `from_certificates`; `plot` draws it again elsewhere. Drawing
     several displays on the same axes overlays them.
 
     Parameters
@@ -122,36 +118,10 @@ class CertifiedAccuracyDisplay:
         )
         return display.plot(ax, **line_options)
 
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: _Certifier,
-        X: Any,
-        y: ArrayLike,
-        *,
-        threat: str | Threat | None = None,
-        name: str | None = None,
-        ax: Axes | None = None,
-        **line_options: Any,
-    ) -> CertifiedAccuracyDisplay:
-        """Certify the rows of `X` with a fitted estimator and draw the curve.
-
-        `threat` is what the estimator's ``certify`` takes; the name in the legend is by default
-        that of the estimator's class. The rest is as in `from_certificates`.
-        """
-        return cls.from_certificates(
-            estimator.certify(X, threat=threat),
-            y,
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-            **line_options,
-        )
-
     def plot(
         self,
         ax: Axes | None = None,
         *,
-        name: str | None = None,
         show_clean: bool = True,
         show_median: bool = True,
         **line_options: Any,
@@ -163,8 +133,6 @@ class CertifiedAccuracyDisplay:
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure. Curves on the same axes must count the same
             unit of attack.
-        name : str, optional
-            Name in the legend, instead of the display's own.
         show_clean, show_median : bool
             Draw the accuracy without an attack as a dashed line, and mark the median radius.
         **line_options
@@ -178,9 +146,8 @@ class CertifiedAccuracyDisplay:
         if ax is None:
             ax = _new_axes()
         _dress(ax, self.threat)
-        label = self._label(self.name if name is None else name)
-        options: dict[str, Any] = {"drawstyle": "steps-post", "linewidth": 2.0, "label": label}
-        options |= line_options
+        options: dict[str, Any] = {"drawstyle": "steps-post", "linewidth": 2.0}
+        options |= {"label": self._label(), **line_options}
         (line,) = ax.plot(self.sizes, 100 * self.certified_accuracy, **options)
         color = line.get_color()
         self.clean_line_: Line2D | None = None
@@ -198,10 +165,10 @@ class CertifiedAccuracyDisplay:
         self.figure_: Figure | Any = ax.figure
         return self
 
-    def _label(self, name: str | None) -> str:
+    def _label(self) -> str:
         median = "none" if self.median_radius is None else f"{self.median_radius:,}"
         facts = f"clean {100 * self.clean_accuracy:.1f} %, median {median}"
-        return facts if name is None else f"{name}: {facts}"
+        return facts if self.name is None else f"{self.name}: {facts}"
 
 
 def _dress(ax: Axes, threat: Threat) -> None:

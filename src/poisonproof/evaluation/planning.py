@@ -1,22 +1,21 @@
-"""How many partitions, and which members: measured on rows that the user trusts, or declared."""
+"""How many partitions, and which members: measured on rows that the user trusts."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import Certificates
 from poisonproof.data.schema import held_out_rows
-from poisonproof.estimators.dpa import DPAClassifier
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarning
+from poisonproof.evaluation.accuracy import half_radius
+from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.progress import Progress, reporting
 
@@ -62,7 +61,6 @@ def measure_curves(
     classes: NDArray[Any],
     *,
     groups: NDArray[Any] | None = None,
-    sizes: Sequence[int] | None = None,
     n_jobs: int | None = None,
     progress: Progress | None = None,
 ) -> LearningCurves:
@@ -78,8 +76,6 @@ def measure_curves(
         The label set.
     groups : array of shape (m,), optional
         Contributors; partitions are then made of whole contributors.
-    sizes : sequence of int, optional
-        Rows per member; by default from 2 C up to a fifth of the rows, doubling.
     n_jobs, progress
         Worker processes, and a listener.
 
@@ -91,6 +87,10 @@ def measure_curves(
     -------
     Nobody who attacks the training data has written these rows.
     """
+    from sklearn.base import clone
+
+    from poisonproof.estimators.dpa import DPAClassifier
+
     test = held_out_rows(X, TEST_SHARE, groups)
     if not test.any() or (~test).sum() < 2 * FEWEST_MEMBERS * len(classes):
         raise InvalidInputError(
@@ -100,7 +100,7 @@ def measure_curves(
     digests = sample_digests(X if groups is None else groups)
     order = np.lexsort(digests.T[::-1])
     train, tested = order[~test[order]], order[test[order]][:MOST_TEST_ROWS]
-    counts = list(sizes or _default_sizes(len(train), len(classes)))
+    counts = _default_sizes(len(train), len(classes))
     points = []
     with reporting(progress, len(counts) * len(members), "Measuring") as listener:
         for name, member in members.items():
@@ -124,6 +124,7 @@ def measure_curves(
 
 
 def _default_sizes(n_train: int, n_classes: int) -> list[int]:
+    """Return rows per member: from 2 C up to a fifth of the rows, doubling."""
     largest = n_train // FEWEST_MEMBERS
     size, sizes = 2 * n_classes, []
     while size < largest:
@@ -133,7 +134,7 @@ def _default_sizes(n_train: int, n_classes: int) -> list[int]:
 
 
 def _measure(
-    name: str, size: int, classifier: DPAClassifier, rows: tuple[Any, Any, Any], X: Any, y: Any
+    name: str, size: int, classifier: Any, rows: tuple[Any, Any, Any], X: Any, y: Any
 ) -> CurvePoint:
     started = time.perf_counter()
     with warnings.catch_warnings():
@@ -158,63 +159,6 @@ def _margins(certificates: Certificates, truth: NDArray[np.intp]) -> NDArray[np.
     won = certificates.labels == truth
     margins[~won] = np.minimum(margins[~won], 0.0)
     return margins
-
-
-# k without any rows: from numbers that are known beforehand.
-
-ROWS_PER_CLASS = 25
-"""Rows of each class that a member should see where nothing else is said."""
-
-FEWEST_PER_CLASS = 2
-
-
-def declared_partitions(
-    n_classes: int, expected_rows: int | None = None, wanted_radius: int | None = None
-) -> int:
-    """Return k from declared numbers.
-
-    A radius r needs a lead of 2 r votes. With ``k = 4 r`` members it takes a lead of half of the
-    votes, as when three quarters of the members of a two-class problem agree. Without a wanted
-    radius k leaves 25 rows of each class for each member.
-
-    Parameters
-    ----------
-    n_classes : int
-        Size of the label set.
-    expected_rows : int, optional
-        Rows that will be trained on.
-    wanted_radius : int, optional
-        The attack size that half of the rows should withstand.
-
-    Raises
-    ------
-    GuaranteeError
-        If nothing was declared: k would have to come from the untrusted rows.
-
-    Examples
-    --------
-    >>> declared_partitions(2, expected_rows=10_000), declared_partitions(2, wanted_radius=37)
-    (200, 148)
-    """
-    if expected_rows is None and wanted_radius is None:
-        raise GuaranteeError(
-            "k cannot be chosen from the rows that it is to protect against: whoever poisons them "
-            "would choose it. Give rows that you trust (--trusted FILE), or numbers that you know "
-            "beforehand (--expected-rows N, --wanted-radius R)."
-        )
-    for name, value in (("expected_rows", expected_rows), ("wanted_radius", wanted_radius)):
-        if value is not None and value < 1:
-            raise InvalidInputError(f"{name} must be at least 1. Got {value}.")
-    if wanted_radius is None:
-        return max(2, (expected_rows or 0) // (ROWS_PER_CLASS * n_classes))
-    k = 4 * wanted_radius
-    if expected_rows is not None and expected_rows < k * FEWEST_PER_CLASS * n_classes:
-        raise InvalidInputError(
-            f"A radius of {wanted_radius:,} needs {k:,} members; of {expected_rows:,} rows each "
-            f"would see {expected_rows / k:.1f}, fewer than {FEWEST_PER_CLASS} of each of the "
-            f"{n_classes} classes. Want less, or collect more rows."
-        )
-    return k
 
 
 # From learning curves to a table over k, and a proposal.
@@ -312,14 +256,12 @@ def make_plan(
 def _row(point: CurvePoint, expected_rows: int, wanted_radius: int | None) -> PlanRow:
     k = max(2, expected_rows // point.rows_per_member)
     radii = np.floor(k * point.margins / 2)
-    # The largest radius that at least half of all rows reach: the upper median.
-    middle = np.sort(radii)[::-1][(len(radii) + 1) // 2 - 1]
     return PlanRow(
         model=point.model,
         n_partitions=k,
         rows_per_member=point.rows_per_member,
         accuracy=point.accuracy,
-        median_radius=max(0, int(middle)),
+        median_radius=max(0, half_radius(radii)),
         certified=None if wanted_radius is None else float((radii >= wanted_radius).mean()),
         seconds=k * point.seconds,
         measured_members=point.n_members,

@@ -6,7 +6,6 @@ Only numbers leave this module; the template draws them as plain SVG.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.attacks.study import AttackStudy, KindOutcome
-from poisonproof.data.value_text import escaped
-from poisonproof.evaluation.accuracy import protected_share
-from poisonproof.evaluation.display import CertifiedAccuracyDisplay
 from poisonproof.exceptions import needing
-from poisonproof.report.evidence import Evidence, Radii, Tally
+from poisonproof.report.evidence import Radii, Tally
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +51,6 @@ class Bars:
     bars: tuple[Bar, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
-    bin_width: int
 
 
 def curve_path(radii: Radii, domain: int) -> str:
@@ -133,7 +128,7 @@ def _bars(
     y_ticks = tuple(
         Tick(_percent(1 - value / top), f"{value:,}") for value in range(0, top + 1, step)
     )
-    return Bars(bars, count_ticks(low, high), y_ticks, int(edges[1] - edges[0]))
+    return Bars(bars, count_ticks(low, high), y_ticks)
 
 
 def round_step(least: float) -> int:
@@ -160,38 +155,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.6g}%"
 
 
-# The report's pictures for slides and papers, as PNG and SVG.
-
 _PROVED, _HELD, _FELL = "#b9ded8", "#0b7a6f", "#c2410c"
-
-
-def render_curves(models: Sequence[Evidence], title: str, form: str) -> bytes:
-    """Return the curve of all models, as ``"png"`` or ``"svg"``."""
-    with needing("matplotlib", "report"):
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    with rc_context({"text.parse_math": False}):  # a name with a dollar sign is no formula
-        figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-        ax = figure.subplots()
-        ax.set_title(escaped(title), loc="left", fontsize=11)
-        ax.spines[["top", "right"]].set_visible(False)
-        line: dict[str, Any] = {"color": _HELD} if len(models) == 1 else {}
-        for model in models:
-            name = escaped(model.name)
-            if model.y_true is not None:
-                CertifiedAccuracyDisplay.from_certificates(
-                    model.certificates, model.y_true, name=name, ax=ax, **line
-                )
-                continue
-            sizes = np.arange(model.largest + 2)
-            shares = 100 * protected_share(model.certificates, sizes)
-            ax.plot(sizes, shares, drawstyle="steps-post", linewidth=2.0, label=name, **line)
-            ax.set_xlabel(f"Attack size ({model.certificates.threat.plural})")
-            ax.set_ylabel("Predictions that cannot change (%)")
-            ax.set_ylim(0, 102)
-            ax.set_xlim(0)
-            ax.legend(frameon=False)
-        return encoded(figure, form)
 
 
 def encoded(figure: Figure, form: str) -> bytes:
@@ -215,18 +179,13 @@ _COLUMNS = 3
 
 
 def surviving(kind: KindOutcome, sizes: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """Return the share of attacked predictions that stand at each size.
-
-    Returns
-    -------
-    dict
-        ``"proved"`` by the certificate, and ``"protected"`` and ``"unprotected"`` as measured.
+    """Return the share of attacked predictions that stand at each size: proved, and as measured.
 
     Examples
     --------
     >>> from poisonproof.attacks import AttackedRow, Trace
     >>> from poisonproof.certificates import make_threat
-    >>> row = AttackedRow(0, 2, 3, Trace((2, 4), (False, True)), Trace((1,), (True,)))
+    >>> row = AttackedRow(0, 2, Trace((2, 4), (False, True)), Trace((1,), (True,)))
     >>> kind = KindOutcome("k", "K", make_threat("insert_delete"), (row,))
     >>> {name: share.tolist() for name, share in surviving(kind, np.array([1, 3])).items()}
     {'proved': [1.0, 0.0], 'protected': [1.0, 1.0], 'unprotected': [0.0, 0.0]}

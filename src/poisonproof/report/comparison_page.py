@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 
 import poisonproof
 from poisonproof.certificates.threats import parse_threat
+from poisonproof.data.value_text import escaped
 from poisonproof.evaluation.comparison import FAMILIES, Method
 from poisonproof.exceptions import needing
 from poisonproof.files import write_together
 from poisonproof.report.charts import encoded
-from poisonproof.report.document import escape
 
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 PAGE, PICTURE, RESULTS = "comparison.md", "comparison.svg", "comparison.json"
 _COLORS = dict(
     zip(
@@ -32,21 +34,9 @@ _DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0
 
 
 def write_comparison(methods: Sequence[Method], out: Path, command: str) -> list[Path]:
-    """Write the page, its picture and the results, all files or none.
+    """Write the page, its picture and the results, all files or none, and return their paths.
 
-    Parameters
-    ----------
-    methods : sequence of Method
-        What was measured, on the same rows.
-    out : Path
-        A folder, made if it does not exist.
-    command : str
-        What makes the page again.
-
-    Returns
-    -------
-    list of Path
-        The files. The same results give the same bytes.
+    `command` is what makes the page again. The same results give the same bytes.
     """
     order = list(FAMILIES)
     ordered = sorted(methods, key=lambda m: (m.threat, order.index(m.family)))
@@ -115,6 +105,15 @@ def _attack_sizes(methods: Sequence[Method]) -> list[int]:
     last = max(1, int((left >= 0.1).sum()) - 1)
     rounded = [m * 10**e for e in range(len(str(last))) for m in (1, 2, 5)]
     return [0, *(size for size in rounded if size <= last)]
+
+
+def escape(text: str) -> str:
+    r"""Return a text that Markdown and the HTML in it show as it is.
+
+    >>> escape("<b> | *x*")
+    '\\<b\\> \\| \\*x\\*'
+    """
+    return _SPECIAL.sub(r"\\\1", escaped(" ".join(text.split())))
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The report: one HTML page that works from a disk, a summary in Markdown, and pictures."""
+"""The report: one HTML page that works from a disk."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ from poisonproof.report.charts import (
     count_ticks,
     curve_path,
     radius_bars,
-    render_attack_figure,
-    render_curves,
     size_bars,
     surviving,
 )
@@ -45,7 +43,6 @@ from poisonproof.report.words import (
 )
 
 _COLOURS = 6
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 
 
 @dataclass(frozen=True)
@@ -171,59 +168,12 @@ class Report:
         )
         return page
 
-    def markdown(self) -> str:
-        """Return a summary: headline, certified accuracy, classes, threat model, fingerprint."""
-        models, first = self.models, self.models[0]
-        threat, with_truth = first.certificates.threat, first.y_true is not None
-        where = "" if self.data_name is None else f" of {escape(self.data_name)}"
-        lines = [f"# {escape(self.title)}", ""]
-        for model in models:
-            name = f"**{escape(model.name)}**: " if len(models) > 1 else ""
-            lines += [f"{name}{headline(model)}", ""]
-        lines += [
-            f"{first.tally.kept.n_rows:,} test rows{where}. Proved, not estimated.",
-            *([first.seen] if first.seen else []),
-            "",
-            f"## {'Certified accuracy' if with_truth else 'Predictions that cannot change'}",
-            "",
-            *_curve(models),
-            "",
-        ]
-        for model in models:
-            lines += [f"## {_heading('Class by class', model, models)}", "", *_classes(model), ""]
-        lines += [
-            "## What the attacker may do",
-            "",
-            *(f"- {text}" for text in attacker_may(threat)),
-        ]
-        if threat.assumptions:
-            lines += ["", "Taken for granted:", ""]
-            lines += [f"- {escape(sentence)}" for sentence in threat.assumptions]
-        lines += ["", "## What is not protected", ""]
-        if with_truth:
-            lines.append("- That a label is right: a wrong prediction is certified like any other.")
-        lines += [f"- {text}" for text in not_protected(threat, with_truth=with_truth)]
-        for model in models:
-            which = _heading("Which model this is", model, models)
-            lines += ["", f"## {which}", "", *_identity(model)]
-        return "\n".join(lines) + "\n"
-
-    def figures(self) -> dict[str, bytes]:
-        """Return the pictures by file name, each as PNG and as SVG: the curve, and the attacks."""
-        files = {}
-        for form in ("png", "svg"):
-            files[f"certified-accuracy.{form}"] = render_curves(self.models, self.title, form)
-            if self.study is not None:
-                files[f"attacks.{form}"] = render_attack_figure(self.study, form, self.title)
-        return files
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a ``.html`` file, or the summary to a ``.md`` file."""
+        """Write the page to a ``.html`` file."""
         file = Path(path)
-        renderers = {".html": self.html, ".md": self.markdown}
-        if file.suffix.lower() not in renderers:
-            raise InvalidInputError(f"A report is a .html or a .md file. Got {file}.")
-        write_bytes(file, renderers[file.suffix.lower()]().encode())
+        if file.suffix.lower() != ".html":
+            raise InvalidInputError(f"A report is a .html file. Got {file}.")
+        write_bytes(file, self.html().encode())
 
 
 # The page.
@@ -316,8 +266,7 @@ def _attack_section(study: AttackStudy) -> dict[str, Any]:
 def _kind(kind: KindOutcome, limit: int) -> dict[str, Any]:
     shares = surviving(kind, np.arange(limit + 1))
     tried, changed = kind.trials_within
-    firsts = (kind.median_first(which) for which in ("protected", "unprotected"))
-    held, bare = (f"> {limit:,}" if first is None else f"{first:,}" for first in firsts)
+    held, bare = kind.fell_at(limit)
     return {
         "title": kind.title,
         "unit": kind.threat.plural,
@@ -388,65 +337,3 @@ def _assets(numbers: str) -> dict[str, Any]:
 def _shown(value: Any) -> Any:
     """Return what is shown of a value; where a text has lines, a page may break it."""
     return "\n".join(map(escaped, value.split("\n"))) if type(value) is str else value
-
-
-# The summary in Markdown.
-
-
-def escape(text: str) -> str:
-    r"""Return a text that Markdown and the HTML in it show as it is.
-
-    >>> escape("<b> | *x*")
-    '\\<b\\> \\| \\*x\\*'
-    """
-    return _SPECIAL.sub(r"\\\1", escaped(" ".join(text.split())))
-
-
-def _heading(words: str, model: Evidence, models: Sequence[Evidence]) -> str:
-    return words if len(models) == 1 else f"{words}: {escape(model.name)}"
-
-
-def _curve(models: Sequence[Evidence]) -> list[str]:
-    threat = models[0].certificates.threat
-    names = [escape(model.name) for model in models]
-    sizes = sorted({int(size) for model in models for size in default_sizes(model.certificates)})
-    lines = [
-        f"| {threat.plural} | {' | '.join(names)} |",
-        f"| ---: |{' ---: |' * len(names)}",
-    ]
-    for size in sizes:
-        cells = (percent(m.tally.kept.at(size), m.tally.kept.n_rows) for m in models)
-        lines.append(f"| {size:,} | {' | '.join(cells)} |")
-    medians = (m.tally.kept.median() for m in models)
-    words = ("-" if median is None else f"**{median:,}**" for median in medians)
-    return [*lines, f"| median radius | {' | '.join(words)} |"]
-
-
-def _classes(model: Evidence) -> list[str]:
-    size = model.tally.kept.median() or 1
-    now = "correct" if model.y_true is not None else "predictions"
-    lines = [
-        f"| class | test rows | {now} without attack | at {size:,} | median radius |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for name, radii in zip(model.tally.labels, model.tally.by_class, strict=True):
-        median = radii.median()
-        lines.append(
-            f"| {escape(name)} | {radii.n_rows:,} | {percent(radii.at(0), radii.n_rows)} | "
-            f"{percent(radii.at(size), radii.n_rows)} | "
-            f"{'-' if median is None else f'{median:,}'} |"
-        )
-    return lines
-
-
-def _identity(model: Evidence) -> list[str]:
-    lines = ["| | |", "| --- | --- |"]
-    if model.identity is not None:
-        lines.append(f"| Fingerprint | `{model.identity.fingerprint}` |")
-    lines.append(f"| Digest of the certificates | `{certificates_digest(model.certificates)}` |")
-    if model.identity is not None:
-        lines += [
-            f"| {name} | {escape(value)} |"
-            for name, value in (*model.identity.facts, *model.identity.environment)
-        ]
-    return lines

@@ -17,7 +17,7 @@ from poisonproof.certificates.result import Certificates, class_indices
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.estimators.training_set import seen_rows
-from poisonproof.evaluation.accuracy import Summary, radius_if_correct, seen_sentence, summarize
+from poisonproof.evaluation.accuracy import radius_if_correct, seen_sentence
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.report.samples import Sample, Samples, make_samples, visible
 from poisonproof.store.manifest import environment_here
@@ -324,11 +324,6 @@ class Evidence:
     def tally(self) -> Tally:
         """How many rows withstand each attack size."""
         return Tally.of(self.certificates, self.y_true)
-
-    @cached_property
-    def summary(self) -> Summary | None:
-        """The evaluation against the true labels, if they are known."""
-        return None if self.y_true is None else summarize(self.certificates, self.y_true)
 
     @property
     def largest(self) -> int:

@@ -12,32 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from poisonproof.data.value_text import escaped
 from poisonproof.exceptions import InvalidInputError, needing
 
 _MOST_VALUES = 10
 _MOST_CHARACTERS = 400
 _LONGEST_SIDE = 96
 _COLOUR_CHANNELS = 3
-_INVISIBLE = frozenset(
-    [*range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF]
-)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One test row, ready to be shown.
-
-    Attributes
-    ----------
-    image : str
-        A PNG as a ``data:`` address.
-    text : str
-        A text, shortened.
-    values : tuple of (str, str)
-        Names and values of the first few features.
-    more : int
-        Features that are not shown.
-    """
+    """One test row to show: a PNG as ``data:`` address, a text, or the first few named values."""
 
     image: str = ""
     text: str = ""
@@ -47,14 +33,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """A test set whose rows can be shown.
-
-    Attributes
-    ----------
-    n_rows : int
-    show : callable
-        Returns the `Sample` of one row, by its number.
-    """
+    """A test set whose rows can be shown: `show` returns the `Sample` of a row number."""
 
     n_rows: int
     show: Callable[[int], Sample]
@@ -85,7 +64,7 @@ def make_samples(
     Examples
     --------
     >>> make_samples(["free\x00 money"]).show(0).text
-    'free␀ money'
+    'free\\x00 money'
     >>> make_samples(np.arange(16.0).reshape(1, 16), image_shape=(1, 4, 4)).show(0).image[:22]
     'data:image/png;base64,'
     """
@@ -188,25 +167,13 @@ def _range(pixels: NDArray[Any]) -> tuple[float, float]:
 
 
 def visible(text: str, most: int = _MOST_CHARACTERS) -> str:
-    r"""Return a text without invisible control characters, shortened to `most` characters.
-
-    Control characters and those that turn the direction of writing could make a row look like
-    another one.
+    r"""Return a text on one line of at most `most` characters; what could hide is spelt out.
 
     >>> visible("a\u202eb", 9), visible("abcdef", 4)
-    ('a·b', 'abc…')
+    ('a\\u202eb', 'abc…')
     """
     shortened = text if len(text) <= most else f"{text[: most - 1]}…"
-    return "".join(map(_visible_character, shortened))
-
-
-def _visible_character(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return " " if character in "\t\n\r" else chr(0x2400 + code)
-    if 0x7F <= code < 0xA0 or code in _INVISIBLE or 0xD800 <= code < 0xE000:
-        return "·"
-    return character
+    return escaped(shortened.translate(dict.fromkeys(map(ord, "\t\n\r"), " ")))
 
 
 def _cell(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poisonproof.certificates.threats import Threat
+from poisonproof.evaluation.accuracy import summarize
 from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow
 
 _ACTIONS = {
@@ -35,8 +36,8 @@ def headline(evidence: Evidence) -> str:
     """Return the one sentence that a reader should remember."""
     threat, median = evidence.certificates.threat, evidence.tally.kept.median()
     if not median:
-        if evidence.summary is not None:
-            return evidence.summary.sentences()[1]
+        if evidence.y_true is not None:
+            return summarize(evidence.certificates, evidence.y_true).sentences()[1]
         return f"Fewer than half of the predictions withstand {threat.count(1)}."
     kept = (
         "predictions stay as they are"
