@@ -56,29 +56,17 @@ LEARNERS = [
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: repr(learner)[:40])
-def test_fitting_twice_copying_and_sending_keep_the_digest(learner: Any) -> None:
+def test_the_digest_follows_the_rows_and_nothing_else(learner: Any) -> None:
     first, second = copy.deepcopy(learner).fit(X, y), copy.deepcopy(learner).fit(X, y)
     digest = state_digest(first)
     assert state_digest(second) == digest
     assert state_digest(copy.deepcopy(first)) == digest
     assert state_digest(pickle.loads(pickle.dumps(first))) == digest
-
-
-@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: repr(learner)[:40])
-def test_asking_a_member_does_not_change_its_digest(learner: Any) -> None:
-    fitted = copy.deepcopy(learner).fit(X, y)
-    before = state_digest(fitted)
-    fitted.predict(X)
-    assert state_digest(fitted) == before
-
-
-@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: repr(learner)[:40])
-def test_other_rows_give_another_digest(learner: Any) -> None:
+    first.predict(X)
+    assert state_digest(first) == digest
     moved = X.copy()
     moved[0] += 1
-    assert state_digest(copy.deepcopy(learner).fit(moved, y)) != state_digest(
-        copy.deepcopy(learner).fit(X, y)
-    )
+    assert state_digest(second.fit(moved, y)) != digest
 
 
 @pytest.mark.parametrize(
@@ -176,16 +164,6 @@ def test_slots_count() -> None:
 def test_two_functions_without_a_name_are_not_the_same() -> None:
     """A lambda has a place, not a name; its code decides."""
     assert state_digest(lambda x: x + 1) != state_digest(lambda x: x + 2)
-
-
-def test_another_process_computes_the_same_digest() -> None:
-    code = (
-        "from sklearn.datasets import load_iris; from sklearn.tree import DecisionTreeClassifier;"
-        "from poisonproof.members.digest import state_digest;"
-        "print(state_digest(DecisionTreeClassifier(random_state=0).fit(*load_iris(return_X_y=True))))"
-    )
-    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert other.stdout.strip() == state_digest(DecisionTreeClassifier(random_state=0).fit(X, y))
 
 
 def members_of_many_kinds() -> dict[str, Any]:

@@ -33,14 +33,6 @@ def test_seeds_of_different_streams_differ() -> None:
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_seed_and_index_are_not_interchangeable() -> None:
-    assert stream_seed(1, 2) != stream_seed(2, 1)
-
-
-def test_large_seeds_are_taken() -> None:
-    assert stream_seed(2**70, 3) != stream_seed(2**70 + 1, 3)
-
-
 def test_every_nested_random_state_is_set() -> None:
     estimator = make_pipeline(
         GaussianRandomProjection(4),

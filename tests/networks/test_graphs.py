@@ -112,13 +112,6 @@ def test_only_the_touched_member_changes(parts, members):
     assert np.array_equal(members.votes(test)[:, :3], after.votes(test)[:, :3])
 
 
-def test_asking_members_leaves_them_as_they_are(parts, members):
-    test = random_parts([20], SHAPE, seed=1)[0][0]
-    before, votes = bits(members), members.votes(test)
-    assert bits(members) == before
-    assert np.array_equal(members.votes(test), votes)
-
-
 @pytest.mark.parametrize("on_nan", ["abstain", "last_finite"])
 def test_a_diverging_member_follows_the_rule_and_the_rest_keep_their_bits(parts, on_nan):
     learner = resnet(on_nan=on_nan)

@@ -154,9 +154,6 @@ def make_clusterer(clusterer: Any, n_clusters: int, device: str | None = None) -
     "spectral" cuts the graph of neighbors, found on `device`; "kmeans" and "mixture" are those of
     scikit-learn. The Gaussians of the mixture are axis-aligned, and none is narrower in a column
     than a tenth of its variance. An estimator brings its own number of clusters.
-
-    >>> make_clusterer("kmeans", 10).n_clusters
-    10
     """
     name = clusterer if isinstance(clusterer, str) else ""
     if device is not None and name != "spectral":
@@ -229,16 +226,6 @@ def assignment_radius(
     the target), if the cluster has rows. The other rules are tight unless a third assignment gains
     by the attack, too: in small random tables without empty clusters, all but 0.1 % of the
     untargeted radii.
-
-    Examples
-    --------
-    Alone, a cluster of five and two is turned by two flips. Together, clusters have to swap:
-
-    >>> table = np.array([[5, 2], [1, 6]])
-    >>> assignment_radius(table, "local")[1]
-    array([1, 2])
-    >>> assignment_radius(table, "one_to_one")[1]
-    array([4, 4])
     """
     best = best_assignment(table, rule)
     if rule == "local":

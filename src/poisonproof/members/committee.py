@@ -196,13 +196,7 @@ class Committee(JointClassifier):
 
 
 def standardized(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return scores of mean 0 and deviation 1 over the last axis, the classes; zeros if all equal.
-
-    >>> import numpy as np
-    >>> standardized(np.array([[10.0, 30.0], [7.0, 7.0]]))
-    array([[-1.,  1.],
-           [ 0.,  0.]])
-    """
+    """Return scores of mean 0 and deviation 1 over the classes, the last axis; equal ones are 0."""
     # Where classes do not lie side by side, NumPy adds them in an order that depends on the shape.
     scores = np.ascontiguousarray(scores)
     centred = scores - scores.mean(axis=-1, keepdims=True)

@@ -78,11 +78,6 @@ def deciding_state(value: Any, state: Any) -> Any:
 
     Attributes come in the order of their names. What a class computes from others when it is first
     read (`functools.cached_property`) is left out.
-
-    >>> from sklearn.feature_extraction.text import CountVectorizer
-    >>> words = CountVectorizer().fit(["ant bee"])
-    >>> "_stop_words_id" in vars(words), "_stop_words_id" in deciding_state(words, vars(words))
-    (True, False)
     """
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         return state
@@ -135,14 +130,7 @@ def forget_folders(value: Any) -> None:
 
 
 def state_digest(value: Any) -> str:
-    """Return the hexadecimal digest of a fitted object's state.
-
-    >>> import numpy as np
-    >>> state_digest({"w": np.arange(3)}) == state_digest({"w": np.arange(3)})
-    True
-    >>> state_digest({"w": np.arange(3)}) == state_digest({"w": np.arange(3.0)})
-    False
-    """
+    """Return the hexadecimal digest of a fitted object's state."""
     return _Walk().digest(value).hex()
 
 
@@ -311,11 +299,7 @@ def _is_constant(value: Any) -> bool:
 
 @cache
 def _is_installed(module: str | None) -> bool:
-    """Return whether a module is Python's or an installed package's: a name says enough.
-
-    >>> _is_installed("sklearn.tree"), _is_installed("__main__")
-    (True, False)
-    """
+    """Return whether a module is Python's or an installed package's: a name says enough."""
     root = (module or "builtins").split(".")[0]
     if root == "poisonproof" or root in sys.stdlib_module_names:
         return True

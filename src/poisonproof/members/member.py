@@ -156,6 +156,15 @@ class ArrayEnsemble(Ensemble):
         """
 
 
+def arrays_by_member(arrays: Mapping[str, NDArray[Any]], k: int) -> list[dict[str, NDArray[Any]]]:
+    """Return the arrays that `ArrayEnsemble.export` named, for each of k members its own."""
+    own: list[dict[str, NDArray[Any]]] = [{} for _ in range(k)]
+    for key, array in arrays.items():
+        place, _, name = key.partition("/")
+        own[int(place)][name] = array
+    return own
+
+
 class Learner(ABC):
     """What a member is: a deterministic function of one partition and a seed."""
 
@@ -248,14 +257,6 @@ def is_machine_error(error: BaseException) -> bool:
 
     An error that was raised from a machine's error is one, too. (What else was being handled then
     may be the caller's: a fit that is tried again after an error trains the same members.)
-
-    >>> is_machine_error(MemoryError()), is_machine_error(ValueError("no such class"))
-    (True, False)
-    >>> try:
-    ...     np.empty(2**50)
-    ... except MemoryError as error:
-    ...     is_machine_error(error)
-    False
     """
     seen: list[BaseException] = []
     behind: BaseException | None = error
@@ -285,11 +286,7 @@ def _is_of_machine(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error in words, as a member that abstains keeps them.
-
-    >>> reason_of(ZeroDivisionError("by zero"))
-    'ZeroDivisionError: by zero'
-    """
+    """Return an error in words, as a member that abstains keeps them."""
     return f"{type(error).__name__}: {_text(error)}"
 
 

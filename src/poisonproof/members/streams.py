@@ -29,13 +29,7 @@ WORKERS: Mapping[str, int] = {
 
 
 def stream_seed(seed: int, index: int, name: str = "") -> int:
-    """Return a 31-bit seed that belongs to one stream of one member.
-
-    >>> stream_seed(0, 3) == stream_seed(0, 3)
-    True
-    >>> stream_seed(0, 3) == stream_seed(0, 4)
-    False
-    """
+    """Return a 31-bit seed that belongs to one stream of one member."""
     key = f"{seed} {index} {name}".encode()
     digest = hashlib.blake2b(key, digest_size=4, person=b"poisonproof-seed").digest()
     return int.from_bytes(digest, "little") >> 1
@@ -61,14 +55,7 @@ def seed_nested(estimator: Any, seed: int, index: int, names: Sequence[str] | No
 
 
 def give_one_worker(estimator: Any) -> None:
-    """Set every parameter of an estimator that sets workers or threads, however deep, to one.
-
-    >>> from sklearn.ensemble import RandomForestClassifier
-    >>> forest = RandomForestClassifier(n_jobs=-1)
-    >>> give_one_worker(forest)
-    >>> forest.n_jobs
-    1
-    """
+    """Set every parameter of an estimator that sets workers or threads, however deep, to one."""
     found = estimator.get_params(deep=True)
     parts = {"": estimator} | {
         f"{name}__": part for name, part in found.items() if hasattr(part, "set_params")

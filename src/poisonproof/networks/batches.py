@@ -47,11 +47,7 @@ class MemberTensors:
 
 
 def input_shape(X: Any, image_shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the shape of one sample, (d,) or (C, H, W).
-
-    >>> input_shape(np.zeros((5, 28, 28)), None)
-    (1, 28, 28)
-    """
+    """Return the shape of one sample, (d,) or (C, H, W)."""
     shape = tuple(int(side) for side in np.shape(X)[1:])
     if image_shape is None:
         return (1, *shape) if len(shape) == 2 else shape

@@ -47,16 +47,7 @@ def use_onednn() -> None:
 
 @contextmanager
 def fixed_settings(device: str) -> Iterator[None]:
-    """Fix what decides dtype, precision, kernels and gradients, then restore it all.
-
-    >>> torch.set_default_dtype(torch.float64)
-    >>> with fixed_settings("cpu"), torch.no_grad():
-    ...     torch.zeros(1).dtype
-    torch.float32
-    >>> torch.get_default_dtype()
-    torch.float64
-    >>> torch.set_default_dtype(torch.float32)
-    """
+    """Fix what decides dtype, precision, kernels and gradients, then restore it all."""
     with ExitStack() as stack:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))

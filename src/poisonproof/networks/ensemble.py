@@ -13,7 +13,7 @@ from torch import Tensor
 
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.member import ArrayEnsemble, Ensemble, Spec
+from poisonproof.members.member import ArrayEnsemble, Ensemble, Spec, arrays_by_member
 from poisonproof.members.streams import stream_seed
 from poisonproof.networks.batches import Array, MemberState, Score, as_samples, stacked_tensors
 from poisonproof.networks.device import deterministic, require_device, use_onednn
@@ -232,10 +232,7 @@ class TorchEnsemble(ArrayEnsemble):
 
 def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> TorchEnsemble:
     """Return the ensemble that `TorchEnsemble.export` described; arrays are not copied."""
-    tensors: list[dict[str, Array]] = [{} for _ in meta["members"]]
-    for key, array in arrays.items():
-        place, _, name = key.partition("/")
-        tensors[int(place)][name] = array
+    tensors = arrays_by_member(arrays, len(meta["members"]))
     members = [
         MemberState(entry["index"], own, entry["failure"])
         for entry, own in zip(meta["members"], tensors, strict=True)

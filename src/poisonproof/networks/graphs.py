@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -137,13 +137,7 @@ def nothing_collected() -> Iterator[None]:
 
 
 class Recorder:
-    """A stream of the device and the graphs recorded on it.
-
-    >>> counter = torch.zeros(1)
-    >>> replay = Recorder(torch.device("cpu")).record(lambda: counter.add_(1) and None)
-    >>> replay(), replay(), counter.item()
-    (None, None, 2.0)
-    """
+    """A stream of the device and the graphs recorded on it."""
 
     def __init__(self, device: torch.device) -> None:
         # A graph holds addresses only: what the work refers to has to live on here.
@@ -232,15 +226,6 @@ class FlatModule:
         """Fill `gradients` with those of a loss."""
         found = torch.autograd.grad(loss, self._own)
         torch._foreach_copy_(self._places, list(found))
-
-
-class Rule(Protocol):
-    """An update rule with its state; alone on its parameters."""
-
-    state: list[Tensor]
-
-    def step(self, parameters: Tensor, gradients: Tensor, rate: Tensor) -> None:
-        """Move the parameters. `gradients` may be overwritten; `rate` is one number."""
 
 
 class SGD:
@@ -349,7 +334,7 @@ class Track:
         self.spec, self.seed, self.device = spec, seed, device
         self.flat = FlatModule(prepare_module(blank_module(spec), spec, device))
         rule = SGD if spec.optimizer == "sgd" else AdamW
-        self.rule: Rule = rule(spec, self.flat.parameters)
+        self.rule: SGD | AdamW = rule(spec, self.flat.parameters)
         shape = (spec.batch_size, *spec.input_shape)
         self.x = ordered(torch.zeros(shape, device=device))
         self.targets = torch.zeros(1, spec.batch_size, spec.n_classes, device=device)

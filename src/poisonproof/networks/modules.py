@@ -33,14 +33,7 @@ NIN_BLOCKS: tuple[tuple[tuple[int, int], ...], ...] = (
 
 
 def build(spec: NetworkSpec) -> nn.Module:
-    """Return the network of a specification; its weights mean nothing yet.
-
-    Examples
-    --------
-    >>> spec = NetworkSpec("nin", (1, 28, 28), 10, execution="single")
-    >>> sum(p.numel() for p in build(spec).parameters())
-    996042
-    """
+    """Return the network of a specification; its weights mean nothing yet."""
     if spec.network in ("linear", "mlp"):
         widths = (math.prod(spec.input_shape), *(spec.hidden if spec.network == "mlp" else ()))
         return _perceptron(widths, spec.n_classes)
@@ -173,27 +166,16 @@ def initialise(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
     return {key: state[key] for key in module.state_dict()}
 
 
-# Users' modules. A module is code that nobody here has read. It may draw from any global stream,
-# hold values that its ``state_dict`` does not name, or be the same object every time it is built.
-# Each would carry something from one member to the next, so streams are seeded for every member,
-# and the rest is looked for before the first step.
+# Users' modules. One may draw from any global stream, hold values that its ``state_dict`` does not
+# name, or be the same object every time it is built: each would carry something from one member to
+# the next. So streams are seeded for every member, and the rest is looked for before training.
 
 _UNREADABLE = " at "
 
 
 @contextmanager
 def own_streams(word: int) -> Iterator[None]:
-    """Seed every global stream (torch, NumPy, `random`) with one word, and give all back after.
-
-    Examples
-    --------
-    >>> with own_streams(5):
-    ...     first = torch.rand(1), np.random.rand(), random.random()
-    >>> with own_streams(5):
-    ...     again = torch.rand(1), np.random.rand(), random.random()
-    >>> first == again
-    True
-    """
+    """Seed every global stream (torch, NumPy, `random`) with one word, and give all back after."""
     with restored_streams(), torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a filter may turn them into errors
         seed_streams(word)

@@ -93,15 +93,6 @@ def test_a_row_of_weight_zero_counts_as_absent(name) -> None:
     assert with_zero.digests() == without.digests()
 
 
-@pytest.mark.parametrize("name", WEIGHTED)
-def test_a_bad_weight_silences_its_member_only(name) -> None:
-    X, y = blobs(80, 8)
-    weight = np.ones(80)
-    weight[3] = -1
-    members = trained(LEARNERS[name], cut(X, y, np.arange(80) // 40, 2, weight))
-    assert list(members.failures()) == [0]
-
-
 @pytest.mark.parametrize("learner", [NeighborsClassifier()])
 def test_learners_without_weights_refuse_them(learner) -> None:
     X, y = blobs(80, 8)

@@ -32,15 +32,6 @@ def test_dpa_trains_all_members_in_one_computation(name, digits) -> None:
     assert np.mean(clf.predict(X_test) == y_test) > 0.5
 
 
-def test_update_equals_fit_from_scratch(digits) -> None:
-    X, y, X_test, _ = digits
-    make = DPAClassifier(KernelRidgeClassifier(gamma=0.1), n_partitions=30, classes=range(10))
-    updated = clone(make).fit(X[:1200], y[:1200]).update(add=(X[1200:], y[1200:]))
-    scratch = clone(make).fit(X, y)
-    assert updated.ensemble_.digests() == scratch.ensemble_.digests()
-    np.testing.assert_array_equal(updated.votes(X_test), scratch.votes(X_test))
-
-
 def test_frozen_features_help_and_keep_the_certificate(digits) -> None:
     X, y, X_test, y_test = digits
     frozen = make_frozen_pipeline(Deskew(), OrientationHistogram(cell=2, block=1, root=True))

@@ -79,13 +79,6 @@ def test_votes_are_the_largest_scores(learner, data) -> None:
     np.testing.assert_array_equal(scores.argmax(axis=2), asked(members, X_test))
 
 
-def test_a_subset_trains_the_same_members(learner, data) -> None:
-    train, _ = data
-    everyone = trained(learner, train).digests()
-    some = [149, 2, 0, 77]
-    assert trained(learner, train, which=some).digests() == [everyone[i] for i in some]
-
-
 def test_replaced_members_equal_training_from_scratch(learner, data) -> None:
     train, X_test = data
     X, y = np.asarray(train.X).copy(), train.y.copy()

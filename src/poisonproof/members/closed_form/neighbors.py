@@ -158,13 +158,5 @@ class NeighborsClassifier(ClosedFormClassifier):
         return MemberParts(member.classes, arrays | {"labels": member.classes[member.y]})
 
     def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
-        """Fit one classifier.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            Samples.
-        y : array of shape (n,)
-            Labels.
-        """
+        """Fit one classifier to samples of shape (n, d) and their labels."""
         return super().fit(X, y)

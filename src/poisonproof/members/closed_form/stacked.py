@@ -26,7 +26,7 @@ from scipy import sparse
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.features.exact import ExactRows, exact_rows
-from poisonproof.members.member import ArrayEnsemble, Ensemble
+from poisonproof.members.member import ArrayEnsemble, Ensemble, arrays_by_member
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
@@ -481,10 +481,7 @@ class StackedMembers(ArrayEnsemble):
     @classmethod
     def restore(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Return the members that `export` described."""
-        own: list[dict[str, NDArray[Any]]] = [{} for _ in meta["members"]]
-        for key, array in arrays.items():
-            place, _, name = key.partition("/")
-            own[int(place)][name] = array
+        own = arrays_by_member(arrays, len(meta["members"]))
         like = cls.like(meta["settings"])
         parts = [
             MemberParts.from_arrays(found, like, entry["failure"])

@@ -111,13 +111,12 @@ class FrozenNetwork:
     spec : PretrainSpec
         How it was learned; also decides how it is computed.
     tensors : dict of arrays
-        Weights and running statistics. Through the map they cannot be written to: what it has
-        computed and keeps would be another map's.
+        Weights and running statistics, which cannot be written to through the map.
     law : mapping
         Where it is from: specification, digest of the samples, and machine. (Members that hold a
         map are known by a digest of its attributes, so this one keeps its name.)
     history : sequence of [loss, share]
-        What each epoch came to.
+        Of each epoch.
 
     Guarantee
     ---------

@@ -54,21 +54,11 @@ Watch = Callable[[EpochReport, Callable[[], FrozenNetwork]], None]
 
 @dataclass(frozen=True)
 class RunLimits:
-    """When to save and when to stop; none of this changes a bit of the result.
+    """When to save and when to stop; none of this changes a bit of the result."""
 
-    Attributes
-    ----------
-    every : int
-        Epochs between two checkpoints.
-    deadline : float, optional
-        Value of `time.monotonic` at which to save and stop.
-    stop_after : int, optional
-        Epochs after which to save and stop, as if killed.
-    """
-
-    every: int = 10
-    deadline: float | None = None
-    stop_after: int | None = None
+    every: int = 10  # epochs between two checkpoints
+    deadline: float | None = None  # value of `time.monotonic` at which to save and stop
+    stop_after: int | None = None  # epochs after which to save and stop, as if killed
 
     def reached(self, done: int) -> bool:
         """Say whether to stop after `done` epochs."""

@@ -91,22 +91,14 @@ def _columns(x: Tensor, side: int) -> Tensor:
 
 
 def max_pool(x: Tensor) -> Tensor:
-    """Return the maximum of windows of 3 pixels, every second one, of values that are not negative.
-
-    >>> max_pool(torch.arange(16.0).view(1, 1, 4, 4)).flatten().tolist()
-    [5.0, 7.0, 13.0, 15.0]
-    """
+    """Return the maximum of every second window of 3 x 3 pixels; no value is negative."""
     x = functional.pad(x, (1, 1, 1, 1))
     x = torch.maximum(torch.maximum(x[:, :, 0:-2:2], x[:, :, 1:-1:2]), x[:, :, 2::2])
     return torch.maximum(torch.maximum(x[..., 0:-2:2], x[..., 1:-1:2]), x[..., 2::2])
 
 
 def as_images(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Return images as uint8, shape (n, C, H, W).
-
-    >>> as_images(np.zeros((2, 28, 28), np.uint8), (1, 28, 28)).shape
-    (2, 1, 28, 28)
-    """
+    """Return images as uint8, shape (n, C, H, W)."""
     images = np.asarray(X)
     whole = (images.ndim == 4 and images.shape[1:] == shape) or (
         images.ndim == 3 and shape[0] == 1 and images.shape[1:] == shape[1:]
@@ -381,11 +373,6 @@ def contrast(z: Tensor, temperature: float, scale: float) -> tuple[Tensor, Tenso
 
     Rows i and n + i of `z` (2 n, d) belong together; cosines are divided by the temperature, and
     the loss is multiplied by `scale`.
-
-    >>> z = torch.eye(4).repeat(2, 1)
-    >>> loss, share = contrast(z, 0.5, 1.0)
-    >>> round(loss.item(), 4), share.item()
-    (0.5944, 1.0)
     """
     n = len(z) // 2
     z = functional.normalize(z, dim=1)
