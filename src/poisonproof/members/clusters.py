@@ -272,10 +272,7 @@ def _global(
 def _comes_before(
     table: NDArray[Any], allowed: NDArray[np.bool_], rule: AssignmentRule, best: Ints, total: int
 ) -> bool:
-    """Return whether an allowed assignment of this total is lexicographically before `best`.
-
-    It agrees with `best` up to some cluster and has a smaller class there.
-    """
+    """Return whether an allowed assignment of this total is lexicographically before `best`."""
     for cluster, label in enumerate(best):
         smaller = np.flatnonzero(allowed[cluster][:label])
         if len(smaller) and _most(table, _fixed(allowed, cluster, smaller), rule) == total:

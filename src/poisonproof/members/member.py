@@ -298,13 +298,7 @@ def _text(error: BaseException) -> str:
 
 
 def largest_cell(X: Any) -> str:
-    """Return in words the largest number of some rows, which may be why memory ran out.
-
-    >>> largest_cell(np.array([[1.0, 2.0], [-1e15, 3.0]]))
-    ' (its largest value is -1e+15, in column 0)'
-    >>> largest_cell(["a text"])
-    ''
-    """
+    """Return in words the largest number of some rows, which may be why memory ran out."""
     if not isinstance(X, np.ndarray) or X.dtype.kind not in "iuf" or X.ndim != 2 or not X.size:
         return ""
     sizes = np.nan_to_num(np.abs(X.astype(np.float64)), nan=-1.0)
@@ -329,10 +323,7 @@ class ConstantMember(Member):
 
 @dataclass(frozen=True)
 class AbstainingMember(Member):
-    """Gives no vote: its partition is empty, or its learner raised, as `failure` says.
-
-    That is not part of the digest, because an error may quote an address.
-    """
+    """Gives no vote; why is not part of the digest, because an error may quote an address."""
 
     failure: str | None = None
 

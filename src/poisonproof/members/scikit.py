@@ -76,10 +76,7 @@ def check_random_state(random_state: Any) -> int:
 
 
 def limit_steps(estimator: Any) -> None:
-    """Limit the steps of support vector machines that have no limit, nested ones too.
-
-    A number of steps is a function of the rows, as a time limit would not be.
-    """
+    """Limit the steps, not the time, of support vector machines that have no limit."""
     for part in _parts(estimator):
         if isinstance(part, (SVC, NuSVC)) and part.max_iter == -1:
             part.set_params(max_iter=MOST_STEPS)
@@ -105,10 +102,7 @@ _RECORDED = {"poisonproof", "numpy", "scipy", "sklearn", "torch"}  # by every mo
 
 
 def provider_versions(estimator: Any) -> dict[str, str]:
-    """Return the versions of the packages that an estimator and its parts are written in.
-
-    Those that every model records anyway are left out, and so is what no package provides.
-    """
+    """Return the versions of packages an estimator is written in, unless always recorded."""
     parts = _parts(estimator)
     modules = (getattr(part, "__module__", None) or type(part).__module__ for part in parts)
     roots = {str(module).split(".")[0] for module in modules}

@@ -74,10 +74,7 @@ _restoring = False
 
 @contextmanager
 def restored_streams() -> Iterator[None]:
-    """Restore the global streams (NumPy, `random`, torch if loaded) at the end of the block.
-
-    Inside, `isolated_streams` need not restore them after every member, which would take long.
-    """
+    """Restore the global streams at the end of the block, once for all members in it."""
     global _restoring  # noqa: PLW0603 - global streams have global bookkeeping
     before = _restoring
     numpy_state = np.random.get_state()  # noqa: NPY002 - the legacy stream is what is isolated

@@ -46,10 +46,7 @@ def train(
     n_jobs: int | None,
     progress: Progress,
 ) -> Ensemble:
-    """Train the members of the partitions `which`; the result has one member for each.
-
-    Random streams are keyed by `seed` and the partition's index; `n_jobs` only schedules.
-    """
+    """Train the members of the partitions `which`; `n_jobs` only schedules."""
     if isinstance(learner, BatchedLearner):
         return learner.fit_members(data, which, n_classes, seed, n_jobs=n_jobs, progress=progress)
     members: list[Member] = []

@@ -62,11 +62,7 @@ def below(words: Tensor, bound: int) -> Tensor:
 
 
 class Stream:
-    """The streams of several members on one device.
-
-    `lanes` (S,) are the numbers of the streams: partition indices, or 0 under one shared seed.
-    `host` has the same numbers on the CPU: asking the device would wait for all work queued there.
-    """
+    """The random streams of several members (`lanes`, S); `host` has them on the CPU."""
 
     def __init__(self, seed: int, lanes: Tensor, host: Tensor | None = None) -> None:
         self._seed, self._host = seed, host

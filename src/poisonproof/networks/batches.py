@@ -157,11 +157,7 @@ def mix(values: Tensor, share: Tensor, counts: Tensor) -> Tensor:
 def lane_losses(
     logits: Tensor, targets: Tensor, counts: Tensor, total: Tensor | None = None
 ) -> Tensor:
-    """Return the cross-entropy of every lane over its first `counts` rows, shape (S,).
-
-    Scores and targets have shape (S, B, C). Rows that are part of a larger batch are divided by
-    its `total`.
-    """
+    """Return the cross-entropy (S,) of every lane's first `counts` rows, divided by `total`."""
     per_row = -(torch.log_softmax(logits.float(), dim=-1) * targets).sum(dim=-1)
     real = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
     rows = (counts if total is None else total).clamp(min=1)
@@ -289,10 +285,7 @@ class _Block:
 
 
 def _mixup(spec: NetworkSpec, stream: Stream, epochs: range, steps: int) -> Tensor:
-    """Draw Beta(a, a) per epoch, lane and step, shape (E, S, T).
-
-    All on the host, the quantile function in float64: every device gets the same numbers.
-    """
+    """Draw Beta(a, a) per epoch, lane and step, (E, S, T), on the host: alike on every device."""
     when = torch.arange(epochs.start, epochs.stop)[:, None, None]
     words = stream.on_host().words(Purpose.MIXUP, when, torch.arange(steps))[..., 0].numpy()
     quantile = (words.astype(np.float64) + 0.5) * 2.0**-32
@@ -301,10 +294,7 @@ def _mixup(spec: NetworkSpec, stream: Stream, epochs: range, steps: int) -> Tens
 
 
 class Lanes:
-    """The rows of at most `stack_width` members side by side on a device, and their batches.
-
-    Dummy lanes fill the stack up.
-    """
+    """The rows of at most `stack_width` members, and dummy lanes, side by side on a device."""
 
     def __init__(
         self, spec: NetworkSpec, members: Sequence[MemberTensors], seed: int, device: torch.device
@@ -331,10 +321,7 @@ class Lanes:
         return self.spec.augmentation.is_identity and not self.spec.mixup
 
     def raw(self, step: TrainingStep, width: int) -> tuple[Tensor, Tensor]:
-        """Return augmented inputs (S, width, ...) before normalisation, and label distributions.
-
-        Rows behind a lane's count are another row's copy.
-        """
+        """Return augmented inputs (S, width, ...) before normalisation, and label distributions."""
         place = self._places(step, width)
         x, targets = self.X[place], self.targets[place]
         if not self.spec.augmentation.is_identity:
@@ -407,10 +394,7 @@ def tensors_digest(tensors: Mapping[str, Array], failure: str | None) -> str:
 def finished(
     index: int, tensors: Mapping[str, Array], *, diverged: bool, checked: bool = False
 ) -> MemberState:
-    """Return a member; one that diverged has no weights, only the reason.
-
-    With `checked`, the caller has already looked for values that are not finite.
-    """
+    """Return a member; one that diverged has no weights. `checked` says that all are finite."""
     floats = [array for array in tensors.values() if np.issubdtype(array.dtype, np.floating)]
     if diverged or not (checked or all(np.isfinite(array).all() for array in floats)):
         reason = "TrainingDiverged: the loss or the weights stopped being finite"

@@ -133,10 +133,7 @@ def require_equal_lanes() -> None:
 
 @cache
 def product_mode() -> int | None:
-    """Return the mode in which MKL multiplies here, or None where torch does not say.
-
-    The environment says what was asked for, maybe too late.
-    """
+    """Return the mode in which MKL really multiplies, or None where torch does not say."""
     for library in (Path(torch.__file__).parent / "lib").glob("*torch_cpu.*"):
         try:
             return int(ctypes.CDLL(str(library)).mkl_serv_cbwr_get(-1))

@@ -151,10 +151,7 @@ class LaneOptimizer:
 
     @torch.no_grad()
     def step(self, gradients: dict[str, Tensor], rates: Tensor, active: Tensor) -> None:
-        """Move the active lanes; the others keep parameters and state, bit for bit.
-
-        `rates` and `active` have shape (S,); gradients are overwritten.
-        """
+        """Move the active lanes; others keep parameters and state. Gradients are overwritten."""
         self.count = torch.where(active, self.count + 1, self.count)
         self.steps += 1
         if self.steps >= self.corrections.shape[1]:
@@ -225,10 +222,7 @@ def train_stack(
 def _tiled(
     lanes: Lanes, step: TrainingStep, parameters: dict[str, Tensor], compute: Gradients
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Return gradients and losses of one step, added up tile by tile.
-
-    How many tiles run follows the fullest lane; a lane adds only those that hold its own rows.
-    """
+    """Return gradients and losses of one step; a lane adds up the tiles that hold its own rows."""
     height = min(lanes.spec.tile_rows, lanes.spec.batch_size)
     gradients: dict[str, Tensor] = {}
     losses = torch.zeros(1)

@@ -380,10 +380,7 @@ def _train(
     n_jobs: int | None,
     progress: Progress,
 ) -> list[MemberState]:
-    """Train the members of the partitions `which`, and return them in that order.
-
-    Workers, grouping and `which` itself only schedule.
-    """
+    """Train the members of the partitions `which`; workers and grouping only schedule."""
     require_device(spec)
     done: dict[int, MemberState] = {}
     with _settled(spec):
@@ -400,11 +397,7 @@ def _train(
 
 @contextmanager
 def _settled(spec: NetworkSpec) -> Iterator[None]:
-    """Fix what torch, NumPy and the caller's warning filters could make of a member.
-
-    A filter that turns warnings into errors would silence members here and, as it does not travel,
-    none in a worker process.
-    """
+    """Fix what torch, NumPy and warning filters, which do not travel, could make of a member."""
     usual: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
     with deterministic(spec), np.errstate(**usual), warnings.catch_warnings():
         warnings.simplefilter("ignore")

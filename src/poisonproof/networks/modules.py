@@ -141,10 +141,7 @@ def _custom(name: str) -> nn.Module:
 
 
 def initialise(module: nn.Module, stream: Stream) -> dict[str, Tensor]:
-    """Draw first weights: uniform in +-1/sqrt(fan-in), batch norm at one and zero.
-
-    Return parameters and buffers (S, ...), one set per lane, in the order of the `state_dict`.
-    """
+    """Draw first weights (S, ...): uniform in +-1/sqrt(fan-in), batch norm at one and zero."""
     lanes, device = len(stream.lanes), stream.lanes.device
     state: dict[str, Tensor] = {}
     for prefix, layer in module.named_modules():
@@ -198,11 +195,7 @@ def blank_module(spec: NetworkSpec) -> nn.Module:
 
 
 def code_digest(spec: NetworkSpec) -> str | None:
-    """Return a digest of a user's network as it is written today, None for networks of ours.
-
-    Its name stays when its code changes, and stored members of the old one must not pass for
-    members of the new.
-    """
+    """Return a digest of a user's network as its code is today, None for networks of ours."""
     if spec.factory is None:
         return None
     module = blank_module(spec)
@@ -288,10 +281,7 @@ def _try_once(spec: NetworkSpec, module: nn.Module) -> None:
 
 
 def kept_values(module: nn.Module) -> dict[str, str]:
-    """Return digests of what a module holds besides its ``state_dict``, by name.
-
-    Layers that are shared by many members must not change any of it.
-    """
+    """Return digests of what a module holds besides its ``state_dict``, by name."""
     state = module.state_dict(keep_vars=True)
     own = {id(tensor) for tensor in state.values()}
     bookkeeping = {"_parameters", "_buffers", "_modules", "training"}

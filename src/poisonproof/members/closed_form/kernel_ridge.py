@@ -254,10 +254,7 @@ def _grouped(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
 
 
 class _Sums:
-    """Kernels times coefficients of the members of one tile, upper and lower bits apart.
-
-    Both sums are exact; adding them is the only rounding of a score.
-    """
+    """Exact sums of a tile's kernels times coefficients, upper and lower bits apart."""
 
     def __init__(self, tiles: Sequence[Tile], width: int) -> None:
         most = max((tile.n_scores for tile in tiles), default=0)
@@ -383,10 +380,7 @@ class KernelRidgeClassifier(ClosedFormClassifier):
     def _fit_alike(
         self, members: Sequence[MemberData], settings: dict[str, Any]
     ) -> list[MemberParts | Exception]:
-        """Fit many small members with few calls: all arrays have the members as first axis.
-
-        Every operation here works entry by entry, on integers, or on one member's matrix.
-        """
+        """Fit many small members with few calls; each operation works on one member or entry."""
         kernel, shape = make_kernel(**settings["kernel"]), (len(members), -1)
         try:
             exact = exact_rows(np.concatenate([one.X for one in members]), self.precision)

@@ -165,10 +165,7 @@ def _linear_parts(
 def ridge_weights(
     rows: NDArray[np.float64], targets: NDArray[np.float64], alpha: float
 ) -> NDArray[np.float64]:
-    """Return the weights (d, p) that minimise ``|rows w - targets|^2 + alpha |w|^2``.
-
-    Of the two equivalent systems, the one with fewer unknowns is solved.
-    """
+    """Return the weights (d, p) that minimise ``|rows w - targets|^2 + alpha |w|^2``."""
     n, d = rows.shape
     if n <= d:
         gram = rows @ rows.T

@@ -16,11 +16,7 @@ from poisonproof.members.scikit import is_count
 
 
 class NeighborMembers(StackedMembers):
-    """k-nearest neighbors inside each partition.
-
-    Rows at the same distance count in the order of the partition, classes with equally many
-    neighbors in the order of the classes. A partition with fewer rows lets all of them vote.
-    """
+    """k-nearest neighbors inside each partition; the first of equal rows or classes wins."""
 
     kind: ClassVar[str] = "neighbors"
 

@@ -160,10 +160,7 @@ def learn_scales(
 def _standardised(
     filled: Floats, missing: NDArray[np.bool_], share: Floats, centre: Floats
 ) -> tuple[Floats, Floats]:
-    """Return cells in standard deviations (m, d), zero where missing, and these deviations (d,).
-
-    A column that is constant, or not finite after all, has the deviation zero.
-    """
+    """Return cells in standard deviations (m, d), and these (d,), zero if constant or infinite."""
     off = np.where(missing, 0.0, filled - centre)
     # Divided by the largest first: squares of what a float64 can hold may not fit into one.
     farthest = np.abs(off).max(axis=0)

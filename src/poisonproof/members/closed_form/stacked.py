@@ -156,10 +156,7 @@ class Tile:
         return [firsts[counts > rank] + rank for rank in range(most)]
 
     def vote(self, scores: NDArray[np.float64], votes: NDArray[np.int16], room: VotingRoom) -> None:
-        """Write the class of each member's largest score, the smaller class on ties.
-
-        `scores` (sum of counts, width) are those of this tile's members, `votes` (k, width) of all.
-        """
+        """Write the class of each member's largest score into `votes`, the smaller on ties."""
         # Rank after rank for all members at once: calls are few, and all loops run along rows.
         first, *others = self._rows_by_rank
         best, found = room.best[: len(first)], room.found[: len(first)]
@@ -190,10 +187,7 @@ class VotingRoom:
 def cut_tiles(
     offsets: NDArray[np.intp], classes: Sequence[NDArray[np.int16]], limit: int
 ) -> list[Tile]:
-    """Cut the rows of all members into tiles of at most `limit` rows.
-
-    A member longer than a tile is cut into pieces; all others lie in one tile.
-    """
+    """Cut the rows of all members into tiles of at most `limit` rows, and only longer members."""
     tiles, pieces, start = list[Tile](), list[Piece](), 0
     for member, (low, high) in enumerate(pairwise(offsets.tolist())):
         if high == low:

@@ -66,10 +66,7 @@ class Checkpoint:
 
 
 class RunFolder:
-    """The folder of one run: one file with weights and momentum after a whole epoch.
-
-    It names what the run depends on (`origin`), so that a run of anything else is refused.
-    """
+    """The folder of one run, and of no other: a file with weights and momentum after an epoch."""
 
     def __init__(self, folder: Path, origin: dict[str, Any]) -> None:
         self.folder = folder
@@ -173,10 +170,7 @@ class FrozenNetwork:
         return out
 
     def rows(self, images: Tensor) -> Tensor:
-        """Return the features of images on the device, chunk by chunk.
-
-        The last chunk is filled up, so that no shape depends on how many images there are.
-        """
+        """Return the features of images on the device; the last chunk is filled up."""
         size = self.spec.map_rows
         if not len(images):
             return self.chunk(images.new_zeros(size, *images.shape[1:]))[:0]

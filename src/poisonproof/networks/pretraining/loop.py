@@ -67,10 +67,7 @@ class RunLimits:
 
 
 class Run:
-    """A network that is being trained on images alone, all of them sorted by value.
-
-    `freeze` turns weights and history into the map; `start` holds first weights, drawn without it.
-    """
+    """The training of a network on sorted images; `freeze` turns weights into the map."""
 
     def __init__(
         self,

@@ -76,10 +76,7 @@ def convolve(x: Tensor, layer: nn.Conv2d, dtype: torch.dtype) -> Tensor:
 
 
 def _columns(x: Tensor, side: int) -> Tensor:
-    """Lay out the window of every pixel of a gray image, shape (n, H, W, columns).
-
-    Zeros fill the columns up to a multiple of eight, which matrix instructions like.
-    """
+    """Lay out the window of every pixel of a gray image, (n, H, W, columns), padded to eights."""
     border = side // 2
     padded = functional.pad(x, (border, border, border, border))
     height, width = x.shape[1:]
@@ -112,10 +109,7 @@ def as_images(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
 
 
 def sorted_images(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Return all images sorted by value, the last pixel compared first; repeats stay.
-
-    The caller's order, which may follow labels, leaves no trace.
-    """
+    """Return all images sorted by value; the caller's order may follow labels."""
     images = as_images(X, shape)
     if not len(images):
         raise InvalidRowsError("There are no images to learn from.")
@@ -145,10 +139,7 @@ LARGEST_RATIO = math.log(4 / 3)
 
 
 def make_views(images: Tensor, spec: PretrainSpec, draw: dict[int, Tensor], number: int) -> Tensor:
-    """Return random view 0 or 1 of every image (n, C, H, W), pixels between 0 and 1.
-
-    `draw` has words of shape (n, 4) by purpose.
-    """
+    """Return random view 0 or 1 of every image (n, C, H, W), from words (n, 4) by purpose."""
     frame, choice, colour = (uniform(draw[purpose]) for purpose in PURPOSES[number])
     mirrored = (
         (choice[:, 0] < 0.5) if spec.flip else torch.zeros_like(choice[:, 0], dtype=torch.bool)
@@ -320,10 +311,7 @@ class RotNet(Task):
 
 
 class SimCLR(Task):
-    """ResNet-18 that learns which two views show the same image (Chen et al., 2020).
-
-    The outputs of a head are compared; the head is thrown away.
-    """
+    """ResNet-18 that learns which two views show the same image (Chen et al., 2020)."""
 
     purposes: tuple[int, ...] = (*PURPOSES[0], *PURPOSES[1])
 
