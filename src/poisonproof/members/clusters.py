@@ -330,15 +330,11 @@ def _check(table: NDArray[Any], rule: AssignmentRule) -> None:
             f"{table.shape} of dtype {table.dtype}."
         )
     n_clusters, n_classes = table.shape
-    if rule == "one_to_one" and n_clusters > n_classes:
+    fits = {"one_to_one": n_clusters <= n_classes, "onto": n_clusters >= n_classes}
+    if not fits.get(rule, True):
         raise InvalidInputError(
-            f"assignment='one_to_one' gives every cluster its own class, but there are "
-            f"{n_clusters} clusters and {n_classes} classes. Use 'onto' or fewer clusters."
-        )
-    if rule == "onto" and n_clusters < n_classes:
-        raise InvalidInputError(
-            f"assignment='onto' gives every class a cluster, but there are {n_clusters} clusters "
-            f"and {n_classes} classes. Use 'one_to_one' or more clusters."
+            "assignment='one_to_one' needs at most as many clusters as classes, 'onto' at least as "
+            f"many. Got {rule!r}, {n_clusters} clusters and {n_classes} classes."
         )
 
 

@@ -295,7 +295,7 @@ Training = Generator[None, None, MemberState]
 
 def train_on_tracks(
     spec: NetworkSpec, members: Iterator[MemberTensors], seed: int, device: torch.device
-) -> Iterator[tuple[MemberTensors, MemberState]]:
+) -> Iterator[MemberState]:
     """Yield members as they finish; at most `stack_width` are on their way.
 
     The host queues one epoch of every member in turn and seldom waits, so that the device always
@@ -303,7 +303,7 @@ def train_on_tracks(
     """
     tracks: list[Track] = []
     idle: list[Track] = []
-    running: list[tuple[Track, MemberTensors, Training]] = []
+    running: list[tuple[Track, Training]] = []
     try:
         while True:
             while len(running) < spec.stack_width and (rows := next(members, None)) is not None:
@@ -311,17 +311,17 @@ def train_on_tracks(
                     tracks.append(Track(spec, seed, device))
                     idle.append(tracks[-1])
                 track = idle.pop()
-                running.append((track, rows, track.train(rows)))
+                running.append((track, track.train(rows)))
             if not running:
                 return
             for entry in list(running):
-                track, rows, training = entry
+                track, training = entry
                 try:
                     next(training)
                 except StopIteration as end:
                     running.remove(entry)
                     idle.append(track)
-                    yield rows, end.value
+                    yield end.value
     finally:
         for track in tracks:
             track.close()

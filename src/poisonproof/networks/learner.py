@@ -369,7 +369,6 @@ def _augmentation(given: str | Mapping[str, Any] | Augmentation | None) -> Augme
 # From partitions to finished members: stacks, workers, progress.
 
 _Group = list[MemberTensors]
-_Trained = Iterator[tuple[_Group, list[MemberState]]]
 
 
 def _train(
@@ -389,7 +388,7 @@ def _train(
         members = _with_rows(spec, data, which, done, progress)
         width = 1 if spec.is_alone else spec.stack_width
         groups = iter(lambda: list(islice(members, width)), [])
-        for _, states in _trained(spec, seed, groups, n_jobs):
+        for states in _trained(spec, seed, groups, n_jobs):
             done |= {state.index: state for state in states}
             progress.advance(len(states))
     return [done[index] for index in which]
@@ -427,29 +426,27 @@ def _with_rows(
 
 def _trained(
     spec: NetworkSpec, seed: int, groups: Iterator[_Group], n_jobs: int | None
-) -> _Trained:
-    """Yield groups with their members, as they are trained in the way of the specification."""
+) -> Iterator[list[MemberState]]:
+    """Yield the members of groups, as they are trained in the way of the specification."""
     device = torch.device(spec.device)
     if spec.execution == "graph":
-        for rows, state in train_on_tracks(spec, chain.from_iterable(groups), seed, device):
-            yield [rows], [state]
+        tracks = train_on_tracks(spec, chain.from_iterable(groups), seed, device)
+        yield from ([state] for state in tracks)
     elif spec.execution == "fused":
-        yield from _fused(spec, seed, groups)
+        yield from (states for _, states in _fused(spec, seed, groups))
     elif (workers := _workers(spec, n_jobs)) == 1:
-        train = _trainer(spec, seed, device)
-        yield from ((group, train(group)) for group in groups)
+        yield from map(_trainer(spec, seed, device), groups)
     elif spec.execution == "single":
         # In threads their many small steps would wait for each other, and users' modules would
         # share torch's random stream.
         pool = Parallel(n_jobs=workers, backend="loky", return_as="generator")
         for window in _windows(groups, workers):
-            tasks = (delayed(_in_process)(spec, group, seed) for group in window)
-            yield from zip(window, pool(tasks), strict=True)
+            yield from pool(delayed(_in_process)(spec, group, seed) for group in window)
     else:
         train = _trainer(spec, seed, device)
         with ThreadPoolExecutor(workers) as threads:
             for window in _windows(groups, workers):
-                yield from zip(window, threads.map(train, window), strict=True)
+                yield from threads.map(train, window)
 
 
 def _windows(groups: Iterator[_Group], workers: int) -> Iterator[list[_Group]]:
@@ -466,7 +463,9 @@ def _workers(spec: NetworkSpec, n_jobs: int | None) -> int:
     return int(effective_n_jobs(n_jobs))
 
 
-def _fused(spec: NetworkSpec, seed: int, groups: Iterator[_Group]) -> _Trained:
+def _fused(
+    spec: NetworkSpec, seed: int, groups: Iterator[_Group]
+) -> Iterator[tuple[_Group, list[MemberState]]]:
     """Queue the training of a group before the one before it is unpacked."""
     from poisonproof.networks.fused.trainer import FusedTrainer
 
