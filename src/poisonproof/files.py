@@ -24,11 +24,6 @@ def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
 
     That is `cache` if it is given, else the environment variable ``POISONPROOF_CACHE``, else the
     place where the platform keeps caches.
-
-    Examples
-    --------
-    >>> cache_folder("data").name
-    'data'
     """
     if cache or (cache := os.environ.get("POISONPROOF_CACHE")):
         return Path(cache)
@@ -259,19 +254,7 @@ def _kind(found: os.stat_result) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a file to write that takes the place of `path` when, and only when, all went well.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "page.md"
-    >>> with replacing(path) as file:
-    ...     _ = file.write(b"all of it")
-    ...     path.exists()
-    False
-    >>> path.read_bytes()
-    b'all of it'
-    """
+    """Give a file to write that takes the place of `path` when, and only when, all went well."""
     with OpenFolder(path.parent) as folder, folder.replacing(path.name) as file:
         yield file
 
@@ -290,17 +273,6 @@ def write_together(files: Mapping[Path, bytes]) -> None:
 
     Everything is on the disk before the first file takes its place. If a later one cannot, the
     earlier ones are as they were.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> (folder / "taken").mkdir()
-    >>> try:
-    ...     write_together({folder / "first": b"1", folder / "taken": b"2"})
-    ... except StoreError:
-    ...     sorted(path.name for path in folder.iterdir())
-    ['taken']
     """
     before: dict[Path, bytes | None] = {}
     try:

@@ -73,12 +73,7 @@ def make_progress(verbose: int) -> Progress:
 
 @contextmanager
 def reporting(progress: Progress | None, total: int, description: str) -> Iterator[Progress]:
-    """Tell a listener, if there is one, that a task of `total` units begins, and that it ends.
-
-    >>> with reporting(None, 3, "Counting") as progress:
-    ...     for _ in range(3):
-    ...         progress.advance()
-    """
+    """Tell a listener, if there is one, that a task of `total` units begins, and that it ends."""
     listener = Silent() if progress is None else progress
     listener.start(total, description)
     try:

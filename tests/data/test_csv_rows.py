@@ -6,12 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poisonproof.data import CheckedRows, Schema, read_table
-from poisonproof.data.csv_files import CsvLayout, parse_block, parse_lines
-from poisonproof.data.schema import Layout
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
 SCHEMA = Schema(label="kind", classes=("ham", "spam"))
@@ -135,65 +132,3 @@ WORDS = (
 )
 CELLS = st.sampled_from([*WORDS.split(" "), "", " ", " 2", "2\t", "\r"])
 FLOATS = st.floats(allow_nan=False).map(repr)
-
-
-@settings(max_examples=500)
-@given(
-    st.lists(
-        st.tuples(CELLS | FLOATS, CELLS | FLOATS, st.sampled_from(["ham", "", '"a b"', " x"])),
-        min_size=1,
-        max_size=3,
-    ),
-    st.sampled_from(["\n", "\r\n"]),
-    st.booleans(),
-)
-def test_reading_by_the_megabyte_gives_what_reading_by_line_gives(
-    rows: list[tuple[str, str, str]], end: str, closed: bool
-) -> None:
-    pytest.importorskip("pyarrow")
-    layout = CsvLayout(Layout(("a", "b", "kind"), (0, 1), label=2), ",")
-    block = (end.join(",".join(row) for row in rows) + (end if closed else "")).encode()
-    fast = parse_block(block, 2, layout, smallest=0)
-    if fast is None:
-        return
-    slow = parse_lines(block, 2, layout)
-    assert not slow.problems
-    np.testing.assert_array_equal(fast.X, slow.X)
-    assert np.array_equal(np.signbit(fast.X[fast.X == 0]), np.signbit(slow.X[slow.X == 0]))
-    assert fast.labels == slow.labels
-    assert list(fast.places) == list(slow.places)
-
-
-@settings(max_examples=300)
-@given(
-    st.lists(
-        st.tuples(FLOATS, CELLS | st.text(st.characters(max_codepoint=126), max_size=6)),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_texts_read_by_the_megabyte_are_the_texts_read_by_line(rows: list[tuple[str, str]]) -> None:
-    pytest.importorskip("pyarrow")
-    layout = CsvLayout(Layout(("a", "body"), (0,), (1,)), ",")
-    block = "\n".join(",".join(row) for row in rows).encode()
-    fast = parse_block(block, 2, layout, smallest=0)
-    if fast is not None:
-        slow = parse_lines(block, 2, layout)
-        assert not slow.problems
-        assert [list(column) for column in fast.texts] == [list(column) for column in slow.texts]
-        np.testing.assert_array_equal(fast.X, slow.X)
-
-
-def test_a_large_file_takes_the_fast_way_and_keeps_its_line_numbers(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(60_000, 20))
-    lines = [",".join(map(repr, row)) + ',"ham"' for row in X.tolist()]
-    layout = CsvLayout(Layout((*"abcdefghijklmnopqrst", "kind"), tuple(range(20)), label=20), ",")
-    assert parse_block("\n".join(lines).encode(), 2, layout) is not None
-    lines[50_000] = lines[50_000].replace(",", ",x", 1)
-    text = "\n".join([",".join(layout.columns.header), *lines])
-    rows = read(tmp_path, text)
-    assert len(text) > 1 << 24  # more than one block
-    np.testing.assert_array_equal(rows.X, np.delete(X, 50_000, axis=0))
-    assert [problem.place for problem in rows.problems] == [50_002]

@@ -16,7 +16,7 @@ from poisonproof.exceptions import InvalidInputError
 PIXELS = np.arange(64, dtype=np.uint8).reshape(8, 8) * 3
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.gif", "a.webp"])
+@pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.webp"])
 def test_formats_without_loss_give_the_same_pixels(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     Image.fromarray(PIXELS).save(file, **({"lossless": True} if name == "a.webp" else {}))
@@ -26,8 +26,8 @@ def test_formats_without_loss_give_the_same_pixels(name: str, tmp_path: Path) ->
 
 def test_of_an_animation_the_first_image_is_read(tmp_path: Path) -> None:
     first, second = Image.fromarray(PIXELS), Image.fromarray(255 - PIXELS)
-    first.save(tmp_path / "a.gif", save_all=True, append_images=[second])
-    decoded = decode_image((tmp_path / "a.gif").read_bytes(), "a.gif", "L")
+    first.save(tmp_path / "a.webp", save_all=True, append_images=[second], lossless=True)
+    decoded = decode_image((tmp_path / "a.webp").read_bytes(), "a.webp", "L")
     np.testing.assert_array_equal(channels_first(decoded), PIXELS)
 
 

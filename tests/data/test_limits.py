@@ -290,9 +290,6 @@ def many_parts(kind: str) -> bytes:
     data = file.getvalue()
     if kind == "JPEG":
         return data[:2] + b"\xff\xfe\x00\x02" * 250_000 + data[2:]
-    if kind == "GIF":
-        image = data.index(b",\0")
-        return data[:image] + b"\x21\xfe\x00" * 300_000 + data[image:]
     if kind == "PPM":
         return data[:2] + b" " + b"#\n" * 500_000 + data[2:]
     return (
@@ -300,7 +297,7 @@ def many_parts(kind: str) -> bytes:
     )
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "GIF", "PPM", "PNG"])
+@pytest.mark.parametrize("kind", ["JPEG", "PPM", "PNG"])
 def test_images_of_endless_parts_are_refused_at_once(kind: str) -> None:
     start = time.process_time()
     with pytest.raises(InvalidInputError, match=r"more than|at most"):

@@ -35,7 +35,7 @@ class SmallNetwork(nn.Module):
 
 
 @functools.cache
-def network_file(channels: int = 3, side: int = 16, batch_size: int = 1, seed: int = 0) -> Path:
+def network_file(channels: int = 3, side: int = 16, seed: int = 0) -> Path:
     """Return a file with such a network; it lives as long as the process."""
     folder = tempfile.TemporaryDirectory()
     _folders.append(folder)
@@ -46,7 +46,6 @@ def network_file(channels: int = 3, side: int = 16, batch_size: int = 1, seed: i
         image_shape=(channels, side, side),
         shift=127.0,
         scale=64.0,
-        batch_size=batch_size,
     )
     return file
 

@@ -33,11 +33,10 @@ def images(n: int, side: int = 16, channels: int = 3, seed: int = 0) -> NDArray[
     return rng.integers(0, 256, (n, side, side, channels), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("batch_size", [1, 64])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_neighbours_place_and_threads_change_no_bit(batch_size: int, mirrored: bool) -> None:
+def test_neighbours_place_and_threads_change_no_bit(mirrored: bool) -> None:
     X = images(120, side=40)
-    network = network_file(side=64, batch_size=batch_size)
+    network = network_file(side=64)
     features = NetworkFeatures(network, mirrored=mirrored).fit()
     mapped = features.transform(X)
     assert mapped.shape == (120, 24 * 16 * 16)
@@ -65,7 +64,7 @@ def test_the_number_of_torch_threads_changes_no_bit_and_is_given_back() -> None:
 
 
 def test_how_the_caller_has_set_torch_changes_no_bit() -> None:
-    X, features = images(20, side=64), NetworkFeatures(network_file(side=64, batch_size=64))
+    X, features = images(20, side=64), NetworkFeatures(network_file(side=64))
     mapped = features.transform(X)
     torch.set_float32_matmul_precision("medium")
     torch.set_default_dtype(torch.float64)
@@ -135,30 +134,10 @@ class Counting(nn.Module):
         return pixels + self.seen
 
 
-def test_a_network_that_mixes_a_batch_is_refused(tmp_path: Path) -> None:
-    save_network(Mixing(), tmp_path / "mix.safetensors", image_shape=(3, 16, 16), batch_size=64)
-    with pytest.raises(GuaranteeError, match="another place of a batch of 64"):
-        NetworkFeatures(tmp_path / "mix.safetensors").transform(images(2))
+def test_a_network_that_would_mix_a_batch_sees_every_image_alone(tmp_path: Path) -> None:
     save_network(Mixing(), tmp_path / "one.safetensors", image_shape=(3, 16, 16))
     alone = NetworkFeatures(tmp_path / "one.safetensors")
     assert np.array_equal(alone.transform(images(9))[3:4], alone.transform(images(9)[3:4]))
-
-
-@pytest.mark.parametrize("activation", [nn.SiLU(), nn.GELU(), nn.Sigmoid()], ids=str)
-def test_batches_that_end_within_a_vector_are_refused(
-    activation: nn.Module, tmp_path: Path
-) -> None:
-    """The last image of such a batch has other features, which few of the images show."""
-    torch.manual_seed(0)
-    layers = nn.Sequential(nn.Conv2d(3, 7, 3, padding=1), activation, nn.Conv2d(7, 9, 3, stride=2))
-    network = nn.Sequential(layers, activation, nn.AdaptiveAvgPool2d(1))
-    X = images(200, side=7)
-    save_network(network, tmp_path / "ten.safetensors", image_shape=(3, 7, 7), batch_size=10)
-    with pytest.raises(GuaranteeError, match=r"batches of 10 images.*multiple of 64"):
-        NetworkFeatures(tmp_path / "ten.safetensors").transform(X)
-    save_network(network, tmp_path / "full.safetensors", image_shape=(3, 7, 7), batch_size=64)
-    features = NetworkFeatures(tmp_path / "full.safetensors")
-    assert np.array_equal(features.transform(X)[1:], features.transform(X[1:]))
 
 
 @pytest.mark.parametrize(
@@ -379,13 +358,13 @@ def test_kept_features_are_the_computed_ones(
     keeping = NetworkFeatures(network_file(), cache=tmp_path / "kept")
     assert np.array_equal(keeping.transform(X[:280]), fresh[:280])
     runs: list[int] = []
-    original = NetworkFeatures._batch
+    original = NetworkFeatures._alone
 
-    def counted(self: Any, program: Any, batch: Any) -> Any:
-        runs.append(len(batch))
-        return original(self, program, batch)
+    def counted(self: Any, program: Any, row: Any) -> Any:
+        runs.append(1)
+        return original(self, program, row)
 
-    monkeypatch.setattr(networks.NetworkFeatures, "_batch", counted)
+    monkeypatch.setattr(networks.NetworkFeatures, "_alone", counted)
     assert np.array_equal(keeping.transform(X[::-1]), fresh[::-1])
     assert len(runs) == 20
     (file,) = (tmp_path / "kept").iterdir()

@@ -25,38 +25,7 @@ Ints = NDArray[np.int64]
 def fewest_flips(
     weights: NDArray[Any], y: NDArray[Any], n_classes: int, target: int | None = None
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the member's votes, the rival that overtakes each of them first, and its price.
-
-    Parameters
-    ----------
-    weights : ndarray of int, shape (n, m)
-        How much each of the m rows counts for each test row. No label may change them. Their
-        absolute values add up to less than 2^30 in every row, else `InvalidInputError`.
-    y : ndarray of int, shape (m,)
-        Labels of the rows.
-    n_classes : int
-        Number of classes, C.
-    target : int, optional
-        The only rival that counts.
-
-    Returns
-    -------
-    votes, rivals, prices : ndarrays of shape (n,)
-        The class of largest score, the smaller on ties; the class that needs the fewest flips to
-        be ahead, the smaller on ties; and these flips, `NEVER` if none change the vote.
-
-    Notes
-    -----
-    With a = [y_i = v] - [y_i = u], a flip of row i lowers s_v - s_u by at most w_i a + |w_i|: by
-    giving it to u if w_i > 0, to v if w_i < 0. The largest reductions are spent first. Whatever u
-    is, the reduction is at most 2 |w_i| for a row with y_i != v and w_i < 0, and what a = 0 or 1
-    gives for the others.
-
-    Examples
-    --------
-    >>> fewest_flips(np.array([[4, 2, 1]]), np.array([0, 0, 1]), 3)
-    (array([0]), array([1]), array([1]))
-    """
+    """Return the member's votes, the rival that overtakes each of them first, and its price."""
     _check(weights, y, n_classes)
     found = np.empty((3, len(weights)), dtype=np.int64)
     y = y.astype(np.int64)
@@ -128,24 +97,6 @@ def certify_one_member(
     target: int | None = None,
 ) -> Certificates:
     """Return the certificates of what `fewest_flips` found.
-
-    Parameters
-    ----------
-    votes, rivals, prices : ndarrays of int, shape (n,)
-        As returned by `fewest_flips`, for the same `target`.
-    n_classes : int
-        Number of classes.
-    n_rows : int
-        Number of training rows; the radius where no flips change the label.
-    threat : Threat
-        Label flips, counted in rows.
-    target : int, optional
-        Certify against this label only; -1 where it already wins.
-
-    Raises
-    ------
-    GuaranteeError
-        If the threat is another: a row inserted, or a sample with all its repeats, costs more.
 
     Guarantee
     ---------

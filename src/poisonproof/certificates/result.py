@@ -302,11 +302,6 @@ def class_indices(
 
     The first value that is no class raises `UnknownLabelError`, in which `name` is what the values
     are called. Text and numbers are never taken for each other.
-
-    Examples
-    --------
-    >>> class_indices(["cat", "ant"], np.array(["ant", "bee", "cat"]), 3)
-    array([2, 0])
     """
     array = np.asarray(values)
     if array.ndim != 1:

@@ -142,12 +142,6 @@ class Ballots:
         """Return which members rank `label` before `other`; both of shape (h,), result (h, k).
 
         Nobody ranks a label before itself, and an abstaining member ranks nothing.
-
-        Examples
-        --------
-        >>> (rows, ballots), = read_ballots(np.array([[[1.0, 1.0, 0.0], [np.nan] * 3]]))
-        >>> ballots.prefers(np.array([0]), np.array([1])), ballots.first
-        (array([[ True, False]]), array([[ 0, -1]], dtype=int16))
         """
         rows = np.arange(len(self.first))
         ours, theirs = self.scores[label, rows], self.scores[other, rows]

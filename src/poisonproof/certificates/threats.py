@@ -232,13 +232,7 @@ def resolve_threat(
 def uncertified(
     scheme: str, certifies: Iterable[str], requested: str, hint: Mapping[str, str]
 ) -> GuaranteeError:
-    """Return the error that says what `scheme` certifies and what to use for `requested` instead.
-
-    Examples
-    --------
-    >>> print(uncertified("SortedIndex", ["label_flip"], "replace", {"replace": "ContentHash"}))
-    SortedIndex certifies label_flip only; threat='replace' is not proved. Use ContentHash.
-    """
+    """Return the error that says what `scheme` certifies and what to use instead."""
     advice = hint.get(requested, "a partitioner that certifies it")
     advice = advice if advice.endswith(".") else f"Use {advice}."
     known = " and ".join(certifies) or "no threat"

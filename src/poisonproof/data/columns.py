@@ -265,11 +265,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def days_of(text: str) -> float:
-    """Return the days from 1970 to an ISO 8601 date or time; one without a zone is UTC.
-
-    >>> days_of("1970-01-02"), days_of("1970-01-01T12:00:00"), days_of("1970-01-01 02:00+02:00")
-    (1.0, 0.5, 0.0)
-    """
+    """Return the days from 1970 to an ISO 8601 date or time; one without a zone is UTC."""
     moment = datetime.fromisoformat(text.strip())
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -522,11 +518,7 @@ COLUMN_TYPES: Mapping[str, type[Column]] = {
 
 
 def parse_column(entry: object) -> Column:
-    """Return the column that an entry of a schema file describes.
-
-    >>> parse_column({"name": "links", "type": "number"})
-    NumberColumn(name='links', missing='reject', center=0.0, scale=1.0)
-    """
+    """Return the column that an entry of a schema file describes."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise InvalidInputError(f"A column of the schema needs a name. Got {str(entry)[:80]}.")
     options = dict(entry)

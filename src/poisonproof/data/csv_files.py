@@ -1,4 +1,4 @@
-"""Rows of CSV files: by the megabyte with pyarrow, and line by line wherever that could differ.
+"""Rows of CSV files, line by line: each line is read by itself, and says what is wrong with it.
 
 One line is one row. A quoted cell may hold the delimiter and doubled quotes but no line break, so
 that an unclosed quote spoils its own line and cannot swallow the rows behind it. Lines are split
@@ -7,7 +7,6 @@ here and not by the `csv` module, whose largest cell is a setting of the whole p
 
 from __future__ import annotations
 
-import io
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from itertools import islice
 from math import nan
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -28,12 +27,6 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _BLOCK_BYTES = 1 << 24
 _SKIPPED_BYTES = 1 << 16
-
-_SMALLEST = 1 << 20
-"""Below a megabyte, importing pyarrow takes longer than it saves."""
-
-_UNUSUAL = (b"_", b"(", b"\n\n", b"\n\r\n")
-"""float and pyarrow differ on '1_000' and on 'nan(x)'; a blank line is no row of missing values."""
 
 
 class CsvLayout(NamedTuple):
@@ -60,8 +53,7 @@ def csv_parts(
         layout = CsvLayout(columns, delimiter, limits.cell)
         before, first_line = 0, 2
         for block, cut in _blocks(file, limits.line, block_bytes):
-            rows = parse_block(block, first_line, layout)
-            rows = parse_lines(block, first_line, layout) if rows is None else rows
+            rows = parse_lines(block, first_line, layout)
             first_line += block.count(b"\n")
             if cut:
                 reason = too_long("it", limits.line)
@@ -132,9 +124,6 @@ def _skip_line(file: IO[bytes], part: bytes) -> None:
     """Read on to the end of a line of which `part` has been read, holding nothing."""
     while part and not part.endswith(b"\n"):
         part = file.readline(_SKIPPED_BYTES)
-
-
-# Line by line: the reference, which says of every bad line what is wrong with it.
 
 
 def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
@@ -222,20 +211,12 @@ class _BrokenLineError(ValueError):
 
 
 def is_blank(line: bytes, delimiter: str) -> bool:
-    r"""Say whether a line holds nothing, not even empty cells.
-
-    >>> is_blank(b" \t\r\n", ","), is_blank(b"\t\t\n", "\t")
-    (True, False)
-    """
+    """Say whether a line holds nothing, not even empty cells."""
     return not line.strip() and delimiter.encode() not in line
 
 
 def split_line(line: bytes, delimiter: str, width: int | None = None) -> list[str]:
-    r"""Return the cells of one line; with `width`, a line of another number of cells is refused.
-
-    >>> split_line(b'1,"a, b",\r\n', ",")
-    ['1', 'a, b', '']
-    """
+    """Return the cells of one line; with `width`, a line of another number of cells is refused."""
     try:
         text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
@@ -274,11 +255,7 @@ def _quoting(delimiter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def cell_number(cell: str) -> float:
-    """Return a cell as a number, NaN if it is empty; anything else raises ValueError.
-
-    >>> cell_number("-1.5e3"), cell_number(" ")
-    (-1500.0, nan)
-    """
+    """Return a cell as a number, NaN if it is empty; anything else raises ValueError."""
     text = cell.strip()
     if not text:
         return nan
@@ -292,98 +269,3 @@ def cell_number(cell: str) -> float:
 
 def _shown(cell: str) -> str:
     return repr(cell) if len(cell) <= 40 else f"{cell[:40]!r}..."
-
-
-# By the megabyte with pyarrow, where that gives exactly what reading by line gives. A block with
-# anything unusual in it (quotes within a cell, other alphabets, a cell that is no plain number, a
-# line of another length) is left to `parse_lines`; so is everything without pyarrow.
-
-
-def parse_block(
-    block: bytes, first_line: int, layout: CsvLayout, smallest: int = _SMALLEST
-) -> RawRows | None:
-    """Read whole lines at once; None if that could differ from `parse_lines`."""
-    columns = layout.columns
-    if len(block) < smallest or len(columns.header) < 2 or not _is_usual(block, layout.delimiter):
-        return None
-    half = max(1, layout.largest_cell // 2)
-    inside = range(0, len(block) - half + 1, half)
-    if any(block.find(b"\n", start, start + half) < 0 for start in inside):
-        return None  # else every line is shorter than a cell may be
-    table = _read(block, layout)
-    n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
-    if table is None or table.num_rows != n_lines:
-        return None
-    X = np.empty((n_lines, len(columns.features)))
-    for target, index in enumerate(columns.features):
-        X[:, target] = _numbers(table, index)
-    return RawRows(
-        X=X,
-        labels=None if columns.label is None else _texts(table, columns.label),
-        groups=None if columns.groups is None else _texts(table, columns.groups),
-        weights=None if columns.weights is None else _numbers(table, columns.weights),
-        names=columns.feature_names,
-        places=np.arange(first_line, first_line + n_lines),
-        unit="line",
-        texts=tuple(_texts(table, index) for index in columns.texts),
-    )
-
-
-def _is_usual(block: bytes, delimiter: str) -> bool:
-    return (
-        block.isascii()
-        and not any(mark in block for mark in _UNUSUAL)
-        and not block.startswith((b"\n", b"\r\n"))
-        and block.count(b"\r") == block.count(b"\r\n")  # pyarrow ends a line at either
-        and _has_plain_quotes(block, delimiter)
-    )
-
-
-def _has_plain_quotes(block: bytes, delimiter: str) -> bool:
-    """Say whether all quotes surround whole cells that would read the same without them."""
-    if b'"' not in block:
-        return True
-    mark = re.escape(delimiter.encode())
-    # Beginning with the quote lets the search jump from quote to quote.
-    cell = rb'"(?<=[%b\n]")[^"%b\r\n]*"(?=[%b\r\n]|\Z)' % (mark, mark, mark)
-    return 2 * len(re.findall(cell, b"\n" + block)) == block.count(b'"')
-
-
-def _read(block: bytes, layout: CsvLayout) -> Any:
-    try:
-        import pyarrow as pa
-        from pyarrow import csv
-    except ImportError:
-        return None
-    columns = layout.columns
-    numbers = {*columns.features, columns.weights} - {None}
-    texts = {columns.label, columns.groups, *columns.texts} - {None}
-    kinds = {str(index): pa.float64() for index in numbers}
-    kinds |= {str(index): pa.string() for index in texts}
-    try:
-        return csv.read_csv(
-            io.BytesIO(block),
-            csv.ReadOptions(column_names=[str(index) for index in range(len(columns.header))]),
-            csv.ParseOptions(
-                delimiter=layout.delimiter,
-                double_quote=False,
-                ignore_empty_lines=False,
-            ),
-            csv.ConvertOptions(
-                column_types=kinds,
-                include_columns=list(kinds),
-                null_values=[""],
-                quoted_strings_can_be_null=True,
-                strings_can_be_null=False,
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None  # some line does not fit; reading by line will say which
-
-
-def _numbers(table: Any, index: int) -> Any:
-    return table.column(str(index)).combine_chunks().to_numpy(zero_copy_only=False)
-
-
-def _texts(table: Any, index: int) -> list[str | None]:
-    return [text or None for text in table.column(str(index)).to_pylist()]

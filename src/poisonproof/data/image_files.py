@@ -43,8 +43,8 @@ one by one in Python."""
 SLOW_BYTES = 2**20
 """The largest file of a variant that Pillow decodes in Python: more than a second a megabyte."""
 
-FORMATS = ("PNG", "JPEG", "PPM", "BMP", "GIF", "WEBP")
-NAMED_FORMATS = "PNG, JPEG, WebP, GIF, BMP or PPM"
+FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP")
+NAMED_FORMATS = "PNG, JPEG, WebP, BMP or PPM"
 _MARKER = re.compile(rb"\xff[^\x00\x01\xff\xd0-\xd7]", re.DOTALL)
 """The beginning of a segment of a JPEG file; the other markers stand alone, between the data."""
 _PPM_HEADER = re.compile(rb"P\w{1,5}(?:(?:\s|#[^\r\n]*+[\r\n])++[0-9]++){2,3}\s")
@@ -52,26 +52,7 @@ EIGHT_BIT_MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "
 
 
 def decode_image(data: bytes, where: str, mode: str = "RGB", max_pixels: int = MAX_PIXELS) -> Image:
-    """Decode one image completely.
-
-    Parameters
-    ----------
-    data : bytes
-        A PNG, JPEG, WebP, GIF, BMP, PPM or PGM file; of an animation, its first image.
-    where : str
-        Its name in messages.
-    mode : {"RGB", "L"}
-        Colour or gray. Transparency is dropped; a rotation noted in the file is not applied.
-    max_pixels : int
-        The largest image.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is no image, is cut off, has more than 8 bits per channel, more than `max_pixels` or
-        more than `MOST_SCANS`, consists of very many parts, or is a large file of a variant that
-        takes long to decode.
-    """
+    """Decode one image completely."""
     pillow = _pillow()
     if excess := _excess(data):
         raise InvalidInputError(f"{where} {excess}.")
@@ -131,8 +112,6 @@ def _excess(data: bytes) -> str:
             at += 12 + int.from_bytes(data[at : at + 4], "big")
             chunks += 1
         return f"has more than {most:,} chunks" if chunks > most else ""
-    if data.startswith(b"GIF8"):
-        return _excess_of_gif(data)
     if data.startswith(b"P") and not _PPM_HEADER.match(data, 0, 2**16):
         return "is no PPM image with a header of at most 65,536 bytes"
     return ""
@@ -149,24 +128,6 @@ def _excess_of_jpeg(data: bytes) -> str:
         if parts > MOST_PARTS:
             return f"has more than {MOST_PARTS:,} segments"
         at = marker.end() + int.from_bytes(data[marker.end() : marker.end() + 2], "big")
-    return ""
-
-
-def _excess_of_gif(data: bytes) -> str:
-    """Look at what stands in front of the first image: blocks, each a length and so many bytes."""
-    at, parts = 13, 0
-    if len(data) > 10 and data[10] & 128:
-        at += 3 << (data[10] & 7) + 1
-    while at < len(data) and data[at : at + 1] not in (b",", b";"):
-        extension = data[at : at + 1] == b"!"
-        at, parts = at + (2 if extension else 1), parts + 1
-        while extension and at < len(data) and parts <= 10 * MOST_PARTS:
-            length, parts = data[at], parts + 1
-            at += 1 + length
-            if not length:
-                break
-        if parts > 10 * MOST_PARTS:
-            return f"has more than {10 * MOST_PARTS:,} blocks in front of its first image"
     return ""
 
 
@@ -286,11 +247,7 @@ def refusal(error: InvalidInputError, file: Path) -> str:
 
 
 def printable(name: str) -> str:
-    r"""Return a file name that any terminal can show, another one for every name.
-
-    >>> printable("caf\udce9\x1b.png"), printable(r"caf\udce9\x1b.png")
-    ('caf\\udce9\\x1b.png', 'caf\\\\udce9\\\\x1b.png')
-    """
+    """Return a file name that any terminal can show, another one for every name."""
     return escaped(name.replace("\\", "\\\\"))
 
 
@@ -307,13 +264,7 @@ class Readable(Protocol):
 
 
 def read_at_most(file: Readable, limit: int, where: str) -> bytes:
-    """Read a stream to its end, or refuse it beyond `limit` bytes.
-
-    Examples
-    --------
-    >>> read_at_most(io.BytesIO(b"abc"), 3, "here")
-    b'abc'
-    """
+    """Read a stream to its end, or refuse it beyond `limit` bytes."""
     parts, size = [], 0
     while part := file.read(MEBIBYTE):
         size += len(part)

@@ -207,24 +207,14 @@ class CheckedRows:
 
 
 def problem_kind(reason: str, other: str | None = None) -> str:
-    """Return what a reason is about; if no part of a row, `other` or the reason without details.
-
-    >>> problem_kind("column 'age' is infinite")
-    "column 'age'"
-    >>> problem_kind("does not decode: image file is truncated (4 bytes not processed)")
-    'does not decode'
-    """
+    """Return what a reason is about; if no part of a row, `other` or the reason without details."""
     if match := _ABOUT.match(reason):
         return match[0]
     return other or _DETAILS.sub("", reason)
 
 
 def list_kinds(kinds: Mapping[str, int]) -> str:
-    """Return the most frequent faults of files in words.
-
-    >>> list_kinds({"is empty": 3, "does not decode": 1})
-    '3 x is empty; 1 x does not decode'
-    """
+    """Return the most frequent faults of files in words."""
     counts = list(kinds.items())
     shown = [f"{count:,} x {what}" for what, count in counts[:_MOST_KINDS]]
     if rest := sum(count for _, count in counts[_MOST_KINDS:]):
@@ -239,17 +229,6 @@ def encode_rows(
 
     They are float32 for texts alone, uint8 for pixels, else float64: the schema decides, not the
     data. Row i is a function of row i of the cells, which are those of `Column.encode`, by name.
-
-    >>> from poisonproof.data import CategoryColumn
-    >>> columns = (
-    ...     NumberColumn(name="links", missing=0.0),
-    ...     CategoryColumn(name="land", categories=("DE",), missing="reject"),
-    ... )
-    >>> cells = {"links": np.array([2.0, np.nan, 1.0]), "land": ["DE", "XX", None]}
-    >>> encode_rows(Schema(columns=columns), cells, 3)
-    (array([[2., 0., 1., 0.],
-           [0., 1., 0., 1.],
-           [1., 0., 0., 1.]]), {2: "column 'land' is missing"})
     """
     reasons: Reasons = {}
     parts = [column.encode(cells[column.name], reasons) for column in schema.columns]

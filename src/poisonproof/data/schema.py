@@ -332,11 +332,7 @@ def refuse_repeated(header: Sequence[str], file: object) -> None:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Return names in quotes, the first few of many.
-
-    >>> listed(["a", "b"])
-    "'a', 'b'"
-    """
+    """Return names in quotes, the first few of many."""
     shown = ", ".join(
         repr(name) if len(name) <= 80 else f"{name[:80]!r}..." for name in list(names)[:most]
     )

@@ -38,9 +38,6 @@ def escaped(text: str) -> str:
     rewrite lines above, marks of direction reverse what is read, letters without width make two
     names look alike. Whatever leaves the library for a human goes through here, once or more
     often.
-
-    >>> escaped("spam\x1b[2J\n\u202egnp.exe\u200b"), escaped("café 北京")
-    ('spam\\x1b[2J\\n\\u202egnp.exe\\u200b', 'café 北京')
     """
     if text.isprintable():
         return text

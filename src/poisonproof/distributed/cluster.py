@@ -429,11 +429,7 @@ def _warn(text: str) -> None:
 
 
 def _named(indices: Collection[int]) -> str:
-    """Return partitions in words, the first few of them.
-
-    >>> _named([4]), _named([7, 2])
-    ('Partition 4', 'Partitions 2, 7')
-    """
+    """Return partitions in words, the first few of them."""
     first = ", ".join(map(str, sorted(indices)[:10]))
     more = f" and {len(indices) - 10} more" if len(indices) > 10 else ""
     return f"Partition{'s' if len(indices) != 1 else ''} {first}{more}"

@@ -100,7 +100,7 @@ class NetworkFile:
     run: Callable[[Any], Any]
     """From float32 pixels of `shape` to an array with one row per image."""
     shape: tuple[int, int, int, int]
-    """Images at once, channels, height, width."""
+    """One image: 1, channels, height, width."""
     n_features: int
     digest: str
     """SHA-256 of the file."""
@@ -113,7 +113,6 @@ def save_network(
     image_shape: tuple[int, int, int],
     shift: float | Sequence[float] = IMAGENET_SHIFT,
     scale: float | Sequence[float] = IMAGENET_SCALE,
-    batch_size: int = 1,
 ) -> str:
     """Write a network of yours as a fixed map of pixels.
 
@@ -128,9 +127,6 @@ def save_network(
         (channels, height, width) that the network takes.
     shift, scale : float or one per channel
         The network sees ``(pixels - shift) / scale`` of pixels from 0 to 255.
-    batch_size : int, default=1
-        Images that run together. One image alone cannot be touched by others; larger batches,
-        always filled up, are faster on a GPU and rest on an assumption (see `NetworkFeatures`).
 
     Returns
     -------
@@ -159,7 +155,7 @@ def save_network(
 
     if Path(file).suffix != SUFFIX:
         raise InvalidInputError(f"A network is written to a {SUFFIX} file, got {str(file)!r}.")
-    example = torch.zeros(batch_size, *image_shape)
+    example = torch.zeros(1, *image_shape)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch warns of its own ways
         program = torch.export.export(OnPixels().eval(), (example,), strict=False)
@@ -362,14 +358,10 @@ def _parsed(data: bytes, name: str, device: str) -> NetworkFile:
     # On this device shapes are computed, and nothing else.
     made = network.on("meta")(torch.empty(network.shape, device="meta"))
     found = None if not torch.is_tensor(made) else (made.dtype, tuple(made.shape))
-    if found is None or found[0] != torch.float32 or len(found[1]) != 2:
+    if found is None or found[0] != torch.float32 or len(found[1]) != 2 or found[1][0] != 1:
         raise InvalidInputError(
             f"The network {name} takes {list(network.shape)} and returns {found}; it must take "
-            f"images (n, channels, height, width) and return float32 (n, features). {_ADVICE}"
-        )
-    if found[1][0] != network.shape[0]:
-        raise InvalidInputError(
-            f"The network {name} returns {found[1][0]} rows for {network.shape[0]} images."
+            f"an image (1, channels, height, width) and return float32 (1, features). {_ADVICE}"
         )
     digest = hashlib.sha256(data).hexdigest()
     return NetworkFile(network.on(device), network.shape, int(found[1][1]), digest)
@@ -512,8 +504,8 @@ def _check_size(result: Any) -> None:
 
 
 def _sizes(value: Any) -> list[int]:
-    if not isinstance(value, list) or len(value) != 4:
-        raise ValueError("its input is not (n, channels, height, width)")
+    if not isinstance(value, list) or len(value) != 4 or value[0] != 1:
+        raise ValueError("its input is not one image, (1, channels, height, width)")
     if not all(type(v) is int and v > 0 for v in value) or math.prod(value) > MOST_NUMBERS:
         raise ValueError("its input has impossible sizes")
     return value

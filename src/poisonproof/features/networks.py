@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -85,7 +85,6 @@ def _seal(key: bytes, vector: bytes) -> bytes:
     return hashlib.sha256(key + vector).digest()[:16]
 
 
-_WHOLE_VECTORS = 64  # images: no tensor of such a batch ends within a vector of any CPU
 _NETWORKS_AT_ONCE = 256
 """Images between two looks at what was kept."""
 
@@ -123,14 +122,11 @@ class NetworkFeatures(ImageMap):
     Guarantee
     ---------
     The features of an image are a function of that image and the file, bit for bit: every image
-    runs alone, in one thread. A file made for larger batches runs in batches of exactly that size,
-    filled up with empty images.
+    runs alone, in one thread.
 
     Assumes
     -------
-    The network was not trained on data that the attacker could write. With batches larger than one,
-    also that torch treats all places of a batch alike; some are tried each time, and a difference
-    raises `GuaranteeError`, as do batches that do not fill a CPU's vectors.
+    The network was not trained on data that the attacker could write.
 
     Examples
     --------
@@ -184,7 +180,6 @@ class NetworkFeatures(ImageMap):
         digest = self._digest(program.digest)
         kept = None if self.cache is None else KeptVectors(Path(self.cache), digest)
         with reporting(make_progress(self.verbose), len(rows), "Features") as bar, pinned():
-            self._try_places(program)
             for start in range(0, len(rows), _NETWORKS_AT_ONCE):
                 some = slice(start, start + _NETWORKS_AT_ONCE)
                 mapped[some] = self._some(program, _pixels(rows[some]), kept)
@@ -250,80 +245,35 @@ class NetworkFeatures(ImageMap):
         return np.stack([known[key] for key in keys])
 
     def _computed(self, program: NetworkFile, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        batches = list(_batches(rows, program.shape))
-        workers = min(map_threads(self.n_jobs), len(batches)) if self.device == "cpu" else 1
+        workers = min(map_threads(self.n_jobs), len(rows)) if self.device == "cpu" else 1
 
-        def run(batch: tuple[Any, int]) -> NDArray[np.float32]:
-            return self._batch(program, batch[0])[: batch[1]]
+        def run(row: NDArray[np.float32]) -> NDArray[np.float32]:
+            return self._alone(program, row)
 
         with ThreadPoolExecutor(workers) as pool:
-            return np.concatenate(list((map if workers == 1 else pool.map)(run, batches)))
+            return np.concatenate(list((map if workers == 1 else pool.map)(run, rows)))
 
-    def _batch(self, program: NetworkFile, images: Any) -> NDArray[np.float32]:
-        """Run one batch, float32 of the network's shape, and finish every row by itself."""
+    def _alone(self, program: NetworkFile, row: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Run one image, (height, width, channels), and return its features, shape (1, d)."""
         import torch
 
         torch.set_num_threads(1)  # a thread of a pool has a number of its own
-        views = [images, images.flip(3)] if self.mirrored else [images]
+        image = _fitted(row, program.shape[1:]).contiguous(memory_format=torch.channels_last)
+        views = [image, image.flip(3)] if self.mirrored else [image]
         with torch.inference_mode(), torch.autocast(self.device, enabled=False):
             made = [program.run(view.to(self.device)).float().cpu().numpy() for view in views]
         vectors = (made[0] + made[1]) * np.float32(0.5) if self.mirrored else made[0]
         if self.unit:
             with np.errstate(all="ignore"):
-                for place, row in enumerate(vectors):
-                    length = np.sqrt(np.add.reduce(row * row))
-                    vectors[place] = row / max(length, np.float32(1e-12))
+                length = np.sqrt(np.add.reduce(vectors[0] * vectors[0]))
+                vectors = vectors / max(length, np.float32(1e-12))
         return np.asarray(vectors, dtype=np.float32)
-
-    def _try_places(self, program: NetworkFile) -> None:
-        """Raise unless an image has the same features in all tried places of a batch."""
-        import torch
-
-        size = program.shape[0]
-        if size == 1:
-            return
-        if self.device == "cpu" and size % _WHOLE_VECTORS:
-            raise GuaranteeError(
-                f"The network {os.fspath(self.network)} runs batches of {size} images. On a "
-                "CPU torch rounds the end of a tensor differently in many activations (SiLU, "
-                "GELU), so the last images of a batch would have other features than elsewhere. "
-                "Write it for single images, save_network(..., batch_size=1), or for batches of a "
-                f"multiple of {_WHOLE_VECTORS}."
-            )
-        stream = np.random.Generator(np.random.Philox(key=0))
-        image, *others = stream.integers(0, 256, (4, *program.shape[1:])).astype(np.float32)
-        first = None
-        for place, other in zip((0, size // 2, size - 1), others, strict=True):
-            batch = np.broadcast_to(other, program.shape).copy()
-            batch[place] = image
-            found = self._batch(program, torch.from_numpy(batch))[place]
-            if first is not None and not np.array_equal(found, first):
-                raise GuaranteeError(
-                    f"The network {os.fspath(self.network)} gives an image other features in "
-                    f"another place of a batch of {size}, so rows would touch each other. Write it "
-                    "for single images: save_network(..., batch_size=1)."
-                )
-            first = found
 
 
 def _pixels(rows: NDArray[Any]) -> NDArray[np.float32]:
     # What is too large becomes infinite, and NaN in the features of its own row.
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(canonical_chunk(rows), dtype=np.float32)
-
-
-def _batches(
-    rows: NDArray[np.float32], shape: tuple[int, int, int, int]
-) -> Iterator[tuple[Any, int]]:
-    """Yield batches of exactly `shape` and how many of their images count."""
-    import torch
-
-    size = shape[0]
-    for start in range(0, len(rows), size):
-        some = [_fitted(row, shape[1:]) for row in rows[start : start + size]]
-        count = len(some)
-        some += [torch.zeros(1, *shape[1:], dtype=torch.float32)] * (size - count)
-        yield torch.cat(some).contiguous(memory_format=torch.channels_last), count
 
 
 def _fitted(row: NDArray[np.float32], shape: tuple[int, int, int]) -> Any:

@@ -33,16 +33,6 @@ def as_container(X: Any) -> Any:
 
     Nothing is copied, except that a sparse matrix of another format becomes CSR and a frame of
     Polars one of pandas. A one-dimensional array of objects becomes a list: each object is a row.
-
-    Raises
-    ------
-    InvalidRowsError
-        If `X` is none of these, or its dtype can hold no sample.
-
-    Examples
-    --------
-    >>> as_container(("one text", "another"))
-    ['one text', 'another']
     """
     if isinstance(X, list) or is_pandas(X):
         return X
@@ -116,11 +106,6 @@ def kind_of(X: Any) -> str:
 
     Rows have the same values and partitions in each, but a learner may round differently. The same
     is true of arrays of numbers whose rows have another shape, so these name it.
-
-    >>> kind_of(np.zeros((2, 2))), kind_of(["a text"]), kind_of(sp.csr_array((2, 2)))
-    ('array', 'array', 'sparse')
-    >>> kind_of(np.zeros((5, 2, 2)))
-    'array of (2, 2)'
     """
     if is_sparse(X):
         return "sparse"
@@ -130,11 +115,7 @@ def kind_of(X: Any) -> str:
 
 
 def as_objects(X: Any) -> NDArray[np.object_]:
-    """Return an array of objects; dates stay dates, where NumPy would make integers of some.
-
-    >>> type(as_objects(np.array(["2024-05-01"], dtype="M8[ns]"))[0]).__name__
-    'datetime64'
-    """
+    """Return an array of objects; dates stay dates, where NumPy would make integers of some."""
     array = np.asarray(X)
     cells = np.fromiter(array.reshape(-1), dtype=object, count=array.size)
     return cells.reshape(array.shape)
@@ -144,12 +125,6 @@ def exact_sums(matrix: Any) -> Any:
     """Return a sparse matrix in a type in which entries of one place add up by their values.
 
     In a narrow type a sum could overflow or round, and the type depends on all rows.
-
-    Examples
-    --------
-    >>> twice = sp.coo_array(([200, 100], ([0, 0], [1, 1])), shape=(1, 2), dtype=np.uint8)
-    >>> exact_sums(twice).tocsr().toarray()
-    array([[  0, 300]], dtype=uint64)
     """
     if matrix.dtype.itemsize > 8 and matrix.dtype.kind == "f":
         raise InvalidRowsError(
@@ -200,14 +175,7 @@ def _polars_column(series: Any) -> Any:
 
 
 def frame_columns(X: Any) -> list[NDArray[Any]]:
-    """Return the columns of a pandas frame, or the one column of a series, without rounding.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame_columns(pd.DataFrame({"a": pd.array([2**60 + 1, None], dtype="Int64")}))
-    [array([1152921504606846977, nan], dtype=object)]
-    """
+    """Return the columns of a pandas frame, or the one column of a series, without rounding."""
     series = [X] if X.ndim == 1 else [X.iloc[:, j] for j in range(X.shape[1])]
     return [_pandas_column(column) for column in series]
 
@@ -244,13 +212,7 @@ def with_missing(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[An
 
 
 def inexact(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where float64 would round an array of numbers.
-
-    Examples
-    --------
-    >>> inexact(np.array([2**53, 2**53 + 1]))
-    array([False,  True])
-    """
+    """Return where float64 would round an array of numbers."""
     kind, size = values.dtype.kind, values.dtype.itemsize
     if kind == "b" or size < 8 or (kind == "f" and size == 8):
         return np.zeros(values.shape, dtype=bool)
@@ -321,11 +283,7 @@ def _flatten(cells: Sequence[Any]) -> Iterator[Any]:
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Stack samples that come in the same kind of container; every cell keeps its value.
-
-    >>> stacked([np.array([[1]]), np.array([[0.5]])]).astype(float).tolist()
-    [[1.0], [0.5]]
-    """
+    """Stack samples that come in the same kind of container; every cell keeps its value."""
     if len(parts) == 1:
         return parts[0]
     parts = [as_pandas(part) if is_polars(part) else part for part in parts]

@@ -325,12 +325,6 @@ class Shard:
 
     The samples keep the values and the kind of container they came with; their digests, uint8 of
     shape (m, 32), come along.
-
-    Examples
-    --------
-    >>> shard = Shard.build(np.array([[2], [1]]), np.array([0, 1]))
-    >>> len(shard)
-    2
     """
 
     X: Any

@@ -45,10 +45,7 @@ def sample_ranks(X: Any) -> NDArray[np.int64]:
     if n == 0:
         return np.empty(0, dtype=np.int64)
     values = _comparable(X)
-    if is_sparse(values):
-        keys, cell_size = _sparse_keys(values), 17
-    else:
-        keys, cell_size = _dense_keys(values), 8 if values.dtype.kind == "f" else values.itemsize
+    keys, cell_size = _keys(values), 8 if values.dtype.kind == "f" else values.dtype.itemsize
     rank = np.zeros(n, dtype=np.int64)  # how many rows are known to be smaller
     tied = np.arange(n if n > 1 else 0)
     start = 0
@@ -87,9 +84,9 @@ def _split_ties(
 
 
 def _comparable(X: Any) -> Any:
-    """Return samples as numbers (n, d) or a CSR matrix; cells of other kinds by their ranks."""
+    """Return samples as numbers (n, d) or a CSC matrix; cells of other kinds by their ranks."""
     if is_sparse(X):
-        return plain_csr(X)
+        return _by_column(plain_csr(X))
     if isinstance(X, list):
         X = _rectangle([row_array(sample, row) for row, sample in enumerate(X)])
         if is_sparse(X):
@@ -140,7 +137,14 @@ def _rectangle(arrays: list[NDArray[Any]]) -> Any:
     data = [array[at].astype(common) for array, at in zip(arrays, where, strict=True)]
     starts = np.cumsum([0, *map(len, data)])
     stored = np.concatenate(data), np.concatenate(indices), starts
-    return sp.csr_array(stored, shape=(len(arrays), size))
+    return _by_column(sp.csr_array(stored, shape=(len(arrays), size)))
+
+
+def _by_column(matrix: sp.csr_array) -> sp.csc_array:
+    """Return a CSC matrix without the columns in which all rows are zero."""
+    used, places = np.unique(matrix.indices, return_inverse=True)
+    stored = matrix.data, places, matrix.indptr
+    return sp.csr_array(stored, shape=(matrix.shape[0], len(used))).tocsc()
 
 
 def _rounds(array: NDArray[Any], common: np.dtype[Any]) -> bool:
@@ -154,11 +158,6 @@ def ordered_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
     """Return numbers (m, c) as big-endian bytes (m, c * size) that sort as the numbers do.
 
     NaN comes last, as in `numpy.sort`.
-
-    Examples
-    --------
-    >>> ordered_bytes(np.array([[-1], [0], [1]], dtype=np.int8)).ravel()
-    array([127, 128, 129], dtype=uint8)
     """
     kind, size = values.dtype.kind, values.dtype.itemsize
     if kind == "f":
@@ -173,42 +172,13 @@ def ordered_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(words).view(np.uint8).reshape(len(values), -1)
 
 
-def _dense_keys(values: NDArray[Any]) -> Keys:
+def _keys(values: Any) -> Keys:
     width = values.shape[1]
 
     def keys(rows: NDArray[np.intp], start: int, stop: int) -> NDArray[np.uint8]:
         part = values[:, max(0, width - stop) : max(0, width - start)]
-        part = np.asarray(part[rows])[:, ::-1]
-        return ordered_bytes(np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("=")))
-
-    return keys
-
-
-def _sparse_keys(matrix: sp.csr_array) -> Keys:
-    """Compare rows of a CSR matrix by their stored cells, from the last backwards.
-
-    At the first difference of two rows, the row whose next such cell stands later has a zero
-    against it: it is the larger row if that cell is positive, the smaller if it is negative. A
-    token of sign, position and value, whose order says so, replaces the zeros in between; the end
-    of a row sorts between negative and positive cells.
-    """
-
-    def keys(rows: NDArray[np.intp], start: int, stop: int) -> NDArray[np.uint8]:
-        width, ends = stop - start, matrix.indptr[rows + 1]
-        counts = np.clip(ends - matrix.indptr[rows] - start, 0, width)
-        if not counts.any():
-            return np.empty((len(rows), 0), dtype=np.uint8)
-        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        chosen = np.repeat(ends - start, counts) - 1 - within
-        slots = np.repeat(np.arange(len(rows)) * width, counts) + within
-        values, positions = matrix.data[chosen][:, None], matrix.indices[chosen].astype(np.uint64)
-        negative = (values < 0).ravel()
-        tokens = np.zeros((len(rows) * width, 17), dtype=np.uint8)
-        tokens[:, 0] = 1
-        tokens[slots, 0] = np.where(negative, 0, 2)
-        tokens[slots, 1:9] = ordered_bytes(np.where(negative, ~positions, positions)[:, None])
-        value_bytes = ordered_bytes(values)
-        tokens[slots, 17 - value_bytes.shape[1] :] = value_bytes
-        return tokens.reshape(len(rows), -1)
+        cells = part.tocsr()[rows].toarray() if is_sparse(part) else part[rows]
+        cells = np.asarray(cells)[:, ::-1]
+        return ordered_bytes(np.ascontiguousarray(cells, dtype=cells.dtype.newbyteorder("=")))
 
     return keys

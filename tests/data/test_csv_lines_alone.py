@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from poisonproof.data import Schema, TextColumn, number_columns, read_table
-from poisonproof.data.csv_files import CsvLayout, csv_parts, parse_block, parse_lines, split_line
+from poisonproof.data.csv_files import CsvLayout, csv_parts, parse_lines, split_line
 from poisonproof.data.rows import RawRows
 from poisonproof.data.schema import Layout
-
-pytest.importorskip("pyarrow")
 
 HEADER = ("a", "b", "body", "kind", "who", "w")
 COLUMNS = Layout(HEADER, features=(0, 1), texts=(2,), label=3, groups=4, weights=5)
@@ -69,21 +67,15 @@ def line_by_line(block: bytes, layout: CsvLayout) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("delimiter", [",", "\t"], ids=["comma", "tab"])
 @pytest.mark.parametrize("strange", [0.0, 0.03, 0.3])
-def test_both_ways_of_reading_agree_on_every_line(delimiter: str, strange: float) -> None:
+def test_every_line_is_read_as_if_it_stood_alone(delimiter: str, strange: float) -> None:
     rng = random.Random(f"{delimiter}{strange}")
     layout = CsvLayout(COLUMNS, delimiter)
-    fast_blocks = 0
     for _ in range(600):
         lines = [random_line(rng, delimiter, strange) for _ in range(rng.randint(1, 5))]
         end = rng.choice(["\n", "\r\n"])
         block = (end.join(lines) + rng.choice(["", end])).encode()
         alone = line_by_line(block, layout)
         assert as_rows(parse_lines(block, 2, layout)) == alone
-        fast = parse_block(block, 2, layout, smallest=0)
-        if fast is not None:
-            assert as_rows(fast) == alone
-            fast_blocks += 1
-    assert fast_blocks > 10
 
 
 @pytest.mark.parametrize(
@@ -96,7 +88,7 @@ def test_a_long_cell_is_read_whole_beside_any_neighbour(cell: str, label: str) -
     layout = CsvLayout(COLUMNS, ",")
     line = f"1,2,{cell},{label},me,1\n"
     rows = [
-        as_rows(parse_block(block.encode(), 2, layout, 0) or parse_lines(block.encode(), 2, layout))
+        as_rows(parse_lines(block.encode(), 2, layout))
         for block in (line, line + "1,2,a_b,ham,me,1\n", line + "\n", line + "é\n")
     ]
     whole = cell if cell[0] == "x" else cell[1:-1].replace('""', '"')
