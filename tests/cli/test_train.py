@@ -64,6 +64,10 @@ def test_partitions_without_rows_are_told(cli: Cli, train_csv: Path, tmp_path: P
     assert re.search(r"\d+ partitions without rows: their members abstain", result.out)
     result = cli("train", train_csv, *DECLARED, "-k", 5, "--out", tmp_path / "few")
     assert "without rows" not in result.out
+    one_row = tmp_path / "one.csv"
+    one_row.write_text("".join(train_csv.read_text().splitlines(keepends=True)[:2]))
+    result = cli("train", one_row, *DECLARED, "-k", 2, "--out", tmp_path / "one")
+    assert "1 partition without rows: its member abstains." in " ".join(result.out.split())
 
 
 @pytest.mark.parametrize("name", [kind for kind in MEMBER_KINDS if kind not in IMAGE_NETWORKS])

@@ -106,7 +106,7 @@ def test_missing_values_are_rejected_where_members_cannot_take_them(tmp_path: Pa
         ("", "is empty"),
         ("\n1,2\n", "is empty"),
         ("a,kind\n", "holds no rows"),
-        ("a,kind\nx,ham\n", "no usable row.*line 2: column 'a': 'x' is not a number"),
+        ("a,kind\nx,ham\n", "no usable row.*line 2: column 'a': 'x' is not a number.*schema"),
     ],
 )
 def test_a_file_without_rows_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -366,7 +366,8 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
         f"Rows per partition: {sizes.min():,} to {sizes.max():,}, on average {sizes.mean():,.1f}.",
     )
     if empty := int((sizes == 0).sum()):
-        say(f"{counted(empty, 'partition')} without rows: their members abstain.")
+        abstain = "its member abstains" if empty == 1 else "their members abstain"
+        say(f"{counted(empty, 'partition')} without rows: {abstain}.")
     if rows is None and classifier.rejected_.count:
         _say_left_out(classifier.rejected_.count, classifier.rejected_.first)
     elif rows is not None and rows.problems:

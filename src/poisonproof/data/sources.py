@@ -91,7 +91,10 @@ def read_table(
     options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
     rows = CheckedRows.joined([check_rows(raw, schema, path, **options) for raw, _ in parts])
     if not len(rows) and rows.problems:
-        raise InvalidRowsError(f"{path} has no usable row. {rows.describe_problems()}")
+        told = f"{path} has no usable row. {rows.describe_problems()}"
+        if "is not a number" in told:
+            told += " Give columns of text a type in a schema (poisonproof schema) or ignore them."
+        raise InvalidRowsError(told)
     if not len(rows):
         raise InvalidInputError(f"{path} holds no rows.")
     return rows

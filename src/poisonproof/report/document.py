@@ -247,7 +247,7 @@ def _partition_words(model: Evidence) -> str:
         f"{len(sizes):,} partitions with {int(sizes.min()):,} to {int(sizes.max()):,} rows, "
         f"{float(sizes.mean()):,.1f} on average."
     )
-    return f"{words} {empty:,} have no rows; their members abstain." if empty else words
+    return f"{words} Members of partitions without rows ({empty:,}) abstain." if empty else words
 
 
 def _attack_section(study: AttackStudy) -> dict[str, Any]:
