@@ -14,14 +14,11 @@ VOTES = np.array([[0, 2, -1], [1, 1, 2]], dtype=np.int16)
 
 
 def test_every_format_gives_the_same_votes(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
     np.savez(tmp_path / "v.npz", votes=VOTES, other=np.zeros(3))
     np.save(tmp_path / "v.npy", VOTES)
     (tmp_path / "v.csv").write_text("m0,m1,m2\n0,2,-1\n1,1,2\n")
     (tmp_path / "v.tsv").write_text("0\t2\t-1\n1\t1\t2\n")
-    pq.write_table(pa.table({f"m{i}": VOTES[:, i] for i in range(3)}), tmp_path / "v.parquet")
-    for suffix in ("npz", "npy", "csv", "tsv", "parquet"):
+    for suffix in ("npz", "npy", "csv", "tsv"):
         np.testing.assert_array_equal(read_votes(tmp_path / f"v.{suffix}"), VOTES)
 
 
@@ -101,11 +98,3 @@ def test_an_array_that_is_no_vote_matrix_is_refused(
     np.save(tmp_path / "v.npy", votes)
     with pytest.raises(InvalidInputError, match=words):
         read_votes(tmp_path / "v.npy")
-
-
-def test_missing_votes_in_parquet_are_refused(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({"m0": [0, None], "m1": [1, 1]}), tmp_path / "v.parquet")
-    with pytest.raises(InvalidInputError, match=r"Column 'm0' .* 1 nulls"):
-        read_votes(tmp_path / "v.parquet")

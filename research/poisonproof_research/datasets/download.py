@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
 
-from poisonproof.data.image_files import MEBIBYTE
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import OpenFolder
 from poisonproof.progress import Progress, reporting
@@ -75,7 +74,7 @@ ADDRESSES: dict[str, tuple[RemoteFile, ...]] = {
 # Fetching published files: resumed where it stopped, and kept only with the published digest.
 
 TIMEOUT_SECONDS = 30
-LARGEST_FILE = 1024 * MEBIBYTE  # the largest published file has 0.26 GiB
+LARGEST_FILE = 2**30  # the largest published file has 0.26 GiB
 CHUNK = 2**16
 
 

@@ -13,8 +13,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from poisonproof.data.image_files import MEBIBYTE, read_at_most, read_file, walk
+from poisonproof.data.image_files import read_file, walk
 from poisonproof.exceptions import InvalidInputError
+
+MEBIBYTE = 2**20
+
+
+def read_at_most(file: IO[bytes], limit: int, where: str) -> bytes:
+    """Read a stream to its end, or refuse it beyond `limit` bytes."""
+    parts, size = [], 0
+    while part := file.read(MEBIBYTE):
+        size += len(part)
+        if size > limit:
+            raise InvalidInputError(f"{where} holds more than the {limit:,} bytes allowed here.")
+        parts.append(part)
+    return b"".join(parts)
 
 
 class FileTree(ABC):

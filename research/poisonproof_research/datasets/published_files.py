@@ -16,18 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.image_files import (
-    MEBIBYTE,
-    channels_first,
-    decode_image,
-    read_at_most,
-    resized,
-)
+from poisonproof.data.image_files import channels_first, decode_image, resized
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import Progress, reporting
 from poisonproof.strict import parse_json, read_npz
 from poisonproof_research.datasets.entries import SPLITS, EntryWriter, Split, put_split
-from poisonproof_research.datasets.file_trees import FileTree, unreadable
+from poisonproof_research.datasets.file_trees import MEBIBYTE, FileTree, read_at_most, unreadable
 from poisonproof_research.datasets.pickled_batch import read_pickled_batch
 
 IDX_FILES = {

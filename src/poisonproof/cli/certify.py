@@ -88,7 +88,7 @@ def certify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Certify a vote matrix, without a model: .npz, .npy, .csv, .tsv or .parquet; one "
+            help="Certify a vote matrix, without a model: .npz, .npy, .csv or .tsv; one "
             "row per test sample, one column per member, -1 for an abstention.",
         ),
     ] = None,

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,34 +253,17 @@ def printable(name: str) -> str:
 
 # What lies below a folder, and the bytes of a file up to a limit.
 
-MEBIBYTE = 2**20
-
-
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, none at the end."""
-
-
-def read_at_most(file: Readable, limit: int, where: str) -> bytes:
-    """Read a stream to its end, or refuse it beyond `limit` bytes."""
-    parts, size = [], 0
-    while part := file.read(MEBIBYTE):
-        size += len(part)
-        if size > limit:
-            raise InvalidInputError(f"{where} holds more than the {limit:,} bytes allowed here.")
-        parts.append(part)
-    return b"".join(parts)
-
 
 def read_file(path: Path, limit: int) -> bytes:
     """Return a whole file; one of more than `limit` bytes is an error."""
     try:
         with path.open("rb") as file:
-            return read_at_most(file, limit, str(path))
+            data = file.read(limit + 1)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if len(data) > limit:
+        raise InvalidInputError(f"{path} holds more than the {limit:,} bytes allowed here.")
+    return data
 
 
 def walk(root: Path) -> Iterator[tuple[str, str]]:

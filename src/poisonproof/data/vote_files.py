@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from poisonproof.data.csv_files import BYTE_ORDER_MARK, delimiter_of, is_blank, split_line
 from poisonproof.data.npz_files import load_array, load_arrays
-from poisonproof.data.parquet_files import open_parquet
-from poisonproof.data.sources import ARRAYS, TABLES, check_file
+from poisonproof.data.sources import ARRAYS, check_file
 from poisonproof.exceptions import InvalidInputError, InvalidVotesError
 
 _MISSING = frozenset({"na", "n/a", "nan", "none", "null", "abstain"})
@@ -30,7 +29,7 @@ def read_votes(
     Parameters
     ----------
     path : path
-        A .npz or .npy file with an integer array of shape (n, k), or a .csv, .tsv or .parquet
+        A .npz or .npy file with an integer array of shape (n, k), or a .csv or .tsv
         table with one row per test sample and one column per member.
     key : str
         Name of the array in a npz file.
@@ -48,12 +47,12 @@ def read_votes(
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    check_file(path, (*ARRAYS, *TABLES))
+    check_file(path, (*ARRAYS, ".csv", ".tsv"))
     try:
         if suffix in ARRAYS:
             votes = load_arrays(path, [key])[key] if suffix == ".npz" else load_array(path)
         else:
-            votes = _read_parquet(path) if suffix == ".parquet" else _read_text(path, header)
+            votes = _read_text(path, header)
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
     if votes.dtype.kind not in "iu":
@@ -127,22 +126,6 @@ def _is_name(cell: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-def _read_parquet(path: Path) -> NDArray[Any]:
-    import pyarrow as pa
-
-    with open_parquet(path) as file:
-        table = file.read()
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if not pa.types.is_integer(column.type) or column.null_count:
-            raise InvalidVotesError(
-                f"Column {name!r} of {path} holds {column.type} with {column.null_count} nulls; "
-                "votes are integers, -1 for an abstention."
-            )
-    if not table.num_columns:
-        raise InvalidVotesError(f"{path} holds no votes.")
-    return np.stack([column.to_numpy() for column in table.columns], axis=1)
 
 
 def _integer(cell: str) -> int:
