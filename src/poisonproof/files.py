@@ -20,11 +20,7 @@ from poisonproof.exceptions import StoreError
 
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of what can be made again.
-
-    That is `cache` if it is given, else the environment variable ``POISONPROOF_CACHE``, else the
-    place where the platform keeps caches.
-    """
+    """Return `cache`, else the folder POISONPROOF_CACHE names, else the platform's for caches."""
     if cache or (cache := os.environ.get("POISONPROOF_CACHE")):
         return Path(cache)
     if sys.platform == "win32":

@@ -26,11 +26,7 @@ class Silent(Progress):
 
 
 class RichProgress(Progress):
-    """A bar with count, elapsed time, rate and time left, drawn by rich on a terminal.
-
-    Where standard error is no terminal (a file, a pipe) nothing is written: not even the empty
-    lines with which rich would take a bar away.
-    """
+    """A bar with count, elapsed time, rate and time left, drawn by rich on a terminal."""
 
     def __init__(self) -> None:
         with needing("rich", "cli"):

@@ -152,10 +152,7 @@ def read_array(file: IO[bytes], size: int) -> NDArray[Any]:
 
 
 def encode_tensors(tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:
-    """Return a safetensors file that holds `tensors` and, as metadata, the texts `about`.
-
-    Equal input gives equal bytes, as long as there is one text.
-    """
+    """Return a safetensors file that holds `tensors` and, as metadata, the texts `about`."""
     from safetensors.numpy import save  # here, as certificates are read with NumPy alone
 
     plain = {

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from poisonproof.data.image_files import read_file, walk
 from poisonproof.exceptions import InvalidInputError
@@ -19,7 +19,7 @@ from poisonproof.exceptions import InvalidInputError
 MEBIBYTE = 2**20
 
 
-def read_at_most(file: IO[bytes], limit: int, where: str) -> bytes:
+def read_at_most(file: Any, limit: int, where: str) -> bytes:
     """Read a stream to its end, or refuse it beyond `limit` bytes."""
     parts, size = [], 0
     while part := file.read(MEBIBYTE):

@@ -388,10 +388,7 @@ def check_n_classes(n_classes: int) -> int:
 
 
 def check_votes(votes: ArrayLike) -> NDArray[Any]:
-    """Return `votes` as an integer array of shape (n, k), k >= 1, without copying an array.
-
-    The range of the values is checked where they are counted.
-    """
+    """Return `votes` as an integer array of shape (n, k), k >= 1, without copying an array."""
     if np.ma.isMaskedArray(votes):
         raise InvalidVotesError("votes is a masked array. Write -1 where a member abstains.")
     try:

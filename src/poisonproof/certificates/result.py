@@ -298,11 +298,7 @@ def check_classes(classes: ArrayLike, n_classes: int) -> NDArray[Any]:
 def class_indices(
     values: ArrayLike, classes: NDArray[Any] | None, n_classes: int, name: str = "y_true"
 ) -> NDArray[np.int64]:
-    """Return the index of every class value, or of every index where `classes` is None.
-
-    The first value that is no class raises `UnknownLabelError`, in which `name` is what the values
-    are called. Text and numbers are never taken for each other.
-    """
+    """Return the index of every class value, or of every index where `classes` is None."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise InvalidInputError(f"{name} must have one dimension. Got shape {array.shape}.")

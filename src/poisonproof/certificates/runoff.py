@@ -139,10 +139,7 @@ class Ballots:
         return len(self.scores)
 
     def prefers(self, label: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which members rank `label` before `other`; both of shape (h,), result (h, k).
-
-        Nobody ranks a label before itself, and an abstaining member ranks nothing.
-        """
+        """Return which members rank `label` before `other`; both of shape (h,), result (h, k)."""
         rows = np.arange(len(self.first))
         ours, theirs = self.scores[label, rows], self.scores[other, rows]
         result: NDArray[np.bool_] = ours > theirs
@@ -151,10 +148,7 @@ class Ballots:
 
 
 def check_scores(scores: ArrayLike) -> NDArray[Any]:
-    """Return `scores` as a numeric array of shape (n, k, C), k and C >= 1, without copying it.
-
-    The values are checked where they are read.
-    """
+    """Return `scores` as a numeric array of shape (n, k, C), k and C >= 1, without copying it."""
     if np.ma.isMaskedArray(scores):
         raise InvalidInputError(
             "scores is a masked array. Write NaN for all classes where a member abstains."

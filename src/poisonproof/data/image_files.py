@@ -177,11 +177,7 @@ def image_parts(
     step: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[RawRows, int]]:
-    """Yield some images of a folder, at most `step` at a time, with the number of files read.
-
-    What is no image or too large is rejected alone. Labelled images belong in ``CLASS/`` below the
-    folder, at any depth.
-    """
+    """Yield some images of a folder, at most `step` at a time, with the number of files read."""
     step, problems = step or max(1, len(files)), list(left_out)
     with reporting(progress, len(files), "Reading images") as listener:
         for start in range(0, max(1, len(files)), step):

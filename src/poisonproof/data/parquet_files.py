@@ -34,10 +34,7 @@ def has_texts(kind: Any) -> bool:
 
 
 def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None], Reasons]:
-    """Return the text of every value, as `label_text` writes it, and why some have none.
-
-    A missing value, one without a text and one of more than `most` bytes come as None.
-    """
+    """Return the text of every value, as `label_text` writes it, and why some have none."""
     texts: list[str | None] = []
     reasons: Reasons = {}
     for chunk in column.chunks:
@@ -227,11 +224,7 @@ def open_parquet(path: Path, metadata: Any = None, encoded: Sequence[str] = ()) 
 def parquet_tables(
     path: Path, names: Sequence[str], batch_bytes: int, most: int | None = None
 ) -> Iterator[Any]:
-    """Yield the rows of some columns as tables of pyarrow whose cells take `batch_bytes` or so.
-
-    No table has more than `most` rows. Columns of text come encoded, as different values and
-    numbers of them.
-    """
+    """Yield the rows of some columns as tables of pyarrow whose cells take `batch_bytes` or so."""
     import pyarrow as pa
 
     with open_parquet(path) as file:
@@ -260,10 +253,7 @@ def count_rows(path: Path) -> int:
 
 
 def parquet_texts(path: Path, most: int, limits: Limits) -> dict[str, list[str | None]]:
-    """Return the first rows of a Parquet file as text by column name, as `label_text` writes it.
-
-    Nested columns, and values without a text or beyond the limit, come as if they were empty.
-    """
+    """Return the first rows of a Parquet file as text by column name, as `label_text` writes it."""
     with open_parquet(path) as file:
         kinds = {str(field.name): field.type for field in file.schema_arrow}
     plain = [name for name, kind in kinds.items() if has_texts(kind)]

@@ -225,11 +225,7 @@ def list_kinds(kinds: Mapping[str, int]) -> str:
 def encode_rows(
     schema: Schema, cells: Mapping[str, Any], n_rows: int
 ) -> tuple[NDArray[Any], Reasons]:
-    """Return the features of every row, shape (n, d), and which rows do not fit.
-
-    They are float32 for texts alone, uint8 for pixels, else float64: the schema decides, not the
-    data. Row i is a function of row i of the cells, which are those of `Column.encode`, by name.
-    """
+    """Return the features of every row, shape (n, d), and which rows do not fit."""
     reasons: Reasons = {}
     parts = [column.encode(cells[column.name], reasons) for column in schema.columns]
     if len(parts) == 1:

@@ -209,10 +209,7 @@ LOOK = 1.0
 
 @dataclass
 class _Call:
-    """What a worker is to do: train a block, or (None) describe itself.
-
-    A `slow` call has been reported; of one that is `given_up` others train the members.
-    """
+    """What a worker is to do: train a block, or (None) describe itself."""
 
     worker: str
     block: tuple[int, ...] | None

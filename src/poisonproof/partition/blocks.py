@@ -146,10 +146,7 @@ def _block(
 
 
 def plain_numbers(values: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
-    """Return numbers in C order and native byte order, all that are not integers as float64.
-
-    Numbers of extended precision that float64 cannot hold raise `InvalidRowsError`.
-    """
+    """Return numbers in C order and native byte order, all that are not integers as float64."""
     if values.dtype.kind != "f":
         return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
     if (bad := inexact(values)).any():
@@ -173,10 +170,7 @@ def plain_csr(matrix: sp.csr_array, first_row: int = 0) -> sp.csr_array:
 
 
 def canonical_csr(matrix: sp.csr_array) -> sp.csr_array:
-    """Return the same values with sorted indices, no duplicates and no stored zeros.
-
-    The argument is not changed; it is returned if nothing needs to be done.
-    """
+    """Return the same values with sorted indices, no duplicates and no stored zeros."""
     if (matrix.data == 0).any() or not matrix.has_canonical_format:
         matrix = exact_sums(matrix).copy()
         matrix.sum_duplicates()
@@ -202,11 +196,7 @@ def table_columns(values: NDArray[Any], rows: NDArray[np.intp]) -> list[Canonica
 def canonical_column(
     values: NDArray[Any], rows: NDArray[np.intp], position: int
 ) -> CanonicalColumn:
-    """Return the canonical cells of a column of shape (m,).
-
-    For a cell without one an `InvalidRowsError` names its row, out of the caller's `rows`, and the
-    `position` of the column.
-    """
+    """Return the canonical cells of a column of shape (m,)."""
     kind = values.dtype.kind
     if kind in "biuf":
         odd = inexact(values)

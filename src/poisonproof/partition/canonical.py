@@ -127,11 +127,7 @@ def digests_among(
 
 
 def readable_rows(X: Any) -> NDArray[np.bool_]:
-    """Return which rows hold only what the canonical form knows, shape (n,).
-
-    Whether a row does depends on that row alone. Rows are looked at together, and by halves where
-    one of them raises, so many readable rows cost little.
-    """
+    """Return which rows hold only what the canonical form knows, shape (n,)."""
     X = as_container(X)
     readable = np.ones(n_rows(X), dtype=np.bool_)
     if is_sparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf" and X.itemsize <= 8):

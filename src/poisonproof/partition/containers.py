@@ -235,10 +235,7 @@ def inexact(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def row_array(sample: Any, row: int) -> NDArray[Any]:
-    """Return one row of a list as an array of at least one dimension.
-
-    Lists become arrays of objects, so that integers and fractions do not round each other.
-    """
+    """Return one row of a list as an array of at least one dimension."""
     try:
         return _row_array(sample, row)
     except InvalidRowsError:

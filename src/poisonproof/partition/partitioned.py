@@ -321,11 +321,7 @@ class PartitionedData:
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows of one partition, in canonical order, apart from the rest of the training set.
-
-    The samples keep the values and the kind of container they came with; their digests, uint8 of
-    shape (m, 32), come along.
-    """
+    """The rows of one partition, in canonical order, apart from the rest of the training set."""
 
     X: Any
     y: NDArray[np.int64]

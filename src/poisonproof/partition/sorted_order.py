@@ -155,10 +155,7 @@ def _rounds(array: NDArray[Any], common: np.dtype[Any]) -> bool:
 
 
 def ordered_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return numbers (m, c) as big-endian bytes (m, c * size) that sort as the numbers do.
-
-    NaN comes last, as in `numpy.sort`.
-    """
+    """Return numbers (m, c) as big-endian bytes (m, c * size) that sort as the numbers do."""
     kind, size = values.dtype.kind, values.dtype.itemsize
     if kind == "f":
         bits = normal_floats(values).view(np.uint64)
