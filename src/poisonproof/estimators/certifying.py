@@ -106,6 +106,9 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     plain_parameters: ClassVar[tuple[str, ...]]
     """Constructor parameters that are JSON values as they are and that decide something."""
 
+    template_names: ClassVar[tuple[str, ...]] = ("features", "features_")
+    """The objects that a stored model holds besides its arrays or members."""
+
     classes: Any
     features: Any
     invalid_rows: str
@@ -120,9 +123,8 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
 
     def set_schedule(self, n_jobs: int | None, verbose: int) -> Self:
         """Set how the work is scheduled, where it can be; no result depends on it."""
-        known = self.get_params(deep=False)
-        chosen = {"n_jobs": n_jobs, "verbose": verbose}
-        self.set_params(**{name: v for name, v in chosen.items() if name in known})
+        if "n_jobs" in self.get_params(deep=False):
+            self.set_params(n_jobs=n_jobs, verbose=verbose)
         return self
 
     @abstractmethod
@@ -133,9 +135,9 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     def _certified(self, X: Any, threat: Threat, target: int | None) -> Certificates:
         """Return certificates against a resolved threat, with class indices as labels."""
 
-    @abstractmethod
     def _usual_threat(self) -> str:
         """Return the threat that is certified if none is named."""
+        return self.threats[0]
 
     @abstractmethod
     def _threat(self, threat: str | Threat, assumptions: tuple[str, ...]) -> Threat:
@@ -145,9 +147,8 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     def _mapped(self, X: Any) -> Any:
         """Map samples to features; a map that draws random numbers draws the same every time."""
 
-    @abstractmethod
     def _templates(self) -> dict[str, Any]:
-        """Return the objects that a stored model holds besides its arrays or members."""
+        return {name: getattr(self, name) for name in self.template_names}
 
     @abstractmethod
     def _restore(
@@ -264,6 +265,7 @@ class VotingMembers(CertifyingClassifier):
     """A fitted ensemble with one member per partition that predicts by plurality vote."""
 
     plain_parameters: ClassVar = ("n_partitions", "invalid_rows", "random_state")
+    template_names: ClassVar = ("estimator", "features", "features_")
 
     estimator: Any
     n_partitions: int
@@ -318,10 +320,11 @@ class VotingMembers(CertifyingClassifier):
         return certify_votes(self.votes(X), len(self.classes_), threat=threat, target=target)
 
     def _usual_threat(self) -> str:
-        usual, certifies = self.threats[0], self.partitioner_.certifies
-        if usual in certifies:  # contributors are certified against whatever they do
-            usual = next(name for name in certifies if name in self.threats)
-        return usual
+        certifies = self.partitioner_.certifies
+        if self.threats[0] not in certifies:
+            return self.threats[0]
+        # Contributors are certified against whatever they do.
+        return next(name for name in certifies if name in self.threats)
 
     def _threat(self, threat: str | Threat, assumptions: tuple[str, ...]) -> Threat:
         return resolve_threat(threat, self.partitioner_, (*self._assumptions(), *assumptions))
@@ -329,10 +332,6 @@ class VotingMembers(CertifyingClassifier):
     def _assumptions(self) -> tuple[str, ...]:
         """Return what the method itself takes for granted."""
         return tuple(self.ensemble_.assumptions)
-
-    def _templates(self) -> dict[str, Any]:
-        names = ("estimator", "features", "features_")
-        return {name: getattr(self, name) for name in names}
 
     def _sees_samples_first(self) -> Any:
         return self._template() if self.features is None else self.features

@@ -96,7 +96,7 @@ class ClusterVoteClassifier(RowVoting):
         "invalid_rows",
         "random_state",
     )
-    array_names: ClassVar = ("table", "clusters", "values", "exponents", "graph_labels")
+    template_names: ClassVar = ("features", "features_", "clusterer", "clusterer_")
 
     def __init__(
         self,
@@ -195,13 +195,10 @@ class ClusterVoteClassifier(RowVoting):
         return clusters
 
     def _templates(self) -> dict[str, Any]:
-        spectral = isinstance(self.clusterer_, SpectralClusters)  # kept as arrays
-        return {
-            "features": self.features,
-            "features_": self.features_,
-            "clusterer": self.clusterer,
-            "clusterer_": clone(self.clusterer_) if spectral else self.clusterer_,
-        }
+        found = super()._templates()
+        if isinstance(self.clusterer_, SpectralClusters):  # kept as arrays
+            found["clusterer_"] = clone(self.clusterer_)
+        return found
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         rows, labels = ExactRows(np.empty((0, 0)), np.empty(0, np.int32)), np.empty(0, np.int64)

@@ -82,7 +82,6 @@ class NeighborVoteClassifier(RowVoting):
     threats: ClassVar = (*ROW_TOUCHES,)
     touches: ClassVar = ROW_TOUCHES
     plain_parameters: ClassVar = ("threshold", "metric", "precision", "device", "invalid_rows")
-    array_names: ClassVar = ("values", "exponents", "labels", "digests")
 
     def __init__(
         self,
@@ -175,9 +174,6 @@ class NeighborVoteClassifier(RowVoting):
         """Keep rows in an order that their content decides."""
         order = np.argsort(row_keys(digests, y, None), kind="stable")
         self.rows_, self.labels_, self.digests_ = rows[order], y[order], digests[order]
-
-    def _templates(self) -> dict[str, Any]:
-        return {"features": self.features, "features_": self.features_}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {

@@ -41,9 +41,6 @@ class RowVoting(CertifyingClassifier):
     touches: ClassVar[Mapping[str, int]]
     """Threat to how many votes one row changes."""
 
-    array_names: ClassVar[tuple[str, ...]]
-    """What `_arrays` returns."""
-
     random_state: int
     n_rows_: int
     data_digest_: str
@@ -96,7 +93,7 @@ class RowVoting(CertifyingClassifier):
         (self.data_digest_,) = reader.manifest.partition_digests
         arrays = dict(reader.member(0).tensors)
         listed = reader.manifest.member_digests[0]
-        if set(arrays) != set(self.array_names) or _arrays_digest(arrays) != listed:
+        if _arrays_digest(arrays) != listed:
             raise StoreError(f"{reader.place.path}: its arrays are not those that were saved.")
         self.features_ = templates["features_"]
         self._restore_arrays(templates, arrays)
@@ -133,9 +130,6 @@ class RowVoting(CertifyingClassifier):
     def _counted(self, X: Any) -> Certificates:
         check_is_fitted(self)
         return self._certified(X, self._threat(self.threats[0], ()), None)
-
-    def _usual_threat(self) -> str:
-        return self.threats[0]
 
     def _threat(self, threat: str | Threat, assumptions: tuple[str, ...]) -> Threat:
         wanted, name = parse_threat(threat), type(self).__name__

@@ -17,12 +17,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRow
 from poisonproof.members.member import Ensemble
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import kind_of, stacked
-from poisonproof.partition.partitioned import (
-    PartitionedData,
-    Shard,
-    gathered,
-    row_keys,
-)
+from poisonproof.partition.partitioned import PartitionedData, gathered, row_keys
 from poisonproof.partition.partitioners import ContentHash
 from poisonproof.store.items import StoredEnsemble
 from poisonproof.store.manifest import differences, json_digest
@@ -146,8 +141,7 @@ def plan_update(classifier: Any, add: Any, remove: Any, data: Any = None) -> Cha
             raise InvalidInputError(
                 f"the model was fitted {had} sample_weight, so `{name}` must come {had} it too."
             )
-    local = classifier.partitioner_.rowwise and classifier.context_ is None
-    change = (_local_change if local else _global_change)(classifier, rows, new, gone)
+    change = _change(classifier, rows, new, gone)
     return replace(change, added=_names(classifier, new), removed=_names(classifier, gone))
 
 
@@ -166,44 +160,6 @@ def _names(classifier: Any, rows: PartitionedData | None) -> tuple[str, ...]:
         return ()
     pairs = zip(rows.digests, classifier.classes_[rows.y].tolist(), strict=True)
     return tuple(f"{digest.tobytes().hex()}:{label}" for digest, label in pairs)
-
-
-def _local_change(
-    classifier: Any, rows: TrainingSet, new: PartitionedData | None, gone: PartitionedData | None
-) -> Change:
-    """Change the partitions the rows fall into, and read no other."""
-    touched = sorted({i for some in (new, gone) if some is not None for i in some.assignment})
-    before = {index: rows.shard(index) for index in map(int, touched)}
-    after = _without(before, gone) if gone is not None and gone.n_rows else dict(before)
-    if new is not None:
-        for index in np.flatnonzero(new.sizes).tolist():
-            after[index] = after[index].joined(new.shard(index))
-    digests = list(classifier.partition_digests_)
-    for index, shard in after.items():
-        digests[index] = shard.digest()
-    retrain = [i for i in after if digests[i] != classifier.partition_digests_[i]]
-    changed = {index: after[index] for index in retrain}
-    later = rows.changed(changed)
-    if not any(len(shard) for shard in changed.values()):
-        # One partition with rows comes along: it shows what a sample looks like.
-        filled = np.flatnonzero(later.sizes)
-        if not len(filled):
-            raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
-        changed = changed | {int(filled[0]): later.shard(int(filled[0]))}
-    return Change(retrain, gathered(changed, len(digests)), later, digests)
-
-
-def _without(shards: Mapping[int, Shard], gone: PartitionedData) -> dict[int, Shard]:
-    """Take the rows of `gone` out of their partitions, one copy each."""
-    sizes = [len(shard) for shard in shards.values()]
-    held = np.concatenate([shard.keys() for shard in shards.values()])
-    keys = _placed(held, np.repeat(list(shards), sizes))
-    wanted = row_keys(gone.digests, gone.y, gone.sample_weight)
-    kept = np.ones(len(keys), dtype=np.bool_)
-    kept[find_rows(keys, _placed(wanted, gone.assignment))] = False
-    masks = np.split(kept, np.cumsum(sizes)[:-1])
-    pairs = zip(shards.items(), masks, strict=True)
-    return {index: shard.take(np.flatnonzero(mask)) for (index, shard), mask in pairs}
 
 
 def _placed(keys: NDArray[np.void], partitions: NDArray[Any]) -> NDArray[np.void]:
@@ -239,11 +195,25 @@ def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.in
     return order[position]
 
 
-def _global_change(
+def _change(
     classifier: Any, rows: TrainingSet, new: PartitionedData | None, gone: PartitionedData | None
 ) -> Change:
-    """Change a training set of which every partition may depend on every sample."""
-    before, rowwise = rows.whole(), classifier.partitioner_.rowwise
+    """Put the new rows in, take the others out, and find which partitions changed.
+
+    Where a row's place and features depend on no other row, only the partitions it falls into are
+    read.
+    """
+    partitioner, known = classifier.partitioner_, classifier.partition_digests_
+    rowwise, k = partitioner.rowwise, len(known)
+    local = rowwise and classifier.context_ is None
+    if local:
+        read = {int(i) for some in (new, gone) if some is not None for i in some.assignment}
+        if new is None or not new.n_rows:
+            # A partition that keeps its rows comes along: it shows what a sample looks like.
+            read |= set([i for i in np.flatnonzero(rows.sizes).tolist() if i not in read][:1])
+        before = gathered({index: rows.shard(index) for index in read}, k)
+    else:
+        read, before = set(range(k)), rows.whole()
     X, y, weight, digests = before.X, before.y, before.sample_weight, before.digests
     places = before.assignment
     if gone is not None:
@@ -263,18 +233,21 @@ def _global_change(
     if not len(y):
         raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
     if not rowwise:
-        places = classifier.partitioner_.assign(X)
-    after = PartitionedData.build(X, y, places, digests, len(before), sample_weight=weight)
+        places = partitioner.assign(X)
+    after = PartitionedData.build(X, y, places, digests, k, sample_weight=weight)
     if not np.array_equal(sample_digests(X), digests):
         raise InvalidRowsError(
             "the training rows were changed in place after they were fitted, or cannot be held in "
             "one container with the added rows. Fit again."
         )
     features = classifier._context(TrainingSet(after)) != classifier.context_
-    found = after.partition_digests()
-    changed = [i for i, known in enumerate(classifier.partition_digests_) if known != found[i]]
-    retrain = list(range(len(after))) if features else changed
-    return Change(retrain, after, TrainingSet(after), found, features)
+    digest_of = after.partition_digests()
+    found = [digest_of[i] if i in read else known[i] for i in range(k)]
+    retrain = [i for i in range(k) if features or found[i] != known[i]]
+    later = TrainingSet(after)
+    if local:
+        later = rows.changed({index: after.shard(index) for index in retrain})
+    return Change(retrain, after, later, found, features)
 
 
 def request_digest(added: Sequence[str], removed: Sequence[str]) -> str:

@@ -70,7 +70,7 @@ class WeightedVoteClassifier(RowVoting):
     threats: ClassVar = ("label_flip",)
     touches: ClassVar = {"label_flip": 1}
     plain_parameters: ClassVar = ("invalid_rows", "random_state")
-    array_names: ClassVar = ("labels", "first")
+    template_names: ClassVar = ("features", "features_", "weights", "weights_")
 
     def __init__(
         self,
@@ -162,14 +162,6 @@ class WeightedVoteClassifier(RowVoting):
             "one for every row and training sample. Got "
             f"{integers.dtype} of shape {integers.shape}. Round weights as whole_weights does."
         )
-
-    def _templates(self) -> dict[str, Any]:
-        return {
-            "features": self.features,
-            "features_": self.features_,
-            "weights": self.weights,
-            "weights_": self.weights_,
-        }
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {"labels": self.labels_, "first": self.first_}

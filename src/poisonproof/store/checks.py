@@ -134,11 +134,6 @@ def _check_tree(tree: Any) -> bool:
     )
 
 
-def _check_decision_tree(estimator: Any) -> bool:
-    tree = estimator.tree_
-    return isinstance(tree, Tree) and tree.n_features == estimator.n_features_in_
-
-
 def _trees_of(estimator: Any, trees: Any) -> bool:
     """Return whether these are trees that take what the ensemble takes; it does not look itself."""
     return all(
@@ -147,10 +142,6 @@ def _trees_of(estimator: Any, trees: Any) -> bool:
         and tree.tree_.n_features == estimator.n_features_in_
         for tree in trees
     )
-
-
-def _check_forest(forest: Any) -> bool:
-    return _trees_of(forest, forest.estimators_)
 
 
 def _check_gradient_boosting(estimator: Any) -> bool:
@@ -331,16 +322,11 @@ def _check_stream(stream: Any) -> bool:
     return ahead is None or 0 <= place <= ahead
 
 
-def _check_parameters(estimator: Any) -> bool:
-    """Every parameter is there; whatever looks at an estimator looks at them first."""
-    return isinstance(estimator.get_params(deep=False), dict)
-
-
 _CHECKS: tuple[tuple[Any, str | None, Callable[[Any], bool]], ...] = (
-    (BaseEstimator, None, _check_parameters),
+    (BaseEstimator, None, lambda part: isinstance(part.get_params(deep=False), dict)),
     (Tree, None, _check_tree),
-    (BaseDecisionTree, "tree_", _check_decision_tree),
-    (BaseForest, "estimators_", _check_forest),
+    (BaseDecisionTree, "tree_", lambda tree: _trees_of(tree, [tree])),
+    (BaseForest, "estimators_", lambda forest: _trees_of(forest, forest.estimators_)),
     (GradientBoostingClassifier, "estimators_", _check_gradient_boosting),
     (TreePredictor, None, _check_predictor),
     (HistGradientBoostingClassifier, "_predictors", _check_hist_boosting),
