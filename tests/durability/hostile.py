@@ -289,8 +289,8 @@ def renamed(files: Files, old: str, data: bytes, *, elsewhere: bool = False) -> 
     """
     name = content_name(data)
     manifest = json.loads(files["manifest.json"])
-    entries = [manifest["templates"], *manifest["members"]["blocks"], *(manifest["rows"] or [])]
-    for entry in [*entries, manifest["members"]["shared_arrays"] or {}]:
+    entries = [manifest["templates"], *manifest["members"], *manifest["rows"]]
+    for entry in [*entries, manifest["shared_arrays"] or {}]:
         if entry.get("name") == old:
             entry["name"], entry["bytes"] = name, len(data)
     if elsewhere:
@@ -334,8 +334,7 @@ def templates(files: Files, rng: Rng) -> Files:
 def header(files: Files, rng: Rng) -> Files:
     """Rewrite the header of a block, under its right name."""
     described = json.loads(files["manifest.json"])
-    blocks = [*described["members"]["blocks"], *(described["rows"] or [])]
-    old = pick(blocks, rng)["name"]
+    old = pick([*described["members"], *described["rows"]], rng)["name"]
     return renamed(files, old, changed_header(files[f"objects/{old}"], rng), elsewhere=True)
 
 
@@ -359,7 +358,7 @@ def changed_header(data: bytes, rng: Rng) -> bytes:
 def members(files: Files, rng: Rng) -> Files:
     """Change what a member holds, and every digest that follows from it."""
     described = json.loads(files["manifest.json"])
-    entry = pick(described["members"]["blocks"], rng)
+    entry = pick(described["members"], rng)
     items = decode_block(files[f"objects/{entry['name']}"], "block")
     index = pick([i for i in sorted(items) if items[i].tensors] or sorted(items), rng)
     item = items[index]
@@ -381,7 +380,7 @@ def members(files: Files, rng: Rng) -> Files:
 def readdressed(files: Files, described: Any, old: str, items: dict[int, Item]) -> Files:
     """Replace a block of members that are arrays, and correct every digest."""
     for number, digest in _digests(files, described, items).items():
-        described["members"]["digests"][number] = digest
+        described["member_digests"][number] = digest
         items[number] = replace(items[number], digest=digest)
     changed = files | {"manifest.json": reprinted(described)}
     return renamed(changed, old, encode_block([items[i] for i in sorted(items)]))
@@ -389,19 +388,19 @@ def readdressed(files: Files, described: Any, old: str, items: dict[int, Item]) 
 
 def _digests(files: Files, described: Any, items: dict[int, Item]) -> dict[int, str]:
     """Return the digests that changed members of arrays have, as far as they have any."""
-    part = described["members"]
     shared: Any = {}
-    if part["shared_arrays"] is not None:
-        block = decode_block(files[f"objects/{part['shared_arrays']['name']}"], "block")
+    if described["shared_arrays"] is not None:
+        block = decode_block(files[f"objects/{described['shared_arrays']['name']}"], "block")
         shared = next(iter(block.values())).tensors
     try:
-        if part["family"] == "rows":
+        if described["family"] == "row_votes":
             from poisonproof.members.digest import state_digest
 
             arrays = items[0].tensors
             return {0: state_digest([(name, arrays[name]) for name in sorted(arrays)])}
         some = [items[i] for i in sorted(items)]
-        ensemble = decode_members(part["family"], part["shared"], shared, some, np.arange(10), 0)
+        about = described["family"], described["shared"]
+        ensemble = decode_members(*about, shared, some, np.arange(10), 0)
         return dict(zip(sorted(items), ensemble.digests(), strict=True))
     except Exception:  # arrays that make no members have no digests
         return {}

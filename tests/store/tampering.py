@@ -22,9 +22,8 @@ def edit_manifest(model: Path, path: list[str], value: Any, *, careful: bool) ->
 
 def reprinted(manifest: dict[str, Any]) -> bytes:
     """Return the text of a manifest with the fingerprints its content has."""
-    partitions, members = manifest["partitions"], manifest["members"]
-    data = json_digest([partitions.get("sizes"), partitions.get("digests")])
-    shared = members.get("shared_arrays")
+    data = json_digest([manifest.get("partition_sizes"), manifest.get("partition_digests")])
+    shared = manifest.get("shared_arrays")
     fingerprint = json_digest(
         {
             "format": [FORMAT, VERSION],
@@ -32,10 +31,10 @@ def reprinted(manifest: dict[str, Any]) -> bytes:
             "environment": manifest["environment"],
             "spec": manifest["spec"],
             "data": data,
-            "family": members.get("family"),
-            "shared": members.get("shared"),
+            "family": manifest.get("family"),
+            "shared": manifest.get("shared"),
             "shared_arrays": shared and shared.get("name"),
-            "members": members.get("digests"),
+            "members": manifest.get("member_digests"),
         }
     )
     return canonical_json(manifest | {"data_fingerprint": data, "fingerprint": fingerprint})

@@ -385,7 +385,7 @@ def test_a_stored_vote_for_no_class_is_refused(label: int, tmp_path: Path) -> No
     DPAClassifier(RidgeClassifier(), 3, classes=range(3)).fit(X, y).save(tmp_path / "good")
     files = hostile.read_files(tmp_path / "good")
     described = json.loads(files["manifest.json"])
-    (entry,) = described["members"]["blocks"]
+    (entry,) = described["members"]
     items = decode_block(files[f"objects/{entry['name']}"], "block")
     labels = np.full_like(items[0].tensors["classes"], label)
     items[0] = replace(items[0], tensors={**items[0].tensors, "classes": labels})

@@ -168,18 +168,17 @@ class _Audit:
         return Finding("Files", True, f"{count}, and every member has the digest listed.")
 
     def environment(self) -> Finding:
+        words = "They are those the model was trained with."
         if self.others:
             words = (
                 f"The model was trained with {'; '.join(self.others)}. Members trained here may "
                 "have other bits for that reason alone."
             )
-            return Finding("Software and CPU", None, words)
-        words = "They are those the model was trained with."
-        return Finding("Software and CPU", True, words)
+        return Finding("Software and CPU", None if self.others else True, words)
 
     def training(self, data: Any, sample: Any, seed: int | None) -> Iterator[Finding]:
         """Partition the data, then train some members again."""
-        manifest, none = self.reader.manifest, Finding("Members", None, "None was trained again.")
+        manifest = self.reader.manifest
         if manifest.family == ROWS:
             words = (
                 "This model has no members to train again. Fit it on the rows you trust and "
@@ -187,26 +186,25 @@ class _Audit:
             )
             yield Finding("Training rows", None, words)
             return
-        if data is None and not manifest.keeps_data:
-            yield Finding(
-                "Training rows", None, "No training rows were given, and the store keeps none."
-            )
-            yield none
-            return
+        rows = None
         try:
             rows, finding = self._rows(data)
         except (StoreError, InvalidInputError) as error:
-            yield Finding("Training rows", False, str(error))
-            yield none
-            return
+            finding = Finding("Training rows", False, str(error))
         yield finding
+        if rows is None:
+            yield Finding("Members", None, "None was trained again.")
+            return
         if self.classifier.features is not None:
             yield self._features(rows)
         yield self._members(rows, _chosen(sample, manifest.k, seed))
 
-    def _rows(self, data: Any) -> tuple[PartitionedData, Finding]:
+    def _rows(self, data: Any) -> tuple[PartitionedData | None, Finding]:
         """Return the rows in partitions, and whether they are those of the manifest."""
         classifier, manifest = self.classifier, self.reader.manifest
+        if data is None and not manifest.keeps_data:
+            words = "No training rows were given, and the store keeps none."
+            return None, Finding("Training rows", None, words)
         if data is None:
             words = "They are the store's own: every partition has its digest."
             return classifier.rows_.whole(), Finding("Training rows", True, words)
@@ -225,10 +223,9 @@ class _Audit:
         classifier = self.classifier
         known = state_digest(classifier.features_)
         classifier.features_ = classifier._fit_features(rows)
-        if state_digest(classifier.features_) == known:
-            return Finding("Features", True, "Fitted again, the feature map is the stored one.")
-        passed = None if self.others else False
-        return Finding("Features", passed, "Fitted again, the feature map is another one.")
+        same = state_digest(classifier.features_) == known
+        words = f"Fitted again, the feature map is {'the stored' if same else 'another'} one."
+        return Finding("Features", same or (None if self.others else False), words)
 
     def _members(self, rows: PartitionedData, which: Sequence[int]) -> Finding:
         k, listed = self.reader.manifest.k, self.reader.manifest.member_digests
@@ -240,10 +237,10 @@ class _Audit:
         words = (
             f"{len(others):,} of {len(which):,} members trained again from the rows are not "
             f"the stored ones: {_listed(others)}."
+            + " Software or CPU differ, too."
+            * bool(self.others)
         )
-        if self.others:
-            return Finding("Members", None, f"{words} Software or CPU differ, too.")
-        return Finding("Members", False, words)
+        return Finding("Members", None if self.others else False, words)
 
 
 def _unequal(indices: Sequence[int], found: Sequence[str], listed: Sequence[str]) -> list[int]:

@@ -80,13 +80,11 @@ def _takes_missing(steps: list[Any]) -> bool:
     for step in steps:
         if not input_tags(step).allow_nan:
             return False
-        if isinstance(step, (ColumnTransformer, FeatureUnion)) or _replaces_missing(step):
+        if isinstance(step, (ColumnTransformer, FeatureUnion)):
+            return True
+        if any(word in type(step).__name__ for word in ("Imputer", "Encoder")):
             return True
     return True
-
-
-def _replaces_missing(step: Any) -> bool:
-    return any(word in type(step).__name__ for word in ("Imputer", "Encoder"))
 
 
 def _passes(step: Any) -> bool:

@@ -53,6 +53,8 @@ from poisonproof.partition.partitioners import Partitioner, make_partitioner
 MAX_CLASSES = 2**15 - 1
 """Votes are int16, and -1 abstains."""
 
+_NO_DROP = "; it cannot be dropped, since places or features of other rows depend on its sample"
+
 
 @dataclass(frozen=True)
 class CheckedTable:
@@ -136,19 +138,15 @@ def check_table(
     )
     if not drop:
         samples.refuse(classifier, ~fitting)
+    if not (drop and droppable):
         if weight is not None and not weighty.all():
             row = int(np.argmin(weighty))
-            raise InvalidRowsError(
+            raise (GuaranteeError if drop else InvalidRowsError)(
                 f"sample_weight is {weight[row]} in row {row}; every weight must be finite and not "
-                f"beyond {samples.limit:g}."
+                f"beyond {samples.limit:g}. Correct it{_NO_DROP if drop else ''}."
             )
-    if (codes < 0).any() and not (drop and droppable):
-        raise _unknown_label(labels, codes, known, droppable=not drop)
-    if not droppable and not weighty.all():
-        raise GuaranteeError(
-            f"sample_weight is not finite in row {int(np.argmin(weighty))}, which cannot be "
-            "dropped: the places or features of other rows depend on it. Correct the weight."
-        )
+        if (codes < 0).any():
+            raise _unknown_label(labels, codes, known, dropping=drop)
     keep = np.flatnonzero(good)
     if classes is None and len(keep) == 0:
         raise InvalidRowsError(f"none of the {len(good)} training rows can be used.")
@@ -197,12 +195,12 @@ def _check_weight(
     return weight + 0.0, fits  # one zero: -0.0 would be another row
 
 
-def _number(weight: Any) -> float:
-    """Return a weight, NaN for what is none."""
+def _number(cell: Any) -> float:
+    """Return what a learner could read a cell as, NaN for what is no number."""
     try:
-        return float(weight)
+        return float(cell)
     except Exception:  # an object of the caller's may raise anything
-        return float("nan")
+        return math.nan
 
 
 @dataclass(frozen=True)
@@ -345,10 +343,10 @@ class SampleSpec:
         for row in np.flatnonzero(column.odd):
             cell: Any = column.cell(row)
             if isinstance(cell, (int, Fraction)):
-                number = abs(nearest_float(cell))
+                number = nearest_float(cell)
             else:
-                number = _as_number(cell) if self.limit < math.inf else 0.0
-            beyond = math.isinf(number) or number > self.limit
+                number = _number(cell) if self.limit < math.inf else 0.0
+            beyond = math.isinf(number) or abs(number) > self.limit
             found[row] = beyond or (self.numbers_only and not isinstance(cell, int))
         return found
 
@@ -402,7 +400,7 @@ def _cells_of(row: Any) -> NDArray[np.object_] | None:
     """Return the cells of one row, None for what has none; a list is no cell of an image."""
     listed = issubclass(type(row), (list, tuple))
     try:
-        if not listed or any(map(_holds_cells, row)):
+        if not listed or any(isinstance(cell, (list, tuple, np.ndarray)) for cell in row):
             array = np.asarray(row)
             return as_objects(array) if array.ndim else None
     except Exception:
@@ -412,10 +410,6 @@ def _cells_of(row: Any) -> NDArray[np.object_] | None:
         return np.fromiter(row, dtype=object, count=len(row))
     except Exception:
         return None
-
-
-def _holds_cells(cell: Any) -> bool:
-    return isinstance(cell, (list, tuple, np.ndarray))
 
 
 def _usual_shape(
@@ -462,17 +456,16 @@ def _refuse_cells(X: NDArray[Any]) -> None:
                     f"Row {row} of X: {error}. Every cell of this argument must be no string or "
                     "other object, but a number."
                 ) from None
-            if not isinstance(number, (int, float, Fraction)):
-                kind = "the text " if isinstance(number, str) else ""
-                raise InvalidRowsError(
-                    f"Row {row} of X holds {kind}{shown(cell)[:42]} where numbers are taken. "
-                    "Correct the row, or encode texts and categories row by row, as a schema does."
-                )
-            if not isinstance(number, float) and np.isinf(nearest_float(number)):
-                raise InvalidRowsError(
-                    f"Row {row} of X holds a number beyond those of float64 (about 1.8e308). "
-                    "Correct the row, or bound its values."
-                )
+            if isinstance(number, float):
+                continue
+            if isinstance(number, (int, Fraction)) and math.isfinite(nearest_float(number)):
+                continue
+            kind = "the text " if isinstance(number, str) else ""
+            raise InvalidRowsError(
+                f"Row {row} of X holds {kind}{shown(cell)[:42]} where numbers that float64 can hold"
+                " are taken. Correct the row, or encode texts and categories row by row, as a "
+                "schema does."
+            )
 
 
 def _refuse_repeated_columns(X: Any) -> None:
@@ -506,11 +499,10 @@ def _check_labels(y: Any, *, declared: bool) -> NDArray[Any]:
     """
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None.")
-    if declared and not (isinstance(y, np.ndarray) or isinstance(_dtype(y), np.dtype)):
+    listed = declared and not isinstance(getattr(y, "dtype", None), np.dtype)
+    if listed or (isinstance(y, (list, tuple)) and len({isinstance(one, str) for one in y}) == 2):
         # NumPy would give all labels of a list, or of a series of another library's type, one type:
         # bytes, text, a fraction or a missing one would change every row's.
-        y = np.fromiter(y, dtype=object, count=len(y))
-    elif isinstance(y, (list, tuple)) and len({isinstance(label, str) for label in y}) == 2:
         y = np.fromiter(y, dtype=object, count=len(y))
     labels: NDArray[Any] = column_or_1d(y, warn=True)
     if not declared:
@@ -545,27 +537,15 @@ def _code(index: Mapping[Any, int], label: Any) -> int:
         return -1
 
 
-def _dtype(y: Any) -> Any:
-    return getattr(y, "dtype", None)
-
-
 def _unknown_label(
-    y: NDArray[Any], codes: NDArray[np.int64], classes: Any, *, droppable: bool
+    y: NDArray[Any], codes: NDArray[np.int64], classes: Any, *, dropping: bool
 ) -> Exception:
     """Build the error that names the first row whose label is outside the declared set."""
     row = int(np.argmin(codes >= 0))
-    what = (
+    way_out = _NO_DROP if dropping else ", or leave such rows out: invalid_rows='drop'"
+    return (GuaranteeError if dropping else UnknownLabelError)(
         f"row {row} has the label {shown(y[row : row + 1].tolist()[0])}, which is not one of the "
-        f"declared classes {classes.tolist()}."
-    )
-    if droppable:
-        return UnknownLabelError(
-            f"{what} Correct the row, declare the label, or pass invalid_rows='drop' to leave "
-            "such rows out."
-        )
-    return GuaranteeError(
-        f"{what} It cannot be dropped: its sample has its part in the features and the partitions, "
-        "and a flipped label must not decide that. Correct the row or declare the label."
+        f"declared classes {classes.tolist()}. Correct the row or declare the label{way_out}."
     )
 
 
@@ -590,14 +570,6 @@ def _texts(X: Any) -> NDArray[np.bool_]:
     return np.fromiter(
         (all(isinstance(cell, str) for cell in row) for row in cells), np.bool_, len(cells)
     )
-
-
-def _as_number(cell: Any) -> float:
-    """Return what a learner could read a text as, 0 if that is no number."""
-    try:
-        return abs(float(cell))
-    except (TypeError, ValueError):
-        return 0.0
 
 
 def _surely_finite(values: NDArray[Any]) -> bool:

@@ -12,13 +12,7 @@ from poisonproof.estimators.loading import rebuild
 from poisonproof.estimators.saving import commit, describe, draft, draft_manifest, member_spec
 from poisonproof.estimators.self_check import check_members
 from poisonproof.estimators.training_set import TrainingSet
-from poisonproof.estimators.updating import (
-    Receipt,
-    apply_change,
-    plan_update,
-    request_digest,
-    requested_digest,
-)
+from poisonproof.estimators.updating import Receipt, apply_change, plan_update, request_digest
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.member import Ensemble, Finished
 from poisonproof.store.items import StoredEnsemble, decode_members, failure_of
@@ -177,7 +171,8 @@ def update_model(
                 "Load it, update it (NeighborVoteClassifier) or fit it again, and save it."
             )
         classifier.set_params(n_jobs=n_jobs, verbose=verbose)
-        if "request" in pending and pending["request"] == requested_digest(classifier, add, remove):
+        request = request_digest(classifier, add, remove)
+        if pending.get("request") == request:
             return Receipt.from_json(pending["receipt"])
         found = writer.stored.manifest.fingerprint
         if expect is not None and expect != found:
@@ -191,6 +186,5 @@ def update_model(
             fingerprint_before=found,
             fingerprint_after=draft(classifier)[0].fingerprint,
         )
-        request = request_digest(change.added, change.removed)
         commit(classifier, writer, pending={"request": request, "receipt": receipt.to_json()})
     return receipt

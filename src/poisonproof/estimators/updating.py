@@ -68,8 +68,7 @@ class Receipt:
 
     def to_json(self) -> dict[str, Any]:
         """Return the receipt as JSON values."""
-        found = asdict(self)
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Receipt:
@@ -250,15 +249,10 @@ def _change(
     return Change(retrain, after, later, found, features)
 
 
-def request_digest(added: Sequence[str], removed: Sequence[str]) -> str:
-    """Return what identifies an update, from the names of its rows."""
-    return json_digest([sorted(added), sorted(removed)])
-
-
-def requested_digest(classifier: Any, add: Any, remove: Any) -> str:
-    """Return what identifies an update from its arguments."""
+def request_digest(classifier: Any, add: Any, remove: Any) -> str:
+    """Return what identifies an update."""
     rows = _requested(classifier, add, "add"), _requested(classifier, remove, "remove")
-    return request_digest(*(_names(classifier, some) for some in rows))
+    return json_digest([sorted(_names(classifier, some)) for some in rows])
 
 
 def apply_change(classifier: Any, change: Change, writer: FolderWriter | None = None) -> Receipt:

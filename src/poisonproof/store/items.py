@@ -70,10 +70,7 @@ def decode_cells(data: NDArray[np.uint8]) -> list[Any]:
 
 
 def _encode(cell: Any) -> Any:
-    if isinstance(cell, np.datetime64 | np.timedelta64):
-        unit, step = np.datetime_data(cell.dtype)
-        return {cell.dtype.kind: [int(cell.view(np.int64)), f"{step}{unit}"]}
-    if isinstance(cell, np.generic):
+    if isinstance(cell, np.generic) and cell.dtype.kind not in "mM":
         cell = cell.item()
     if isinstance(cell, float) and not math.isfinite(cell):
         return {"f": repr(cell)}
@@ -469,12 +466,11 @@ class StoredEnsemble(Ensemble):
         manifest, shared = self.reader.manifest, self.shared_item()
         arrays: Mapping[str, Any] = {} if shared is None else shared.tensors
         try:
-            items = [*self.reader.members(without=self._new), *self._new.values()]
             ensemble = decode_members(
                 manifest.family,
                 manifest.shared,
                 arrays,
-                sorted(items, key=lambda item: item.index),
+                [self.item(index) for index in range(manifest.k)],
                 self._classes,
                 self._seed,
                 self._trusted,

@@ -66,14 +66,13 @@ class BlockEntry:
     @classmethod
     def from_json(cls, value: Any) -> BlockEntry:
         """Read an entry, or raise `ValueError`."""
-        if not isinstance(value, dict) or set(value) != {"name", "bytes", "items"}:
-            raise ValueError("a block needs name, bytes and items")
+        kinds = {"name": str, "bytes": int, "items": list}
+        if not isinstance(value, dict) or {key: type(v) for key, v in value.items()} != kinds:
+            raise ValueError("a block needs a name, a number of bytes and a list of items")
         name, size, items = value["name"], value["bytes"], value["items"]
-        if not is_content_name(name):
-            raise ValueError(f"{str(name)[:80]!r} is not the name of a block")
-        if type(size) is not int or not 0 < size < 2**62:
-            raise ValueError(f"{str(size)[:80]!r} is not the size of a block")
-        if not isinstance(items, list) or not all(type(i) is int and i >= 0 for i in items):
+        if not is_content_name(name) or not 0 < size < 2**62:
+            raise ValueError(f"{name[:80]!r} of {str(size)[:80]} bytes is no block")
+        if not all(type(i) is int and i >= 0 for i in items):
             raise ValueError("the items of a block are numbers of partitions")
         return cls(name, size, tuple(items))
 
@@ -132,14 +131,10 @@ def decode_block(data: Buffer, name: str) -> dict[int, Item]:
 
 
 def _is_entry(entry: Any) -> bool:
+    kinds = {"index": int, "partition": str, "digest": str, "about": dict, "names": list}
     return (
         isinstance(entry, dict)
-        and set(entry) == {"index", "partition", "digest", "about", "names"}
-        and type(entry["index"]) is int
-        and isinstance(entry["partition"], str)
-        and isinstance(entry["digest"], str)
-        and isinstance(entry["about"], dict)
-        and isinstance(entry["names"], list)
+        and {name: type(value) for name, value in entry.items()} == kinds
         and all(isinstance(name, str) for name in entry["names"])
     )
 
@@ -147,14 +142,6 @@ def _is_entry(entry: Any) -> bool:
 def n_bytes(item: Item) -> int:
     """Return how much room the arrays of an item take."""
     return sum(array.nbytes for array in item.tensors.values())
-
-
-def small_and_large(items: Iterable[Item]) -> tuple[list[Item], list[Item]]:
-    """Return the items that share a file, and those that have one each."""
-    found: tuple[list[Item], list[Item]] = [], []
-    for item in items:
-        found[n_bytes(item) >= BLOCK_BYTES].append(item)
-    return found
 
 
 def packed(indices: Iterable[int], get: Callable[[int], Item]) -> Iterator[list[Item]]:
@@ -200,7 +187,6 @@ class Manifest:
     members: tuple[BlockEntry, ...] = ()
     rows: tuple[BlockEntry, ...] = ()
     shared_arrays: BlockEntry | None = None
-    keeps_data: bool = False
     notes: dict[str, Any] = field(default_factory=dict)  # what decides nothing
     pending: dict[str, Any] | None = None  # an update whose superseded files may still exist
 
@@ -208,6 +194,11 @@ class Manifest:
     def k(self) -> int:
         """The number of partitions."""
         return len(self.partition_digests)
+
+    @property
+    def keeps_data(self) -> bool:
+        """Whether the training rows are in the store."""
+        return bool(self.rows)
 
     @cached_property
     def data_fingerprint(self) -> str:
@@ -243,30 +234,17 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the one text of this manifest."""
-        return canonical_json(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "fingerprint": self.fingerprint,
-                "data_fingerprint": self.data_fingerprint,
-                "model": self.model,
-                "environment": self.environment,
-                "spec": self.spec,
-                "partitions": {"sizes": self.partition_sizes, "digests": self.partition_digests},
-                "members": {
-                    "family": self.family,
-                    "shared": self.shared,
-                    "shared_arrays": self.shared_arrays and self.shared_arrays.to_json(),
-                    "digests": self.member_digests,
-                    "failures": {str(i): text for i, text in self.failures.items()},
-                    "blocks": [entry.to_json() for entry in self.members],
-                },
-                "rows": [entry.to_json() for entry in self.rows] if self.keeps_data else None,
-                "templates": self.templates.to_json(),
-                "notes": self.notes,
-                "pending": self.pending,
-            }
-        )
+        values = {name: getattr(self, name) for name in _KINDS}
+        values |= {
+            "failures": {str(index): reason for index, reason in self.failures.items()},
+            "templates": self.templates.to_json(),
+            "members": [entry.to_json() for entry in self.members],
+            "rows": [entry.to_json() for entry in self.rows],
+            "shared_arrays": self.shared_arrays and self.shared_arrays.to_json(),
+            "fingerprint": self.fingerprint,
+            "data_fingerprint": self.data_fingerprint,
+        }
+        return canonical_json({"format": FORMAT, "version": VERSION, **values})
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Manifest:
@@ -291,35 +269,42 @@ class Manifest:
         return manifest
 
 
+_KINDS: dict[str, type] = {
+    "model": dict,
+    "environment": dict,
+    "spec": str,
+    "partition_sizes": list,
+    "partition_digests": list,
+    "family": str,
+    "shared": dict,
+    "member_digests": list,
+    "failures": dict,
+    "templates": dict,
+    "members": list,
+    "rows": list,
+    "shared_arrays": dict,
+    "notes": dict,
+    "pending": dict,
+}
+_OPTIONAL = ("shared_arrays", "pending")
+
+
 def _parsed(raw: dict[str, Any]) -> Manifest:
-    partitions, members, rows = raw["partitions"], raw["members"], raw["rows"]
-    shared = members["shared_arrays"]
-    manifest = Manifest(
-        model=_typed(raw["model"], dict, "model"),
-        environment=_typed(raw["environment"], dict, "environment"),
-        spec=_typed(raw["spec"], str, "spec"),
-        partition_sizes=_typed(partitions["sizes"], list, "partitions.sizes"),
-        partition_digests=_typed(partitions["digests"], list, "partitions.digests"),
-        family=_typed(members["family"], str, "members.family"),
-        shared=_typed(members["shared"], dict, "members.shared"),
-        member_digests=_typed(members["digests"], list, "members.digests"),
-        failures={int(i): _typed(t, str, "failure") for i, t in members["failures"].items()},
-        templates=BlockEntry.from_json(raw["templates"]),
-        members=tuple(map(BlockEntry.from_json, _typed(members["blocks"], list, "blocks"))),
-        rows=() if rows is None else tuple(map(BlockEntry.from_json, _typed(rows, list, "rows"))),
-        shared_arrays=None if shared is None else BlockEntry.from_json(shared),
-        keeps_data=rows is not None,
-        notes=_typed(raw["notes"], dict, "notes"),
-        pending=None if raw["pending"] is None else _typed(raw["pending"], dict, "pending"),
-    )
+    values = {name: raw[name] for name in _KINDS}
+    for name, value in values.items():
+        if type(value) is not _KINDS[name] and (value is not None or name not in _OPTIONAL):
+            raise ValueError(
+                f"{name} must be a {_KINDS[name].__name__}, got {type(value).__name__}"
+            )
+    entry, shared = BlockEntry.from_json, values["shared_arrays"]
+    values["failures"] = {int(index): reason for index, reason in values["failures"].items()}
+    values["templates"] = entry(values["templates"])
+    values["members"] = tuple(map(entry, values["members"]))
+    values["rows"] = tuple(map(entry, values["rows"]))
+    values["shared_arrays"] = None if shared is None else entry(shared)
+    manifest = Manifest(**values)
     _check_counts(manifest)
     return manifest
-
-
-def _typed(value: Any, kind: type, name: str) -> Any:
-    if type(value) is not kind:
-        raise ValueError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
-    return value
 
 
 def _check_counts(manifest: Manifest) -> None:
@@ -334,8 +319,9 @@ def _check_counts(manifest: Manifest) -> None:
         raise ValueError("sizes of partitions are integers")
     if not all(isinstance(d, str) for d in (*digests, *manifest.partition_digests)):
         raise ValueError("digests are text")
-    if any(not 0 <= index < k for index in manifest.failures):
-        raise ValueError("a failure names a member that does not exist")
+    for index, reason in manifest.failures.items():
+        if not 0 <= index < k or not isinstance(reason, str):
+            raise ValueError("a failure is the reason of a member that exists")
     everyone = list(range(k))
     if sorted(i for entry in manifest.members for i in entry.items) != everyone:
         raise ValueError("the blocks of members do not hold every member once")
@@ -377,6 +363,7 @@ def environment_here() -> dict[str, Any]:
 @cache
 def _environment() -> dict[str, Any]:
     """Look once: nothing of this changes while a process runs."""
+    instructions = np.show_config(mode="dicts")["SIMD Extensions"]
     return {
         "python": platform.python_version(),
         "system": platform.system(),
@@ -390,7 +377,7 @@ def _environment() -> dict[str, Any]:
                 if library["user_api"] == "blas" and _PARTS & set(Path(library["filepath"]).parts)
             }
         ),
-        "instructions": _instructions(),
+        "instructions": sorted([*instructions.get("baseline", []), *instructions.get("found", [])]),
     }
 
 
@@ -403,16 +390,13 @@ def differences(other: Mapping[str, Any]) -> list[str]:
     True
     """
     here = environment_here()
-    found = []
-    for key in sorted({*here, *other} - {"packages", "instructions", ELSEWHERE}):
-        if here.get(key) != other.get(key):
-            found.append(f"{key} {other.get(key)} (here {here.get(key)})")
-    packages, theirs = here["packages"], other.get("packages") or {}
-    for name in sorted({*packages, *theirs}):
-        if packages.get(name) != theirs.get(name):
-            found.append(f"{name} {theirs.get(name)} (here {packages.get(name)})")
-    missing = sorted(set(other.get("instructions") or ()) ^ set(here["instructions"]))
-    if missing:
+    mine, theirs = ({**one, **(one.get("packages") or {})} for one in (here, other))
+    found = [
+        f"{key} {theirs.get(key)} (here {mine.get(key)})"
+        for key in sorted({*mine, *theirs} - {"packages", "instructions", ELSEWHERE})
+        if mine.get(key) != theirs.get(key)
+    ]
+    if missing := sorted(set(other.get("instructions") or ()) ^ set(here["instructions"])):
         found.append(f"the instruction set (not on both machines: {', '.join(missing)})")
     for group in other.get(ELSEWHERE) or ():
         found.append(f"{len(group['members']):,} members trained by workers of another kind")
@@ -440,8 +424,3 @@ def installed_version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _instructions() -> list[str]:
-    found = np.show_config(mode="dicts")["SIMD Extensions"]
-    return sorted([*found.get("baseline", []), *found.get("found", [])])

@@ -7,7 +7,7 @@ import os
 import zipfile
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from poisonproof.exceptions import StoreError
@@ -166,17 +166,9 @@ class ModelReader:
         data = place.manifest()
         return cls(place, Manifest.from_bytes(data, f"{place.path}/manifest.json"))
 
-    def templates(self) -> Buffer:
-        """Return the bytes of the templates."""
-        return self.object(self.manifest.templates)
-
     def member(self, index: int) -> Item:
         """Return the arrays of one member; they are those of its block, not yet of its digest."""
         return self._item(self._member_blocks[index], index, self.manifest.member_digests[index])
-
-    def members(self, without: Collection[int] = ()) -> list[Item]:
-        """Return the arrays of all members, or of all but some."""
-        return [self.member(index) for index in range(self.manifest.k) if index not in without]
 
     def rows(self, index: int) -> Item:
         """Return the training rows of one partition as they are kept."""

@@ -20,12 +20,13 @@ from poisonproof.files import OpenFolder
 from poisonproof.members.member import Ensemble
 from poisonproof.store.items import SHARED_ITEM, encode_members, shared_of
 from poisonproof.store.manifest import (
+    BLOCK_BYTES,
     BlockEntry,
     Item,
     content_name,
     decode_block,
     encode_block,
-    small_and_large,
+    n_bytes,
 )
 from poisonproof.store.writing import JOURNAL, FolderWriter, writing
 from poisonproof.strict import strict_json
@@ -33,12 +34,6 @@ from poisonproof.strict import strict_json
 SYNC_SECONDS = 1.0
 _MAGIC = b"ppj1"
 _FRAME = len(_MAGIC) + 8 + 32
-
-_JSON, _BLOCK = b"J", b"B"
-"""How a record of the journal begins."""
-
-_ELSEWHERE = "elsewhere"
-"""Key of a JSON record that says which kind of machine trained what the next record holds."""
 
 Place = tuple[int, int]
 """Where a record begins, and how long it is."""
@@ -191,33 +186,34 @@ class TrainingRun:
             self.shared_arrays = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None
         with writing(self._writer.path):
             if self._journal.is_empty:
-                self._append_json(
+                common = self.shared_arrays and self._writer.put_block([self.shared_arrays])
+                self._append(
                     {
                         "spec": self._spec,
                         "family": self.family,
                         "shared": self.shared,
-                        "arrays": self.shared_arrays
-                        and self._writer.put_block([self.shared_arrays]).to_json(),
+                        "arrays": common and common.to_json(),
                     }
                 )
-            small, large = small_and_large(items)
+            small = [item for item in items if n_bytes(item) < BLOCK_BYTES]
             if small:
-                place = self._append(_BLOCK + encode_block(small), elsewhere)
+                place = self._append({"elsewhere": elsewhere}, encode_block(small))
                 self._small |= {item.index: place for item in small}
-            for item in large:
+            for item in (item for item in items if n_bytes(item) >= BLOCK_BYTES):
                 entry = self._writer.put_block([item])
-                self._append_json({**entry.to_json(), "partition": item.partition}, elsewhere)
+                about = {"partition": item.partition, "entry": entry.to_json()}
+                self._append({"elsewhere": elsewhere, **about})
                 self._large[item.index] = entry
             self._note_elsewhere([item.index for item in items], elsewhere)
 
-    def _append_json(self, record: dict[str, Any], elsewhere: dict[str, Any] | None = None) -> None:
-        self._append(_JSON + json.dumps(record, sort_keys=True).encode(), elsewhere)
+    def _append(self, about: dict[str, Any], block: bytes = b"") -> Place:
+        """Write a record: a line of JSON, and the members that are kept in the journal itself."""
+        return self._journal.append(json.dumps(about, sort_keys=True).encode() + b"\n" + block)
 
-    def _append(self, record: bytes, elsewhere: dict[str, Any] | None) -> Place:
-        """Write a record, and before it who trained what follows, if it was someone else."""
-        if elsewhere is not None:
-            self._journal.append(_JSON + json.dumps({_ELSEWHERE: elsewhere}).encode())
-        return self._journal.append(record)
+    def _read(self, place: Place) -> tuple[dict[str, Any], dict[int, Item]]:
+        about, _, block = self._journal.read(*place).partition(b"\n")
+        name = str(self._writer.path / JOURNAL)
+        return strict_json(about, name), decode_block(block, name) if block else {}
 
     def _note_elsewhere(self, indices: Iterable[int], elsewhere: dict[str, Any] | None) -> None:
         for index in indices:
@@ -237,7 +233,7 @@ class TrainingRun:
             return self._get(self._large[index])
         place = self._small[index]
         if self._last is None or self._last[0] != place:
-            self._last = place, self._block(self._journal.read(*place))
+            self._last = place, self._read(place)[1]
         return self._last[1][index]
 
     def close(self) -> None:
@@ -254,9 +250,6 @@ class TrainingRun:
         if content_name(data) != entry.name:
             raise StoreError(f"{path} is damaged. Delete it and run again.")
         return decode_block(data, str(path))[entry.items[0]]
-
-    def _block(self, record: bytes) -> dict[int, Item]:
-        return decode_block(record[len(_BLOCK) :], str(self._writer.path / JOURNAL))
 
     def _is_wanted(self, index: int, partition: str) -> bool:
         return index < len(self._partitions) and self._partitions[index] == partition
@@ -283,44 +276,23 @@ class TrainingRun:
     def _read_journal(self) -> None:
         """Find members that an earlier run finished, or drop a journal of another spec."""
         records = list(self._journal.records())
-        head = _json(self._journal.read(*records[0])) if records else None
-        if head is None or head.get("spec") != self._spec:
+        head = self._read(records[0])[0] if records else {}
+        if head.get("spec") != self._spec:
             self._journal.remove()
             return
         self.family, self.shared = head["family"], head["shared"]
         if head["arrays"] is not None:
             self.shared_arrays = self._get(BlockEntry.from_json(head["arrays"]))
-        elsewhere: dict[str, Any] | None = None
         for place in records[1:]:
-            data = self._journal.read(*place)
-            record = _json(data)
-            if record is not None and _ELSEWHERE in record:
-                elsewhere = record[_ELSEWHERE]
+            about, items = self._read(place)
+            if about["elsewhere"] is not None and not self._accept:
                 continue
-            if elsewhere is None or self._accept:
-                if record is None:
-                    items = self._block(data)
-                    found = [i for i in items if self._is_wanted(i, items[i].partition)]
-                    self._small |= dict.fromkeys(found, place)
-                else:
-                    found = self._find_large(record)
-                self._note_elsewhere(found, elsewhere)
-            elsewhere = None
-
-    def _find_large(self, record: dict[str, Any]) -> list[int]:
-        partition = record.pop("partition")
-        entry = BlockEntry.from_json(record)
-        (index,) = entry.items
-        if not self._is_wanted(index, partition):
-            return []
-        self._get(entry)
-        self._large[index] = entry
-        return [index]
-
-
-def _json(record: bytes) -> dict[str, Any] | None:
-    """Return a record that holds JSON, None for a block."""
-    if not record.startswith(_JSON):
-        return None
-    value: dict[str, Any] = strict_json(record[len(_JSON) :], JOURNAL)
-    return value
+            found = [i for i in items if self._is_wanted(i, items[i].partition)]
+            self._small |= dict.fromkeys(found, place)
+            if "entry" in about:
+                entry = BlockEntry.from_json(about["entry"])
+                if self._is_wanted(entry.items[0], about["partition"]):
+                    self._get(entry)
+                    self._large[entry.items[0]] = entry
+                    found = [entry.items[0]]
+            self._note_elsewhere(found, about["elsewhere"])

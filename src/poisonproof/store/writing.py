@@ -101,7 +101,6 @@ class ModelWriter(AbstractContextManager[Any], ABC):
                 members=members,
                 rows=blocks,
                 shared_arrays=self.put_block([shared_arrays]) if shared_arrays else None,
-                keeps_data=rows is not None,
             )
             self._finish(manifest)
 
