@@ -173,7 +173,6 @@ def test_a_parquet_name_that_is_not_utf_8_is_one_clear_error(cli: Cli, tmp_path:
         cli(*train),
         cli(*train, "--stream"),
         cli("schema", path, "--label", "kind"),
-        cli("certify", "--votes", path),
     ):
         assert result.code == 2, result
         assert "not UTF-8" in result.err
