@@ -25,7 +25,7 @@ from poisonproof.estimators.dpa import PartitionAggregation
 from poisonproof.estimators.updating import require_same_spec, training_set
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition.partitioners import make_partitioner
-from poisonproof.progress import Progress, Silent, reporting
+from poisonproof.progress import Progress, reporting
 
 
 @dataclass(frozen=True)
@@ -248,12 +248,16 @@ def attack_study(
     )
     chosen = list(kinds) if kinds is not None else _certified_kinds(clean.classifier)
     attacks = [_Attacks(room, kind, n_targets) for kind in chosen]
-    _run(attacks, progress if progress is not None else Silent())
+    with reporting(progress, 2 * sum(len(one.targets) for one in attacks), "Attacking") as listener:
+        for turn in range(n_targets):  # one target of every kind: the pace tells what remains
+            for one in attacks:
+                if turn < len(one.targets):
+                    one.carry_out(turn, listener)
     return AttackStudy(
         clean.classifier.n_partitions,
         len(victim.y),
         room.limit,
-        tuple(attack.outcome() for attack in attacks),
+        tuple(one.outcome() for one in attacks),
     )
 
 
@@ -267,15 +271,6 @@ def _fitted(classifier: Any, samples: Any, y: Any, owners: Any) -> CleanModel:
     known = copy(classifier)
     known.rows_ = training_set(classifier, {"X": samples, "y": y, "groups": owners})
     return CleanModel.of(known, len(samples))
-
-
-def _run(attacks: Sequence[_Attacks], progress: Progress) -> None:
-    """Attack one target of every kind after the other, so that the pace tells what remains."""
-    with reporting(progress, 2 * sum(len(attack.targets) for attack in attacks), "Attacking"):
-        for turn in range(max((len(attack.targets) for attack in attacks), default=0)):
-            for attack in attacks:
-                if turn < len(attack.targets):
-                    attack.carry_out(turn, progress)
 
 
 @dataclass(frozen=True, eq=False)

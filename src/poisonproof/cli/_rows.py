@@ -95,7 +95,7 @@ class TrainingSource:
         for rows in both:
             note_problems(rows)
         if test is None:
-            held_out = self.held_out(both[0])
+            held_out = split_rows(both[0], self.schema)
             if not held_out.any():
                 raise InvalidInputError(
                     f"The schema holds no rows of {train} out. Name the test rows, too: TRAIN TEST."
@@ -106,12 +106,6 @@ class TrainingSource:
                 f"{train} and {test} have different feature columns, or the same in another order."
             )
         return both[0], both[1]
-
-    def held_out(self, rows: CheckedRows) -> NDArray[np.bool_]:
-        """Return which rows are held out of training."""
-        if self.schema.test_share == 0:
-            return np.zeros(len(rows), dtype=np.bool_)
-        return split_rows(rows, self.schema)
 
     def provenance(
         self, rows: CheckedRows | None = None, train: NDArray[np.bool_] | None = None

@@ -190,7 +190,15 @@ def attack(
     facts = {"data": attacked.name, **facts, "seed": seed}
     if trained is not None:
         facts["fingerprint"] = model_fingerprint(classifier)
-    files = _files(study, out, figure, facts)
+    files: dict[Path, bytes] = {}
+    if out is not None:
+        origin = {"command": "poisonproof attack", "version": poisonproof.__version__}
+        files[out] = json_bytes({**origin, **facts, **study.to_dict()})
+    if figure is not None:
+        from poisonproof.report.charts import render_attack_figure
+
+        title = f"{attacked.name}: {study.n_members} members ({facts['model']}) against one"
+        files[figure] = render_attack_figure(study, figure.suffix.lower()[1:], title)
     write_together(files)
     _show(study)
     say(seen_sentence(int(seen.sum()), len(seen)), f"{time.perf_counter() - started:.0f} s.")
@@ -261,6 +269,7 @@ def _read(
     """Read rows to train on and to attack; without `test`, attack those that are held out."""
     from poisonproof.attacks.materials import NumberMaterial
 
+    material: Material
     cells = source.table is not None
     train, tested = source.read_both(data, test, allow_missing=allow_missing, keep_cells=cells)
     if source.table is None:
@@ -295,21 +304,6 @@ def _material(schema: Schema, rows: NDArray[Any]) -> Material:
 
     shape = first.shape if isinstance(first, ImageColumn) else None
     return NumberMaterial(rows, image_shape=shape, encoder=encode)
-
-
-def _files(
-    study: AttackStudy, out: Path | None, figure: Path | None, facts: dict[str, Any]
-) -> dict[Path, bytes]:
-    files: dict[Path, bytes] = {}
-    if out is not None:
-        origin = {"command": "poisonproof attack", "version": poisonproof.__version__}
-        files[out] = json_bytes({**origin, **facts, **study.to_dict()})
-    if figure is not None:
-        from poisonproof.report.charts import render_attack_figure
-
-        title = f"{facts['data']}: {study.n_members} members ({facts['model']}) against one"
-        files[figure] = render_attack_figure(study, figure.suffix.lower()[1:], title)
-    return files
 
 
 def _show(study: AttackStudy) -> None:

@@ -41,6 +41,7 @@ from poisonproof.cli._screen import (
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
 from poisonproof.data.rows import CheckedRows
+from poisonproof.data.sources import split_rows
 from poisonproof.exceptions import InvalidInputError
 
 EPILOG = (
@@ -210,7 +211,7 @@ def train(
         rows = None
     else:
         rows = source.read(data, allow_missing=takes_missing(classifier), droppable=method == "dpa")
-        held_out = source.held_out(rows)
+        held_out = split_rows(rows, source.schema)
         _check_columns(out, rows.names, overwrite=overwrite)
         if (provenance := source.provenance(rows, ~held_out)) is not None:
             classifier.provenance_ = provenance

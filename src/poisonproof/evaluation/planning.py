@@ -64,7 +64,7 @@ def measure_curves(
     n_jobs: int | None = None,
     progress: Progress | None = None,
 ) -> LearningCurves:
-    """Train members on different numbers of trusted rows.
+    """Train members on different numbers of trusted rows, which nobody who attacks has written.
 
     Parameters
     ----------
@@ -78,14 +78,6 @@ def measure_curves(
         Contributors; partitions are then made of whole contributors.
     n_jobs, progress
         Worker processes, and a listener.
-
-    Returns
-    -------
-    LearningCurves
-
-    Assumes
-    -------
-    Nobody who attacks the training data has written these rows.
     """
     from sklearn.base import clone
 
