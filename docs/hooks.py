@@ -38,7 +38,7 @@ SHOWN = {
         "cifar10-dpa-50": "NiN networks, k = 50",
     },
     "gtsrb": {
-        "gtsrb-tuned-150-dpa-network-edges": "ResNet-10 and HOG, k = 150",
+        "gtsrb-tuned-150-dpa-network-edges": "ResNet-10, HOG and colours, k = 150",
         "gtsrb-dpa-colours-200": "HOG and colours, k = 200",
         "gtsrb-dpa-kernel-ridge-100": "kernel ridge on HOG, k = 100",
         "gtsrb-dpa-50": "NiN networks, k = 50",
