@@ -327,7 +327,7 @@ def open_model(path: Path, jobs: int | None = None, verbose: int = 0) -> Trained
     return TrainedModel(
         classifier,
         None if names is None else tuple(map(str, names)),
-        tuple(str(text(value)) for value in classifier.classes_),
+        tuple(map(str, map(text, classifier.classes_))),
         parse_schema(known["schema"]) if known.get("schema") else None,
     )
 

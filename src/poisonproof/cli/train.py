@@ -213,13 +213,15 @@ def train(
         rows = source.read(data, allow_missing=takes_missing(classifier), droppable=method == "dpa")
         held_out = split_rows(rows, source.schema)
         _check_columns(out, rows.names, overwrite=overwrite)
+        classifier.column_names_ = rows.names
         if (provenance := source.provenance(rows, ~held_out)) is not None:
             classifier.provenance_ = provenance
         train_rows = rows.only(~held_out)
         labels = np.array(source.schema.classes)[train_rows.labels]
         _fit(classifier, train_rows, labels, out, kept, run)
     classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is no part of the model
-    classifier.save(out, **kept)
+    if stream or out.suffix.lower() == ".zip":  # else all of it was written as members finished
+        classifier.save(out, **kept)
     _report(classifier, data, rows, model, out)
     if rows is not None and held_out.any():
         _certify_held_out(classifier, rows, np.array(source.schema.classes), held_out, jobs)
@@ -323,8 +325,6 @@ def _fit(
             classifier.fit(rows.X, labels, **others, self_check=run["self_check"])
         else:
             classifier.fit_into(out, rows.X, labels, **others, **kept, **run)
-    if rows.names is not None:
-        classifier.feature_names_in_ = np.array(rows.names, dtype=object)
 
 
 def _fit_stream(
@@ -344,13 +344,12 @@ def _fit_stream(
     rows = DataSource(data, source.schema)
     if source.table is None:
         _check_columns(out, rows.feature_names, overwrite=kept["overwrite"])
+        classifier.column_names_ = rows.feature_names
     else:
         classifier.provenance_ = source.provenance()
     with spoken_warnings():
         fit_stream(classifier, out, rows, memory=memory, scratch=scratch, **kept, **run)
-    if source.table is None:
-        classifier.feature_names_in_ = np.array(rows.feature_names, dtype=object)
-    else:
+    if source.table is not None:
         left_out = {"n_left_out": classifier.rejected_.count}
         classifier.provenance_ = {**classifier.provenance_, **left_out}
 

@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
+from poisonproof.estimators.checked_table import check_random_state
 from poisonproof.estimators.row_voting import (
     RowVoting,
     first_copies,
@@ -27,7 +28,6 @@ from poisonproof.members.clusters import (
     certify_clusters,
     make_clusterer,
 )
-from poisonproof.members.scikit import check_random_state
 from poisonproof.members.streams import give_one_worker, in_own_streams, seed_nested
 from poisonproof.partition.values import take_canonical
 

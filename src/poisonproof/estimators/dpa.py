@@ -19,10 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates.threats import TRUSTED_SAMPLES, UNTOUCHED_MAP
 from poisonproof.estimators.certifying import VotingMembers
-from poisonproof.estimators.checked_table import check_table
+from poisonproof.estimators.checked_table import check_random_state, check_table
 from poisonproof.estimators.maps import fresh_map, map_partitions, refuse_steps_in_front
 from poisonproof.estimators.saving import save
-from poisonproof.estimators.self_check import check_ensemble
 from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.estimators.updating import apply_change, plan_update
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarning
@@ -35,7 +34,7 @@ from poisonproof.members.member import (
     guarded,
     is_machine_error,
 )
-from poisonproof.members.scikit import ScikitLearner, check_random_state
+from poisonproof.members.scikit import ScikitLearner
 from poisonproof.members.streams import in_own_streams, seed_nested
 from poisonproof.members.training import train, train_portions
 from poisonproof.partition.containers import kind_of
@@ -103,6 +102,8 @@ class PartitionAggregation(VotingMembers):
         ensemble = self._train(data, range(len(data)))
         self.n_self_checked_ = 0
         if self_check:
+            from poisonproof.estimators.self_check import check_ensemble
+
             self.n_self_checked_ = check_ensemble(self, TrainingSet(data), ensemble)
         self.ensemble_ = ensemble
         self._report_failures()

@@ -101,7 +101,8 @@ def describe(classifier: Any) -> dict[str, Any]:
 
 def names_of(classifier: Any) -> dict[str, Any]:
     """Return what is known about the columns and where they come from, as JSON values."""
-    names = getattr(classifier, "feature_names_in_", None)
+    # The command line trains on plain arrays, so it says itself what their columns are called.
+    names = getattr(classifier, "column_names_", getattr(classifier, "feature_names_in_", None))
     provenance = getattr(classifier, "provenance_", None) or {}
     return {
         "n_features_in": getattr(classifier, "n_features_in_", None),

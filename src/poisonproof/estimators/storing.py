@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from poisonproof.estimators.dpa import PartitionAggregation
-from poisonproof.estimators.loading import rebuild
 from poisonproof.estimators.saving import commit, describe, draft, draft_manifest, member_spec
 from poisonproof.estimators.self_check import check_members
 from poisonproof.estimators.training_set import TrainingSet
@@ -158,6 +157,8 @@ def update_model(
         What was done. If the same update was written before and only its superseded files were
         left, they are deleted now and the receipt is the one of that update.
     """
+    from poisonproof.estimators.loading import rebuild
+
     open_place(path).manifest()  # before anything is made there: it may be no model
     with FolderWriter(path) as writer:
         if writer.stored is None:

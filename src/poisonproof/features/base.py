@@ -15,8 +15,7 @@ from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
 
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
-from poisonproof.partition.cells import normal_floats
-from poisonproof.partition.values import take_canonical
+from poisonproof.partition.values import normal_floats, take_canonical
 
 _CHUNK = 256
 

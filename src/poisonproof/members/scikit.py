@@ -63,18 +63,6 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real)
 
 
-def check_random_state(random_state: Any) -> int:
-    """Return a non-negative integer; anything else is a stream that would be shared, or drawn."""
-    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
-        seed = int(random_state)
-        if seed >= 0:
-            return seed
-    raise InvalidInputError(
-        "random_state must be a non-negative integer, so that everything drawn is a function of it "
-        f"and of the rows; got {random_state!r}."
-    )
-
-
 def limit_steps(estimator: Any) -> None:
     """Limit the steps, not the time, of support vector machines that have no limit."""
     for part in _parts(estimator):

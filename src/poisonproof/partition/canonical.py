@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.blocks import CELLS_PER_BLOCK, CanonicalColumn, row_blocks
-from poisonproof.partition.cells import encode_cell, is_number, normal_floats
+from poisonproof.partition.cells import encode_cell, is_number
 from poisonproof.partition.containers import as_container, inexact, is_sparse, n_rows, take_rows
+from poisonproof.partition.values import normal_floats
 
 CANONICAL_FORM = 1
 """Version of the encoding; another version puts samples into other partitions."""

@@ -90,16 +90,6 @@ def is_exact_float(cell: Cell) -> bool:
     return isinstance(cell, float) or (isinstance(cell, int) and nearest_float(cell) == cell)
 
 
-def normal_floats(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a copy as float64 with one zero and one NaN."""
-    result = values.astype(np.float64)
-    result += 0.0  # -0.0 + 0.0 is 0.0
-    missing = np.isnan(result)
-    if missing.any():
-        result[missing] = np.nan
-    return result
-
-
 def nearest_float(number: int | float | Fraction) -> float:
     """Return a number rounded to float64, infinity beyond its range."""
     try:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.blocks import CanonicalColumn, plain_csr, plain_numbers, table_columns
 from poisonproof.partition.blocks import canonical_column as canonical
-from poisonproof.partition.cells import cell_order, normal_floats
+from poisonproof.partition.cells import cell_order
 from poisonproof.partition.containers import (
     as_container,
     frame_columns,
@@ -26,6 +26,7 @@ from poisonproof.partition.containers import (
     n_rows,
     row_array,
 )
+from poisonproof.partition.values import normal_floats
 
 BYTES_PER_PASS = 2**26
 LONGEST_KEY = 1024

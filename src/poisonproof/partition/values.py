@@ -26,7 +26,6 @@ from poisonproof.partition.cells import (
     Instant,
     is_number,
     nearest_float,
-    normal_floats,
 )
 from poisonproof.partition.containers import (
     as_container,
@@ -40,6 +39,16 @@ from poisonproof.partition.containers import (
 
 TIME_UNITS = {"ns": 10**9, "us": 10**6, "s": 1}
 """Units of the dates a member sees, the finest that holds them first."""
+
+
+def normal_floats(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return a copy as float64 with one zero and one NaN."""
+    result = values.astype(np.float64)
+    result += 0.0  # -0.0 + 0.0 is 0.0
+    missing = np.isnan(result)
+    if missing.any():
+        result[missing] = np.nan
+    return result
 
 
 def take_canonical(X: Any, rows: NDArray[np.intp] | None = None) -> Any:
