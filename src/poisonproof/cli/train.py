@@ -355,7 +355,7 @@ def _fit_stream(
 
 
 def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, out: Path) -> None:
-    from poisonproof.store.reading import ModelReader
+    from poisonproof.estimators.saving import model_fingerprint
 
     sizes = classifier.partition_sizes_
     say(
@@ -379,7 +379,7 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
         say(f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference.")
     else:
         say("Self-check: no member was trained again to see whether it comes out the same.")
-    say(f"Model written to {out}.", f"Fingerprint {ModelReader.open(out).manifest.fingerprint}")
+    say(f"Model written to {out}.", f"Fingerprint {model_fingerprint(classifier)}")
 
 
 def _say_left_out(count: int, first: str) -> None:

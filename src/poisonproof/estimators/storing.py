@@ -67,7 +67,7 @@ def store_members(
                 cluster.train(classifier, rows, run)
             elif run.missing or run.family is None:
                 train(run.missing, run.add)
-            items = run.items(range(len(rows.sizes)))
+            items = run.items(range(len(digests)))
             reasons = {item.index: failure_of(item) for item in items}
             failures = {index: reason for index, reason in reasons.items() if reason is not None}
             classifier.n_self_checked_ = 0

@@ -20,7 +20,6 @@ from poisonproof.partition.cells import (
 )
 from poisonproof.partition.containers import (
     DTYPES,
-    as_container,
     exact_sums,
     frame_columns,
     inexact,
@@ -86,8 +85,7 @@ class Block(NamedTuple):
 
 
 def row_blocks(X: Any) -> Iterator[Block]:
-    """Yield the samples of `X` in blocks of bounded size; together they hold each row once."""
-    X = as_container(X)
+    """Yield the samples of a container in blocks of bounded size, each row once."""
     if isinstance(X, list):
         yield from _list_blocks(X)
         return

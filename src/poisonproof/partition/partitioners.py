@@ -224,7 +224,7 @@ class GroupHash(Partitioner):
 
 def _rows_without_group(groups: Any) -> NDArray[np.intp]:
     found = [np.empty(0, dtype=np.intp)]
-    for rows, values, _ in row_blocks(groups):
+    for rows, values, _ in row_blocks(as_container(groups)):
         if isinstance(values, list):
             missing = [np.isnan(column.floats) & ~column.odd for column in values]
             # An identity of no parts is none.

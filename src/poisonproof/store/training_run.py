@@ -167,7 +167,9 @@ class TrainingRun:
 
     def add(self, indices: Sequence[int], members: Ensemble) -> None:
         """Store the members of the partitions `indices` as soon as they are finished."""
-        self.add_items(shared_of(members), encode_members(members, indices, self._partitions))
+        first = self.family is None
+        shared = shared_of(members) if first else (str(self.family), self.shared, {})
+        self.add_items(shared, encode_members(members, indices, self._partitions))
 
     def add_items(
         self,
