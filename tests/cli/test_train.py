@@ -56,6 +56,7 @@ def test_the_report_says_what_was_trained_and_what_comes_next(
     assert "Trained 50 members (scaled-kernel) on 400 rows" in text
     assert "2 features, 2 declared classes" in text
     assert "Next: poisonproof certify" in text
+    assert text.endswith("--label kind")
     assert result.err == ""
 
 

@@ -227,7 +227,7 @@ def train(
         _certify_held_out(classifier, rows, np.array(source.schema.classes), held_out, jobs)
         say(f"Next: poisonproof certify {out} {data} --held-out")
     else:
-        say(f"Next: poisonproof certify {out} TEST{data.suffix} --label NAME")
+        say(f"Next: poisonproof certify {out} TEST{data.suffix} --label {label or 'NAME'}")
 
 
 def _memory(stream: bool, memory: str | None, scratch: Path | None, method: str) -> int:
