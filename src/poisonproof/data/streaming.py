@@ -24,7 +24,6 @@ from poisonproof.progress import Silent, make_progress, reporting
 # What trains is imported where it is used: whoever reads rows needs no scikit-learn.
 if TYPE_CHECKING:
     from poisonproof.estimators.dpa import DPAClassifier
-    from poisonproof.estimators.storing import TrainingCluster
     from poisonproof.members.member import Finished
     from poisonproof.partition.partitioned import Shard
 
@@ -446,7 +445,7 @@ def fit_stream(
     keep_data: bool = False,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
-    cluster: TrainingCluster | None = None,
+    cluster: Any = None,
     self_check: bool = True,
 ) -> DPAClassifier:
     r"""Fit on rows that need not fit in memory, into a model directory.

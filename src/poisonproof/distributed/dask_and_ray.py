@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from importlib import import_module
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from joblib import effective_n_jobs
 
@@ -89,44 +89,28 @@ class DaskCluster(Cluster):
 
     def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function on one worker."""
-        future = self._client.submit(
-            function,
-            *arguments,
-            workers=[worker],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
-        return _Ticket(worker, future)
+        return self._client.submit(function, *arguments, workers=[worker], pure=False, retries=0)
 
-    def wait(self, tickets: Collection[Any], seconds: float) -> list[Any]:
+    def wait(self, whose: Mapping[Any, str], seconds: float) -> list[Any]:
         """Wait for one call to end; calls whose worker is gone never would."""
-        if not tickets:
+        if not whose:
             return []
         with self._client.as_current(), suppress(TimeoutError, CancelledError):
-            self._dask.wait([t.future for t in tickets], seconds, return_when="FIRST_COMPLETED")
-        return [t for t in tickets if t.future.done() or t.worker not in self._there]
+            self._dask.wait(list(whose), seconds, return_when="FIRST_COMPLETED")
+        return [t for t, worker in whose.items() if t.done() or worker not in self._there]
 
-    def result(self, ticket: Any) -> Any:
+    def result(self, ticket: Any, worker: str) -> Any:
         """Return what a call returned."""
-        future = ticket.future
         try:
-            if not future.done():
-                raise WorkerLostError(ticket.worker)
-            return future.result(timeout=CONNECT_SECONDS)
+            if not ticket.done():
+                raise WorkerLostError(worker)
+            return ticket.result(timeout=CONNECT_SECONDS)
         except (self._dask.KilledWorker, CancelledError, TimeoutError, OSError) as error:
-            if isinstance(error, OSError) and ticket.worker in self.workers():
+            if isinstance(error, OSError) and worker in self.workers():
                 raise
-            raise WorkerLostError(ticket.worker) from error
+            raise WorkerLostError(worker) from error
         finally:
-            future.cancel()
-
-
-class _Ticket(NamedTuple):
-    """A call on one worker."""
-
-    worker: str
-    future: Any
+            ticket.cancel()
 
 
 # Ray: actors of one process each, on this machine or on a cluster.
@@ -158,7 +142,6 @@ class RayCluster(Cluster):
         self._ray = ray
         self._started = not ray.is_initialized()
         self._actors: dict[str, Any] = {}
-        self._whose: dict[Any, str] = {}
         self._made = 0
         if self._started:
             self._connect()
@@ -183,7 +166,6 @@ class RayCluster(Cluster):
         for actor in self._actors.values():
             self._ray.kill(actor)
         self._actors.clear()
-        self._whose.clear()
         if self._started:
             self._ray.shutdown()
 
@@ -200,20 +182,17 @@ class RayCluster(Cluster):
 
     def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function on one actor."""
-        ticket = self._actors[worker].call.remote(function, *arguments)
-        self._whose[ticket] = worker
-        return ticket
+        return self._actors[worker].call.remote(function, *arguments)
 
-    def wait(self, tickets: Collection[Any], seconds: float) -> list[Any]:
+    def wait(self, whose: Mapping[Any, str], seconds: float) -> list[Any]:
         """Wait for one call to end; a lost actor ends its calls."""
-        if not tickets:
+        if not whose:
             return []
-        done, _ = self._ray.wait(list(tickets), num_returns=1, timeout=seconds)
+        done, _ = self._ray.wait(list(whose), num_returns=1, timeout=seconds)
         return list(done)
 
-    def result(self, ticket: Any) -> Any:
+    def result(self, ticket: Any, worker: str) -> Any:
         """Return what a call returned."""
-        worker = self._whose.pop(ticket)
         errors = self._ray.exceptions
         try:
             return self._ray.get(ticket)

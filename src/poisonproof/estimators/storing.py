@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from poisonproof.estimators.dpa import PartitionAggregation
 from poisonproof.estimators.saving import commit, describe, draft, draft_manifest, member_spec
@@ -22,17 +22,6 @@ from poisonproof.store.training_run import TrainingRun
 from poisonproof.store.writing import FolderWriter, refuse_another
 
 
-class TrainingCluster(Protocol):
-    """Machines that train members; `poisonproof.distributed` has them."""
-
-    @property
-    def accepts_others(self) -> bool:
-        """Whether machines of another kind than this one may train members."""
-
-    def train(self, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
-        """Train the members that are missing in `run`, and put each into it."""
-
-
 def store_members(
     classifier: Any,
     path: str | os.PathLike[str],
@@ -41,7 +30,7 @@ def store_members(
     *,
     keep_data: bool,
     overwrite: bool = False,
-    cluster: TrainingCluster | None = None,
+    cluster: Any = None,
     self_check: bool = True,
 ) -> None:
     """Train what the store does not hold yet, then make the store a model.
@@ -59,7 +48,7 @@ def store_members(
     with FolderWriter(path) as writer:
         model = describe(classifier)
         refuse_another(path, model, overwrite=overwrite)
-        accepts = cluster is not None and cluster.accepts_others
+        accepts = cluster is not None and cluster.other_workers == "accept"
         spec, digests = member_spec(classifier, model), classifier.partition_digests_
         run = TrainingRun(writer, spec, digests, accept_elsewhere=accepts)
         try:
