@@ -33,11 +33,10 @@ _ACTIONS = {
     "label_flip": "relabelled",
     "replace": "changed in any way",
 }
-_SINGULARS = {"row": "row", "group": "contributor", "sample": "sample"}
-_PLURALS = {unit: f"{noun}s" for unit, noun in _SINGULARS.items()}
+_NOUNS = {"row": "row", "group": "contributor", "sample": "sample"}
 
 THREAT_NAMES = tuple(_ACTIONS)
-UNITS = tuple(_PLURALS)
+UNITS = tuple(_NOUNS)
 
 
 @dataclass(frozen=True)
@@ -98,12 +97,12 @@ class Threat:
     @property
     def singular(self) -> str:
         """One unit of attack in words."""
-        return f"{_SINGULARS[self.unit]} {self.action}"
+        return f"{_NOUNS[self.unit]} {self.action}"
 
     @property
     def plural(self) -> str:
         """Several units of attack in words."""
-        return f"{_PLURALS[self.unit]} {self.action}"
+        return f"{_NOUNS[self.unit]}s {self.action}"
 
     @property
     def code(self) -> str:
@@ -116,8 +115,9 @@ class Threat:
 
     def clause(self, size: int) -> str:
         """Return an attack of `size` units as a clause: ``"3 rows are relabelled"``."""
-        units, verb = (_SINGULARS[self.unit], "is") if size == 1 else (_PLURALS[self.unit], "are")
-        return f"{size:,} {units} {verb} {self.action}"
+        if size == 1:
+            return f"{size:,} {_NOUNS[self.unit]} is {self.action}"
+        return f"{size:,} {_NOUNS[self.unit]}s are {self.action}"
 
     def assuming(self, *sentences: str) -> Threat:
         """Return this threat with further assumptions, each kept once."""
@@ -221,9 +221,9 @@ def resolve_threat(
     named_unit = isinstance(requested, Threat) or "/" in requested
     if named_unit and wanted.unit != unit:
         raise GuaranteeError(
-            f"{scheme} counts its certificates in {_PLURALS[unit]}, but {wanted.plural} were "
-            f"requested. Use threat={wanted.name!r} to count {_PLURALS[unit]}, or use a "
-            f"partitioner that counts {_PLURALS[wanted.unit]}."
+            f"{scheme} counts its certificates in {_NOUNS[unit]}s, but {wanted.plural} were "
+            f"requested. Use threat={wanted.name!r} to count {_NOUNS[unit]}s, or use a "
+            f"partitioner that counts {_NOUNS[wanted.unit]}s."
         )
     given = wanted.assumptions if isinstance(requested, Threat) else ()
     return make_threat(wanted.name, unit, certifies[wanted.name], (*given, *assumptions))

@@ -497,6 +497,8 @@ def held_out_rows(X: Any, share: float, groups: Any = None) -> NDArray[np.bool_]
     """
     from poisonproof.partition.canonical import sample_digests
 
+    if share == 0:
+        return np.zeros(len(X), dtype=np.bool_)
     digests = sample_digests(X if groups is None else groups)
     hashed = b"".join(hashlib.sha256(DOMAIN + bytes(digest)).digest()[:8] for digest in digests)
     numbers = np.frombuffer(hashed, dtype="<u8")

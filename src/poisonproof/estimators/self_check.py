@@ -41,7 +41,13 @@ SHARE = 0.02
 """The share of the members that are trained again; at least one is."""
 
 _WITHOUT_MODEL = ("constant:", "abstain:")  # how digests begin of members that no learner trained
-_THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")]
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 _CHILD = """
 import pickle, sys
 with open(sys.argv[1], "rb") as file:

@@ -108,11 +108,12 @@ def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
     >>> seen_rows(fitted, [[1], [5]])
     array([ True, False])
     """
-    rows, digests = getattr(classifier, "rows_", None), sample_digests(X)
+    rows = getattr(classifier, "rows_", None)
     if hasattr(classifier, "digests_"):  # votes of neighbours
-        return digests_among(digests, [classifier.digests_])
+        return digests_among(sample_digests(X), [classifier.digests_])
     if not isinstance(rows, TrainingSet):
         return None
+    digests = sample_digests(X)
     places: Sequence[int] = range(len(rows.sizes))
     if isinstance(classifier.partitioner_, ContentHash):
         places = np.unique(classifier.partitioner_.assign_digests(digests)).tolist()

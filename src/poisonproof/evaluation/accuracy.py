@@ -156,15 +156,16 @@ def check_sizes(sizes: ArrayLike) -> NDArray[np.int64]:
 def _true_indices(certificates: Certificates, y_true: ArrayLike) -> NDArray[np.int64]:
     _check_rows(certificates)
     truth = class_indices(y_true, certificates.classes, certificates.n_classes)
-    if len(truth) != len(certificates):
+    n_rows = len(certificates.labels)
+    if len(truth) != n_rows:
         raise InvalidInputError(
-            f"y_true must have one label per certificate ({len(certificates)}). Got {len(truth)}."
+            f"y_true must have one label per certificate ({n_rows}). Got {len(truth)}."
         )
     return truth
 
 
 def _check_rows(certificates: Certificates) -> None:
-    if not len(certificates):
+    if len(certificates.labels) == 0:
         raise InvalidInputError("There are no rows to evaluate: the certificates are empty.")
 
 
@@ -272,15 +273,17 @@ def summarize(
     """
     attacks = default_sizes(certificates) if sizes is None else check_sizes(sizes)
     attacks = np.atleast_1d(attacks)
-    clean, *certified = certified_accuracy(certificates, y_true, [0, *attacks.tolist()]).tolist()
+    radius = radius_if_correct(certificates, y_true)
+    clean, *certified = _share([0, *attacks.tolist()], radius).tolist()
+    median = half_radius(radius)
     return Summary(
         threat=certificates.threat,
-        n_rows=len(certificates),
+        n_rows=len(radius),
         n_members=certificates.n_members,
         n_classes=certificates.n_classes,
         clean_accuracy=clean,
         base_accuracy=base_accuracy(certificates, y_true),
-        median_radius=median_radius(certificates, y_true),
+        median_radius=None if median < 0 else median,
         sizes=tuple(attacks.tolist()),
         certified=tuple(certified),
         members_vote=certificates.n_members > 1

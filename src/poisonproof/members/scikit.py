@@ -86,7 +86,8 @@ def _uses_liblinear(part: Any) -> bool:
     return default or isinstance(part, LinearSVC)
 
 
-_RECORDED = {"poisonproof", "numpy", "scipy", "sklearn", "torch"}  # by every model
+_PASSED_OVER = {"poisonproof", "numpy", "scipy", "sklearn", "torch", "ray"}
+"""Packages that every model records; and Ray, which replaces `print`, a parameter of skorch."""
 
 
 def provider_versions(estimator: Any) -> dict[str, str]:
@@ -95,7 +96,7 @@ def provider_versions(estimator: Any) -> dict[str, str]:
     modules = (getattr(part, "__module__", None) or type(part).__module__ for part in parts)
     roots = {str(module).split(".")[0] for module in modules}
     found: dict[str, str] = {}
-    for root in roots - _RECORDED - sys.stdlib_module_names:
+    for root in roots - _PASSED_OVER - sys.stdlib_module_names:
         found |= {name: metadata.version(name) for name in _distributions().get(root, ())}
     return dict(sorted(found.items()))
 

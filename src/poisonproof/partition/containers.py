@@ -22,8 +22,19 @@ CONTAINERS = (
 )
 DTYPES = "Allowed are booleans, integers, real numbers, text, bytes, dates, durations and objects."
 _NUMPY_NUMBERS = frozenset(
-    {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
-    | {"Float16", "Float32", "Float64"}
+    [
+        "Int8",
+        "Int16",
+        "Int32",
+        "Int64",
+        "UInt8",
+        "UInt16",
+        "UInt32",
+        "UInt64",
+        "Float16",
+        "Float32",
+        "Float64",
+    ]
 )
 """The Polars types that NumPy has too; the others come as Python objects."""
 

@@ -271,7 +271,7 @@ def encode_members(
     partition_digests: Sequence[str] | Mapping[int, str],
 ) -> list[Item]:
     """Return the members of the partitions `indices` as items."""
-    digests = ensemble.digests()
+    digests = ensemble.digests_of(range(len(indices)))
     if isinstance(ensemble, MemberList):
         contents = [_encode_member(member) for member in ensemble.members]
     elif isinstance(ensemble, ArrayEnsemble):
@@ -465,12 +465,14 @@ class StoredEnsemble(Ensemble):
     def _read(self) -> Ensemble:
         manifest, shared = self.reader.manifest, self.shared_item()
         arrays: Mapping[str, Any] = {} if shared is None else shared.tensors
+        everyone = range(len(manifest.member_digests))
+        items = self.reader.members([i for i in everyone if i not in self._new]) | self._new
         try:
             ensemble = decode_members(
                 manifest.family,
                 manifest.shared,
                 arrays,
-                [self.item(index) for index in range(manifest.k)],
+                [items[index] for index in everyone],
                 self._classes,
                 self._seed,
                 self._trusted,
@@ -488,9 +490,9 @@ class StoredEnsemble(Ensemble):
         packages = manifest.environment.get("packages")
         if manifest.family == LIST and packages != environment_here()["packages"]:
             return  # the state of an estimator is digested as its own version of the library has it
-        for index, (found, listed) in enumerate(
-            zip(ensemble.digests(), self.digests(), strict=True)
-        ):
+        everyone = range(len(manifest.member_digests))
+        pairs = zip(ensemble.digests_of(everyone), self.digests_of(everyone), strict=True)
+        for index, (found, listed) in enumerate(pairs):
             if found != listed:
                 raise StoreError(
                     f"{self.reader.place.path}: member {index} is not the member that was saved."

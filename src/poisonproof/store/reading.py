@@ -7,7 +7,7 @@ import os
 import zipfile
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from poisonproof.exceptions import StoreError
@@ -164,11 +164,16 @@ class ModelReader:
         """Read the manifest at `path`."""
         place = open_place(path)
         data = place.manifest()
-        return cls(place, Manifest.from_bytes(data, f"{place.path}/manifest.json"))
+        return cls(place, Manifest.from_bytes(data, f"{place.path}/{MANIFEST}"))
 
     def member(self, index: int) -> Item:
         """Return the arrays of one member; they are those of its block, not yet of its digest."""
-        return self._item(self._member_blocks[index], index, self.manifest.member_digests[index])
+        return self.members([index])[index]
+
+    def members(self, which: Iterable[int]) -> dict[int, Item]:
+        """Return the arrays of some members by their index."""
+        digests, blocks = self.manifest.member_digests, self._member_blocks
+        return {index: self._item(blocks[index], index, digests[index]) for index in which}
 
     def rows(self, index: int) -> Item:
         """Return the training rows of one partition as they are kept."""

@@ -197,11 +197,13 @@ class TrainingRun:
                         "arrays": common and common.to_json(),
                     }
                 )
-            small = [item for item in items if n_bytes(item) < BLOCK_BYTES]
+            small, large = list[Item](), list[Item]()
+            for item in items:
+                (small if n_bytes(item) < BLOCK_BYTES else large).append(item)
             if small:
                 place = self._append({"elsewhere": elsewhere}, encode_block(small))
                 self._small |= {item.index: place for item in small}
-            for item in (item for item in items if n_bytes(item) >= BLOCK_BYTES):
+            for item in large:
                 entry = self._writer.put_block([item])
                 about = {"partition": item.partition, "entry": entry.to_json()}
                 self._append({"elsewhere": elsewhere, **about})
