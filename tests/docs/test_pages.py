@@ -133,6 +133,13 @@ def test_the_readme_of_a_room_names_its_files() -> None:
             assert named == files - hidden, room
 
 
+def test_the_files_on_the_way_of_a_row_exist() -> None:
+    source = DOCS.parent / "src/poisonproof"
+    for page in (DOCS / "architecture.md", DOCS.parent / "CONTRIBUTING.md"):
+        for name in re.findall(r"`(\w+(?:/\w+)+\.py)`", page.read_text()):
+            assert (source / name).is_file() or (DOCS.parent / name).is_file(), (page.name, name)
+
+
 def test_the_documentation_stays_short() -> None:
     words = {page: len(page.read_text().split()) for page in DOCS.rglob("*.md")}
     assert len(words) <= 38
