@@ -76,8 +76,9 @@ def test_the_first_page_gives_what_it_shows_in_a_fresh_environment(tmp_path: Pat
         if step.kind == "file":
             (folder / step.name).write_text(step.text)
             continue
+        shell = "bash" if step.kind == "command" else "python"
         done = subprocess.run(
-            ["bash", "-c", step.text],
+            [shell, "-c", step.text],
             cwd=folder,
             env={**surroundings, "PYTHONUTF8": "1"},
             stdout=subprocess.PIPE,
