@@ -36,7 +36,7 @@ test-slow: .venv/dev  ## the tests of both that take minutes, too
 	cd research && $(CURDIR)/$(BIN)/pytest -n $(JOBS) -m 'not gpu'
 
 attacks: .venv/dev  ## 2,000 attacks with real refits; writes the committed result
-	$(BIN)/python benchmarks/attacks.py --attacks 2000 --out benchmarks/results/attacks.json
+	PYTHONPATH=. $(BIN)/python benchmarks/attacks.py --attacks 2000 --out benchmarks/results/attacks.json
 
 lint: .venv/dev  ## ruff
 	$(BIN)/ruff check .
