@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +71,6 @@ COLUMNS = {
     "dates": objects(lambda n: DAY + datetime.timedelta(days=n)),
     "instants": pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(NUMBERS, unit="h")),
     "instants of a zone": objects(hour),
-    "decimals": objects(lambda n: Decimal(n) / Decimal(10) ** (n % 4)),
-    "fractions": objects(lambda n: Fraction(n, 3)),
-    "one decimal among numbers": objects(lambda n: Decimal("1.50") if n == NUMBERS[5] else n / 2),
     "one date among texts": objects(lambda n: DAY if n == NUMBERS[55] else f"x{n}"),
     "all kinds": objects(
         lambda n: [n, n / 3, f"x{n}", None, bytes([n]), True, np.nan, -0.0, 10**30][n % 9]
@@ -87,7 +82,6 @@ SAMPLES: dict[str, Any] = {
     "objects": np.array([[n, f"b{n}", None] for n in NUMBERS.tolist()], dtype=object),
     "long doubles": (NUMBERS[:, None] / 7).astype(np.longdouble),
     "nanoseconds": NUMBERS[:, None].astype("M8[ns]"),
-    "durations": NUMBERS[:, None].astype("m8[us]"),
     "sparse": sparse.random(N, 30, density=0.2, random_state=0, format="csc"),
 }
 

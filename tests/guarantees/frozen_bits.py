@@ -31,7 +31,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,7 +72,7 @@ def _containers() -> dict[str, Any]:
         }
     )
     ragged = [np.arange(i % 4 + 1, dtype=np.uint8).reshape(1, -1) for i in range(20)]
-    odd = [[Fraction(1, i + 1), datetime(2024, 2, 29, i), b"x" * i, -0.0] for i in range(12)]
+    odd = [[(-100) ** i, datetime(2024, 2, 29, i), b"x" * i, -0.0] for i in range(12)]
     return {
         "digits": digits,
         "images": digits.astype(np.uint8).reshape(-1, 8, 8),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import math
 import struct
-from fractions import Fraction
 
 EPOCH = datetime.datetime(1970, 1, 1)
 
@@ -16,7 +15,7 @@ def reference_bytes(row, shape=None):
     if shape is not None:
         prefix = b"R" + bytes([len(shape)]) + b"".join(struct.pack("<Q", n) for n in shape)
     cells = [math.nan if cell is None else cell for cell in row]
-    numbers = all(isinstance(cell, (int, float, Fraction)) for cell in cells)
+    numbers = all(isinstance(cell, (int, float)) for cell in cells)
     kept = [i for i, cell in enumerate(cells) if cell != 0]
     pairs = numbers and 8 * len(kept) < len(cells)
     if numbers and all(_whole(c) and 0 <= c <= 255 for c in cells):
@@ -46,7 +45,7 @@ def _is_float64(cell):
     if isinstance(cell, float):
         return True
     try:
-        return Fraction(float(cell)) == cell
+        return int(float(cell)) == cell
     except OverflowError:
         return False
 
@@ -65,14 +64,10 @@ def _tagged(cell):
         return b"b" + struct.pack("<Q", len(cell)) + cell
     if isinstance(cell, datetime.datetime):
         return b"t" + _time(cell - EPOCH)
-    if isinstance(cell, datetime.timedelta):
-        return b"d" + _time(cell)
     if _is_nan(cell):
         return b"n"
     if not _whole(cell):
-        if _is_float64(cell):
-            return b"f" + struct.pack("<d", cell)
-        return b"q" + _tagged(cell.numerator) + _tagged(cell.denominator)
+        return b"f" + struct.pack("<d", cell)
     cell = int(cell)
     if -(2**63) <= cell < 2**63:
         return b"i" + struct.pack("<q", cell)

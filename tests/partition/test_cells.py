@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import fractions
 import zoneinfo
 
 import numpy as np
@@ -17,8 +18,8 @@ from poisonproof.partition.cells import Instant, canonical_cell
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 SAME = {
-    "one zero": [0, 0.0, -0.0, False, np.float32(-0.0), decimal.Decimal("-0.0")],
-    "whole floats are integers": [3, 3.0, np.uint8(3), np.float16(3), decimal.Decimal("3.00")],
+    "one zero": [0, 0.0, -0.0, False, np.float32(-0.0)],
+    "whole floats are integers": [3, 3.0, np.uint8(3), np.float16(3)],
     "booleans are 0 and 1": [1, True, np.bool_(True), 1.0],
     "one missing value": [
         None,
@@ -28,10 +29,8 @@ SAME = {
         pd.NA,
         pd.NaT,
         np.datetime64("NaT"),
-        np.timedelta64("NaT"),
-        decimal.Decimal("NaN"),
     ],
-    "infinity": [float("inf"), np.float32("inf"), decimal.Decimal("Infinity")],
+    "infinity": [float("inf"), np.float32("inf")],
     "text": ["é", np.str_("é")],
     "bytes": [b"ab", np.bytes_(b"ab"), bytearray(b"ab")],
     "an instant in any unit": [
@@ -60,12 +59,6 @@ SAME = {
         datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=-1))),
         datetime.datetime(1, 1, 1, 1),
     ],
-    "a duration in any unit": [
-        datetime.timedelta(hours=-36),
-        np.timedelta64(-36, "h"),
-        np.timedelta64(-36 * 3600 * 10**9, "ns"),
-        pd.Timedelta(hours=-36),
-    ],
 }
 DIFFERENT = [
     0,
@@ -83,10 +76,8 @@ DIFFERENT = [
     b"",
     b"1",
     datetime.date(1970, 1, 1),
-    datetime.timedelta(0),
     np.datetime64(1, "ns"),
     np.datetime64(1, "as"),
-    decimal.Decimal("0.1"),
     0.1,
     2**53,
     2**53 + 1,
@@ -117,7 +108,6 @@ def test_different_values_have_different_digests():
 
 def test_instants_far_beyond_int64_nanoseconds_are_exact():
     assert canonical_cell(np.datetime64(2**62, "s")) == Instant(2**62, 0)
-    assert canonical_cell(np.datetime64(2**62, "D")) == Instant(2**62 * 86_400, 0)
     assert canonical_cell(np.datetime64(-1, "as")) == Instant(-1, 10**18 - 1)
     assert canonical_cell(np.datetime64(3, "25s")) == Instant(75, 0)
 
@@ -138,8 +128,11 @@ REFUSED = {
     "object": object(),
     "period": pd.Period("2020-01"),
     "interval": pd.Interval(0, 1),
-    "duration in months": np.timedelta64(3, "M"),
-    "decimal beyond all floats": decimal.Decimal("1e1000000"),
+    "decimal": decimal.Decimal("0.5"),
+    "fraction": fractions.Fraction(1, 2),
+    "duration": datetime.timedelta(1),
+    "NumPy duration": np.timedelta64("NaT", "ns"),
+    "pandas duration": pd.Timedelta(hours=1),
     "year beyond all calendars": np.datetime64(2**60, "Y"),
 }
 
@@ -167,6 +160,7 @@ def test_extended_precision_that_float64_would_round_is_refused():
 
 CONTAINERS = {
     "complex array": (np.ones((2, 2), dtype=complex), "dtype complex128"),
+    "durations": (np.zeros(2, dtype="m8[s]"), "dtype timedelta64"),
     "structured array": (np.zeros(2, dtype=[("a", int)]), "dtype"),
     "complex sparse": (sp.csr_matrix(np.ones((2, 2), dtype=complex)), "dtype complex128"),
     "single number": (np.float64(3), "single value"),

@@ -137,9 +137,9 @@ def test_images_that_share_a_long_end_are_told_apart(monkeypatch):
 
 def test_text_and_dates_have_a_documented_order():
     day = datetime.date(2020, 1, 1)
-    cells = [day, "b", None, "a", 2.5, b"z", -1, datetime.timedelta(1), "", 2**60 + 1]
+    cells = [day, "b", None, "a", 2.5, b"z", -1, "", 2**60 + 1]
     rows = [[cell, 7] for cell in cells]
-    assert ranks(rows) == [8, 7, 3, 6, 1, 4, 0, 9, 5, 2]
+    assert ranks(rows) == [8, 7, 3, 6, 1, 4, 0, 5, 2]
     texts = ["b", "a", "é", "b"]
     for container in (texts, np.array(texts), pd.Series(texts), pl.Series(texts)):
         assert ranks(container) == [1, 0, 2, 1]

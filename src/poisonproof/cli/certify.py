@@ -104,15 +104,12 @@ def certify(
         str, typer.Option(metavar="ARRAY", help="With --votes of a npz file: the array's name.")
     ] = "votes",
     votes_header: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--votes-header/--no-votes-header",
-            help="With --votes of a text file: whether its first line names the members. By "
-            "itself a line of different names is a header, a line of integers is votes, and 0,1,2 "
-            "and so on is refused, since it could be either.",
-            show_default=False,
+            "--votes-header",
+            help="With --votes of a text file: its first line names the members.",
         ),
-    ] = None,
+    ] = False,
 ) -> None:
     """Prove for every prediction how large an attack on the training data it survives.
 

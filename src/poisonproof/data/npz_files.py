@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +115,7 @@ def array_texts(
     array: NDArray[Any], name: str, path: Path, most: int = Limits().cell
 ) -> tuple[list[str | None], Reasons]:
     """Return the text of every value, as `label_text` writes it, and why some have none."""
-    if array.dtype.kind not in "biufSUMm":
+    if array.dtype.kind not in "biufSUM":
         raise InvalidInputError(
             f"Array {name!r} of {path} has dtype {array.dtype}; labels and groups are text, "
             "numbers or dates."
@@ -125,26 +124,15 @@ def array_texts(
     values, inverse = np.unique(array.reshape(-1), return_inverse=True)
     known: list[str | None] = []
     unknown: Reasons = {}
-    for code, beyond in enumerate(_beyond_unicode(values)):
+    for code in range(len(values)):
         try:
-            if beyond:
-                raise NoTextError("it is no Unicode text")
             text = label_text(values[code])
             if text is not None and len(text.encode()) > most:
                 raise NoTextError(too_long("it", most))
             known.append(text)
-        except NoTextError as error:
+        except (NoTextError, SystemError) as error:  # NumPy fails on what is no Unicode
             known.append(None)
             unknown[code] = str(error)
     codes = inverse.reshape(-1).tolist()
     reasons = {row: unknown[code] for row, code in enumerate(codes) if code in unknown}
     return [known[code] for code in codes], reasons
-
-
-def _beyond_unicode(values: NDArray[Any]) -> list[bool]:
-    """Say which values hold characters that no Python text can; NumPy fails when asked for them."""
-    if values.dtype.kind != "U" or not values.nbytes:
-        return [False] * len(values)
-    native = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
-    largest = native.view(np.uint32).reshape(len(values), -1).max(axis=1)
-    return [character > sys.maxunicode for character in largest.tolist()]

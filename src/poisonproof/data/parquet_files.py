@@ -21,16 +21,17 @@ from poisonproof.data.columns import Reasons
 from poisonproof.data.csv_files import cell_number
 from poisonproof.data.rows import RawRows, too_long
 from poisonproof.data.schema import Layout, Limits, Schema
-from poisonproof.data.value_text import NoTextError, TimeOfDay, label_text
+from poisonproof.data.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError, needing
 
 
 def has_texts(kind: Any) -> bool:
-    """Say whether values of a type of pyarrow have a text: nested ones and intervals do not."""
+    """Say whether values of a type of pyarrow have a text: nested ones and durations do not."""
     from pyarrow import types
 
     kind = _stored(kind)
-    return not (types.is_nested(kind) or types.is_interval(kind) or types.is_union(kind))
+    moment = types.is_date(kind) or types.is_timestamp(kind)
+    return moment or not (types.is_nested(kind) or types.is_temporal(kind) or types.is_union(kind))
 
 
 def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None], Reasons]:
@@ -39,12 +40,11 @@ def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None
     reasons: Reasons = {}
     for chunk in column.chunks:
         values, codes = _distinct(chunk)
-        values, large = _without_large(values, most)
         known: list[str | None] = []
         unknown: dict[int, str] = {}
         for code, value in enumerate(_plain_values(values)):
             try:
-                if code in large:
+                if isinstance(value, bytes) and len(value) > most:
                     raise NoTextError(too_long("it", most))
                 known.append(label_text(value))
             except NoTextError as error:
@@ -68,27 +68,12 @@ def _distinct(chunk: Any) -> tuple[Any, NDArray[np.int64]]:
     if not pa.types.is_dictionary(chunk.type):
         chunk = chunk.dictionary_encode()
     values = chunk.dictionary
-    if values.type in (pa.string_view(), pa.binary_view()):
+    if _is_bytes(values.type):
         values = values.cast(pa.large_binary())
     n_values = len(values)
     codes = chunk.indices.cast(pa.int64()).fill_null(n_values).to_numpy(zero_copy_only=False)
     used, numbers = np.unique(np.append(codes, n_values), return_inverse=True)
     return values.take(pa.array(used[:-1])), numbers[:-1]
-
-
-def _without_large(values: Any, most: int) -> tuple[Any, set[int]]:
-    """Return nulls in place of texts and bytes of more than `most` bytes, and which these are."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import types
-
-    kind = values.type
-    checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    if not any(is_kind(kind) for is_kind in (*checks, types.is_fixed_size_binary)):
-        return values, set()
-    large = pc.fill_null(pc.greater(pc.binary_length(values), most), False)
-    found = set(np.flatnonzero(large.to_numpy(zero_copy_only=False)).tolist())
-    return (pc.if_else(large, pa.scalar(None, kind), values) if found else values), found
 
 
 def _stored(kind: Any) -> Any:
@@ -99,31 +84,26 @@ def _stored(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _plain_values(values: Any) -> list[Any]:
-    """Return values as Python objects that hold every one of them."""
+def _plain_values(values: Any) -> Iterator[Any]:
+    """Yield values as Python objects that hold every one of them."""
     import pyarrow as pa
     from pyarrow import types
 
-    from poisonproof.partition.cells import ATTOSECONDS, PER_SECOND, Duration, Instant
+    from poisonproof.partition.cells import ATTOSECONDS, PER_SECOND, Instant
 
+    if types.is_date32(values.type):
+        values = values.cast(pa.date64())
     kind = values.type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return list(values.cast(pa.large_binary()).to_pylist())
-    if types.is_date32(kind):
-        days = values.cast(pa.int32()).to_pylist()
-        return [None if day is None else Instant(day * 86_400, 0) for day in days]
     if not types.is_temporal(kind):
-        return list(values.to_pylist())
-    unit = "ms" if types.is_date64(kind) else kind.unit
-    per_second = {"s": 1, **PER_SECOND}[unit]
-    whole = values.cast(pa.int32() if types.is_time32(kind) else pa.int64()).to_pylist()
-    made = TimeOfDay if types.is_time(kind) else Duration if types.is_duration(kind) else Instant
-    return [
-        None
-        if count is None
-        else made(count // per_second, count % per_second * (ATTOSECONDS // per_second))
-        for count in whole
-    ]
+        yield from (value.as_py() for value in values)  # one at a time: each may be large
+        return
+    per_second = PER_SECOND["ms" if types.is_date64(kind) else kind.unit]
+    for count in values.cast(pa.int64()).to_pylist():
+        if count is None:
+            yield None
+        else:
+            rest = count % per_second * (ATTOSECONDS // per_second)
+            yield Instant(count // per_second, rest)
 
 
 _BATCH_BYTES = 1 << 24
@@ -300,11 +280,9 @@ def _numeric_kinds() -> tuple[Any, ...]:
 
 
 def _is_text(kind: Any) -> bool:
-    from pyarrow import types
+    import pyarrow as pa
 
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return _stored(kind) in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _chunks(metadata: Any) -> Iterator[Any]:
@@ -314,10 +292,9 @@ def _chunks(metadata: Any) -> Iterator[Any]:
 
 def _is_bytes(kind: Any) -> bool:
     """Say whether pyarrow can leave a column encoded."""
-    from pyarrow import types
+    import pyarrow as pa
 
-    binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
-    return _is_text(kind) or any(is_kind(kind) for is_kind in binary)
+    return _is_text(kind) or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def _cell_bytes(kind: Any) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +12,13 @@ import numpy as np
 from poisonproof.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
-    from poisonproof.partition.cells import Duration, Instant
+    from poisonproof.partition.cells import Instant
 
-_DAY = 86_400
 _FIRST_DAY = datetime.date(1970, 1, 1).toordinal()
 
 
 class NoTextError(InvalidInputError):
     """A value that no text stands for; the row that holds it is rejected."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimeOfDay:
-    """Whole seconds after midnight, and attoseconds (10^-18 s) after that."""
-
-    seconds: int
-    attoseconds: int
 
 
 def escaped(text: str) -> str:
@@ -61,8 +51,6 @@ def label_text(value: Any) -> str | None:
     number                 its digits, without an exponent or zeros at the end: ``7``, ``0.5``
     truth value            the number 1 or 0, as everywhere in this library
     date, moment           ``2020-01-31``, ``2020-01-31 10:00:00`` in UTC; midnight is the date
-    time of day            ``10:00:00``
-    length of time         ``1 days 02:00:00``, below zero ``-1 days +23:00:00``
     missing, NaN, empty    None
     =====================  =======================================================================
 
@@ -81,20 +69,15 @@ def label_text(value: Any) -> str | None:
     ['0.5', '0.5', '0.0000001', 'ham', 'ham', None, None]
     >>> label_text(datetime.datetime(2020, 1, 31)), label_text(np.datetime64("2020-01-31T10", "ns"))
     ('2020-01-31', '2020-01-31 10:00:00')
-    >>> label_text(np.timedelta64(-1, "h")), label_text(datetime.time(10))
-    ('-1 days +23:00:00', '10:00:00')
     """
-    from poisonproof.partition.cells import Duration, Instant, NoCanonicalFormError, canonical_cell
+    from poisonproof.partition.cells import Instant, NoCanonicalFormError, canonical_cell
 
     if isinstance(value, bytes):
         value = value.decode("utf-8", errors="backslashreplace")
     if isinstance(value, str):
         return _checked(str(value))
-    if isinstance(value, datetime.time):
-        seconds = (value.hour * 60 + value.minute) * 60 + value.second
-        value = TimeOfDay(seconds, value.microsecond * 10**12)
-    if isinstance(value, TimeOfDay):
-        return _clock_text(value.seconds, value.attoseconds)
+    if isinstance(value, Decimal):
+        return None if value.is_nan() else _digits(value)
     try:
         cell = canonical_cell(value)
     except NoCanonicalFormError as error:
@@ -103,18 +86,9 @@ def label_text(value: Any) -> str | None:
         return str(value)
     if isinstance(cell, Instant):
         return _moment_text(cell)
-    if isinstance(cell, Duration):
-        return _length_text(cell)
     if isinstance(cell, float):
         return None if math.isnan(cell) else _float_text(cell)
-    return _digits(value) if isinstance(value, Decimal) else str(cell)
-
-
-def _clock_text(seconds: int, attoseconds: int) -> str:
-    if not 0 <= seconds < _DAY:
-        raise NoTextError("it is a time of day outside 00:00 to 24:00")
-    minutes, second = divmod(seconds, 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{second:02}{_fraction(attoseconds)}"
+    return str(cell)
 
 
 def _checked(text: str) -> str | None:
@@ -137,24 +111,17 @@ def _digits(value: Decimal) -> str:
 
 
 def _moment_text(moment: Instant) -> str:
-    days, seconds = divmod(moment.seconds, _DAY)
+    days, seconds = divmod(moment.seconds, 86_400)
     if not 1 <= _FIRST_DAY + days <= datetime.date.max.toordinal():
         raise NoTextError("it is a date outside the years 1 to 9999")
     day = str(datetime.date.fromordinal(_FIRST_DAY + days))
     if not seconds and not moment.attoseconds:
         return day
-    return f"{day} {_clock_text(seconds, moment.attoseconds)}"
-
-
-def _length_text(length: Duration) -> str:
-    days, seconds = divmod(length.seconds, _DAY)
-    return f"{days} days {'+' * (days < 0)}{_clock_text(seconds, length.attoseconds)}"
-
-
-def _fraction(attoseconds: int) -> str:
-    if not attoseconds:
-        return ""
-    digits = f"{attoseconds:018}"
+    minutes, second = divmod(seconds, 60)
+    text = f"{day} {minutes // 60:02}:{minutes % 60:02}:{second:02}"
+    if not moment.attoseconds:
+        return text
+    digits = f"{moment.attoseconds:018}"
     while len(digits) > 6 and digits.endswith("000"):
         digits = digits[:-3]
-    return f".{digits}"
+    return f"{text}.{digits}"

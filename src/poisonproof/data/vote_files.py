@@ -14,15 +14,13 @@ from poisonproof.data.npz_files import load_array, load_arrays
 from poisonproof.data.sources import ARRAYS, check_file
 from poisonproof.exceptions import InvalidInputError, InvalidVotesError
 
-_MISSING = frozenset({"na", "n/a", "nan", "none", "null", "abstain"})
-
 
 def read_votes(
     path: str | os.PathLike[str],
     *,
     key: str = "votes",
     abstain: int = -1,
-    header: bool | None = None,
+    header: bool = False,
 ) -> NDArray[Any]:
     """Read a vote matrix.
 
@@ -35,10 +33,8 @@ def read_votes(
         Name of the array in a npz file.
     abstain : int
         The number that stands for an abstention in the file, for example 255 in uint8.
-    header : bool, optional
-        Whether the first line of a text file names the members. By default it does if it holds
-        as many different names as there are members, and it does not if it holds integers; the
-        numbers 0, 1, 2, ... (or 1, 2, 3, ...) in their order could be either, and are refused.
+    header : bool
+        Whether the first line of a text file names the members.
 
     Returns
     -------
@@ -75,7 +71,7 @@ def read_votes(
     return signed
 
 
-def _read_text(path: Path, header: bool | None) -> NDArray[np.int64]:
+def _read_text(path: Path, header: bool) -> NDArray[np.int64]:
     delimiter = delimiter_of(path)
     rows: list[list[int]] = []
     width, blank = None, None
@@ -91,41 +87,16 @@ def _read_text(path: Path, header: bool | None) -> NDArray[np.int64]:
                 cells = split_line(line.removeprefix(BYTE_ORDER_MARK * (number == 1)), delimiter)
                 if len(cells) != (width := width or len(cells)):
                     raise ValueError(f"{len(cells)} votes where line 1 has {width} cells")
-                if number > 1 or not _is_header(cells, header):
+                if number > 1 or not header:
                     rows.append(list(map(_integer, cells)))
             except ValueError as error:
-                raise InvalidVotesError(f"{path}, line {number}: {error}.") from error
+                hint = "; if it names the members, pass header=True (--votes-header)"
+                raise InvalidVotesError(
+                    f"{path}, line {number}: {error}{hint if number == 1 else ''}."
+                ) from error
     if not rows:
         raise InvalidVotesError(f"{path} holds no votes.")
     return np.array(rows, dtype=np.int64)
-
-
-def _is_header(cells: list[str], declared: bool | None) -> bool:
-    """Say whether the first line names the members; raise where nobody could tell."""
-    if declared is not None:
-        return declared
-    if len(set(cells)) == len(cells) and all(map(_is_name, cells)):
-        return True
-    if [cell.strip() for cell in cells] in (
-        [str(number) for number in range(first, first + len(cells))] for first in (0, 1)
-    ):
-        raise ValueError(
-            "it counts the columns, so it could be a header or votes. Say which: header=True or "
-            "header=False, on the command line --votes-header or --no-votes-header"
-        )
-    return False
-
-
-def _is_name(cell: str) -> bool:
-    """Say whether no vote, and nothing that stands for a missing one, reads like this."""
-    text = cell.strip().lower()
-    if text in _MISSING or not any(character.isalpha() for character in text):
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return True
-    return False
 
 
 def _integer(cell: str) -> int:

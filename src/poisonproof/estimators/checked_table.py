@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from numbers import Integral
 from typing import Any
 
@@ -353,9 +352,8 @@ class SampleSpec:
         row makes of its dtype.
         """
         found = np.zeros(len(column.odd), dtype=np.bool_)
-        for row in np.flatnonzero(column.odd):
-            cell: Any = column.cell(row)
-            if isinstance(cell, (int, Fraction)):
+        for row, cell in zip(np.flatnonzero(column.odd), column.taken(column.odd), strict=True):
+            if isinstance(cell, int):
                 number = nearest_float(cell)
             else:
                 number = _number(cell) if self.limit < math.inf else 0.0
@@ -471,7 +469,7 @@ def _refuse_cells(X: NDArray[Any]) -> None:
                 ) from None
             if isinstance(number, float):
                 continue
-            if isinstance(number, (int, Fraction)) and math.isfinite(nearest_float(number)):
+            if isinstance(number, int) and math.isfinite(nearest_float(number)):
                 continue
             kind = "the text " if isinstance(number, str) else ""
             raise InvalidRowsError(

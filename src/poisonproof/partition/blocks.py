@@ -30,8 +30,8 @@ from poisonproof.partition.containers import (
 )
 
 ALLOWED = (
-    "Allowed are real numbers, booleans, text, bytes, dates, durations and missing values; "
-    "convert the column first."
+    "Allowed are real numbers, booleans, text, bytes, dates and missing values; convert the "
+    "column first."
 )
 CELLS_PER_BLOCK = 2**19
 """A block of float64 takes 4 MiB: small beside the data, large beside Python's overhead."""
@@ -48,7 +48,7 @@ class CanonicalColumn(NamedTuple):
     floats : ndarray of float64 of shape (m,)
         The cells that float64 holds exactly; NaN where a value is missing.
     odd : ndarray of bool of shape (m,)
-        The other cells: text, bytes, dates, durations and numbers that float64 would round.
+        The other cells: text, bytes, dates and integers that float64 would round.
     cells : ndarray of object of shape (m,), or None
         The canonical cells where `odd` holds; None if it never does.
     """
@@ -57,12 +57,13 @@ class CanonicalColumn(NamedTuple):
     odd: NDArray[np.bool_]
     cells: NDArray[np.object_] | None
 
-    def cell(self, row: int | np.intp) -> Cell:
-        """Return one canonical cell."""
-        if self.cells is not None and self.odd[row]:
-            found: Cell = self.cells[row]
-            return found
-        return float(self.floats[row])
+    def taken(self, rows: NDArray[Any]) -> list[Cell]:
+        """Return some canonical cells, by row number or by mask."""
+        values: NDArray[Any] = self.floats[rows]
+        if self.cells is not None:
+            values = np.where(self.odd[rows], self.cells[rows], values)
+        found: list[Cell] = values.tolist()
+        return found
 
 
 class Block(NamedTuple):
@@ -205,10 +206,10 @@ def canonical_column(
         if exact is not None:
             exact[odd] = values[odd].tolist()
         return CanonicalColumn(values.astype(np.float64), odd, exact)
-    if kind not in "OUSMm":
+    if kind not in "OUSM":
         raise InvalidRowsError(f"Column {position} has dtype {values.dtype}. {ALLOWED}")
     items: Iterable[Any] = values.tolist()
-    if kind in "Mm":
+    if kind == "M":
         try:
             items = time_cells(values)
         except NoCanonicalFormError:

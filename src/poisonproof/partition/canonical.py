@@ -26,7 +26,6 @@ import hashlib
 import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -278,38 +277,34 @@ def _payload(values: NDArray[Any], tag: int) -> NDArray[Any]:
 
 # Rows of mixed cells: numbers beside text, dates, or integers beyond 2^53.
 
-_encode_repeated = lru_cache(maxsize=4096)(encode_cell)
-
 
 def _encode_columns(
     columns: list[CanonicalColumn], rows: NDArray[np.intp], prefix: bytes
 ) -> Iterator[_Encoded]:
     """Encode rows of cells; those that float64 holds exactly as arrays of numbers are."""
-    odd, texts = np.zeros((2, len(rows)), dtype=bool)
+    odd = np.zeros(len(rows), dtype=bool)
     for column in columns:
         odd |= column.odd
-        if column.cells is not None:
-            where = np.flatnonzero(column.odd & ~texts)
-            texts[where] = [not is_number(cell) for cell in column.cells[where]]
-    plain = np.flatnonzero(~odd)
-    if len(plain):
-        values = np.empty((len(plain), len(columns)))
+    if not odd.all():
+        values = np.empty((int((~odd).sum()), len(columns)))
         for j, column in enumerate(columns):
-            values[:, j] = column.floats[plain]
-        yield from _encode_dense(values, rows[plain], prefix)
-    for row in np.flatnonzero(odd & ~texts):
-        header, piece = _encode_numbers([column.cell(row) for column in columns])
-        yield _Encoded(rows[row : row + 1], prefix + header, [piece])
-    chosen = np.flatnonzero(texts)
-    if len(chosen):
-        encoded = [_encode_column(column, chosen) for column in columns]
-        pieces = [b"".join(cells) for cells in zip(*encoded, strict=True)]
-        yield _Encoded(rows[chosen], prefix + _header(_DENSE, b"O", len(columns)), pieces)
+            values[:, j] = column.floats[~odd]
+        yield from _encode_dense(values, rows[~odd], prefix)
+    alike: dict[bytes, tuple[list[int], list[bytes]]] = {}
+    cells = zip(*(column.taken(odd) for column in columns), strict=True)
+    for row, (header, piece) in zip(rows[odd], map(_encode_cells, cells), strict=True):
+        numbers, pieces = alike.setdefault(header, ([], []))
+        numbers.append(row)
+        pieces.append(piece)
+    for header, (numbers, pieces) in alike.items():
+        yield _Encoded(np.array(numbers), prefix + header, pieces)
 
 
-def _encode_numbers(cells: Sequence[Any]) -> tuple[bytes, bytes]:
-    """Return header and payload of a row of numbers that float64 does not hold exactly."""
+def _encode_cells(cells: tuple[Any, ...]) -> tuple[bytes, bytes]:
+    """Return header and payload of a row of which float64 does not hold every cell."""
     width = len(cells)
+    if not all(map(is_number, cells)):
+        return _header(_DENSE, b"O", width), b"".join(map(encode_cell, cells))
     int64 = all(c == c // 1 and -(2**63) <= c < 2**63 for c in cells)
     write: Callable[[Any], bytes] = (lambda c: struct.pack("<q", int(c))) if int64 else encode_cell
     tag = b"I" if int64 else b"O"
@@ -319,20 +314,3 @@ def _encode_numbers(cells: Sequence[Any]) -> tuple[bytes, bytes]:
     size = np.min_scalar_type(max(0, width - 1)).itemsize
     pairs = (i.to_bytes(size, "little") + write(cells[i]) for i in kept)
     return _header(_PAIRS, tag, width), b"".join(pairs)
-
-
-def _encode_column(column: CanonicalColumn, chosen: NDArray[np.intp]) -> list[bytes]:
-    """Return what `encode_cell` returns for the chosen cells of a column."""
-    values = column.floats[chosen]
-    whole = (np.trunc(values) == values) & (values >= -(2.0**63)) & (values < 2.0**63)
-    cells = np.empty(len(values), dtype=[("tag", "S1"), ("value", "<i8")])
-    cells["tag"] = np.where(whole, b"i", b"f")
-    cells["value"] = np.where(whole, np.where(whole, values, 0).astype("<i8"), values.view("<i8"))
-    result: list[bytes] = cells.view("V9").tolist()
-    rare = np.isnan(values) | ((np.trunc(values) == values) & ~whole)
-    for i in np.flatnonzero(rare & ~column.odd[chosen]):
-        result[i] = encode_cell(float(values[i]))
-    if column.cells is not None:
-        for i in np.flatnonzero(column.odd[chosen]):
-            result[i] = _encode_repeated(column.cells[chosen[i]])
-    return result

@@ -1,8 +1,8 @@
 """One cell of a sample: its canonical value and its canonical bytes.
 
 A cell is brought to one of a few plain types. Which one depends on the value alone: ``3``,
-``3.0``, ``numpy.uint8(3)`` and ``Decimal("3")`` are the same cell, and so are ``None``, ``nan``
-and ``NaT``. The full table is in ``docs/canonical-form.md``.
+``3.0`` and ``numpy.uint8(3)`` are the same cell, and so are ``None``, ``nan`` and ``NaT``. The full
+table is in ``docs/canonical-form.md``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,25 +27,22 @@ class Instant:
     attoseconds: int
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Duration:
-    """A length of time: whole seconds, rounded down, and attoseconds after that."""
-
-    seconds: int
-    attoseconds: int
-
-
-Cell: TypeAlias = int | float | Fraction | str | bytes | Instant | Duration
+Cell: TypeAlias = int | float | str | bytes | Instant
 
 MISSING = float("nan")
 ATTOSECONDS = 10**18
-LARGEST_EXPONENT = 400  # no float64 goes further; the digits of an exact 1e1000000 fill a disk
-LARGEST_CALENDAR_COUNT = 10**12  # years or months that NumPy converts to days without wrapping
-SECONDS_PER = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
-PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
+LARGEST_CALENDAR_COUNT = 10**11  # of years, the coarsest unit, whose seconds int64 can count
+PER_SECOND = {
+    "s": 1,
+    "ms": 10**3,
+    "us": 10**6,
+    "ns": 10**9,
+    "ps": 10**12,
+    "fs": 10**15,
+    "as": 10**18,
+}
 NOT_A_TIME = -(2**63)  # the count with which NumPy says NaT
 EPOCH = datetime.datetime(1970, 1, 1)
-FIRST_DAY = datetime.date(1970, 1, 1)
 
 
 class NoCanonicalFormError(TypeError):
@@ -82,7 +77,7 @@ def shown(value: Any) -> str:
 
 def is_number(cell: Cell) -> bool:
     """Return whether the cell is a number; a missing value counts as one, the NaN."""
-    return isinstance(cell, (int, float, Fraction))
+    return isinstance(cell, (int, float))
 
 
 def is_exact_float(cell: Cell) -> bool:
@@ -90,7 +85,7 @@ def is_exact_float(cell: Cell) -> bool:
     return isinstance(cell, float) or (isinstance(cell, int) and nearest_float(cell) == cell)
 
 
-def nearest_float(number: int | float | Fraction) -> float:
+def nearest_float(number: int | float) -> float:
     """Return a number rounded to float64, infinity beyond its range."""
     try:
         return float(number)
@@ -98,65 +93,34 @@ def nearest_float(number: int | float | Fraction) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
-def _exact_number(value: Fraction) -> Cell:
-    """Return a rational as an integer or a float64 where one holds it exactly."""
-    if value.denominator == 1:
-        return value.numerator
-    rounded = nearest_float(value)
-    return rounded if rounded == value else value
-
-
-def _decimal(value: Decimal) -> Cell:
-    if value.is_nan():
-        return MISSING
-    if value.is_infinite():
-        return float(value)
-    if value and abs(value.adjusted()) > LARGEST_EXPONENT:
-        raise NoCanonicalFormError(f"the decimal {shown(value)} lies outside 1e-400 to 1e+400")
-    return _exact_number(Fraction(value))
-
-
 def _datetime(value: datetime.datetime) -> Cell:
-    since = value.replace(tzinfo=None) - EPOCH
     # Subtracting the offset here, and not by astimezone, also serves the first and last day.
-    length = _timedelta(since - (value.utcoffset() or datetime.timedelta()))
-    return Instant(length.seconds, length.attoseconds)
-
-
-def _timedelta(value: datetime.timedelta) -> Duration:
-    return Duration(value.days * 86_400 + value.seconds, value.microseconds * 10**12)
+    since = value.replace(tzinfo=None) - EPOCH - (value.utcoffset() or datetime.timedelta())
+    return Instant(since.days * 86_400 + since.seconds, since.microseconds * 10**12)
 
 
 def time_cells(values: NDArray[Any]) -> list[Cell]:
-    """Return dates or durations of NumPy as cells, exactly: the integers are Python's."""
-    kind = Instant if values.dtype.kind == "M" else Duration
+    """Return dates of NumPy as cells, exactly: the integers are Python's."""
     unit, multiple = np.datetime_data(values.dtype)
     counts = values.astype(np.int64).tolist()
-    if unit in {"Y", "M"} and kind is Instant:
-        far = next((c for c in counts if LARGEST_CALENDAR_COUNT < abs(c) < 2**63), None)
-        if far is not None:
-            raise NoCanonicalFormError(f"the date {far} [{unit}] is too far from 1970")
-        unit, multiple = "D", 1
-        counts = values.astype("M8[D]").astype(np.int64).tolist()
-    if unit in SECONDS_PER:
-        scale = multiple * SECONDS_PER[unit]
-        return [MISSING if c == NOT_A_TIME else kind(c * scale, 0) for c in counts]
+    most = (2**63 - 1 if unit in PER_SECOND else LARGEST_CALENDAR_COUNT) // multiple
+    if far := [c for c in counts if c != NOT_A_TIME and abs(c) > most]:
+        raise NoCanonicalFormError(f"the date {far[0]} [{unit}] is too far from 1970")
     if unit not in PER_SECOND:
-        if all(c == NOT_A_TIME for c in counts):
-            return [MISSING] * len(counts)
-        raise NoCanonicalFormError(f"a duration in units of [{unit}] has no fixed length")
+        unit, multiple = "s", 1
+        counts = values.astype("M8[s]").astype(np.int64).tolist()
     per_second, rest = PER_SECOND[unit], ATTOSECONDS // PER_SECOND[unit]
     parts = (divmod(c * multiple, per_second) for c in counts)
     return [
-        MISSING if c == NOT_A_TIME else kind(whole, broken * rest)
+        MISSING if c == NOT_A_TIME else Instant(whole, broken * rest)
         for c, (whole, broken) in zip(counts, parts, strict=True)
     ]
 
 
 def _numpy_scalar(value: np.generic) -> Cell:
-    if isinstance(value, (np.datetime64, np.timedelta64)):  # the second is an np.integer, too
+    if isinstance(value, np.datetime64):
         return time_cells(np.asarray(value)[None])[0]
-    if isinstance(value, (np.bool_, np.integer)):
+    if value.dtype.kind in "biu":  # a duration is an np.integer, too
         return int(value)
     if isinstance(value, np.floating):
         rounded = float(value)
@@ -176,8 +140,6 @@ def _pandas_scalar(value: Any) -> Cell | None:
         if value.tzinfo is not None:
             value = value.tz_convert("UTC").tz_localize(None)
         return canonical_cell(value.to_datetime64())
-    if isinstance(value, pandas.Timedelta):
-        return canonical_cell(value.to_timedelta64())
     return None
 
 
@@ -195,7 +157,7 @@ def _by_inheritance(value: Any) -> Cell:
     raise NoCanonicalFormError(f"{shown(value)} is of type {type(value).__name__}")
 
 
-_PLAIN = frozenset({int, float, Fraction, str, bytes, Instant, Duration})
+_PLAIN = frozenset({int, float, str, bytes, Instant})
 
 # A base class must stand behind its subclasses: bool before int, datetime before date.
 _RULES: dict[type, Callable[[Any], Cell]] = {
@@ -206,13 +168,9 @@ _RULES: dict[type, Callable[[Any], Cell]] = {
     bytes: bytes,
     bytearray: bytes,
     type(None): lambda _: MISSING,
-    Decimal: _decimal,
-    Fraction: _exact_number,
     datetime.datetime: _datetime,
-    datetime.date: lambda day: Instant((day - FIRST_DAY).days * 86_400, 0),
-    datetime.timedelta: _timedelta,
+    datetime.date: lambda day: Instant((day - EPOCH.date()).days * 86_400, 0),
     Instant: lambda instant: instant,
-    Duration: lambda duration: duration,
 }
 
 
@@ -232,10 +190,7 @@ def encode_cell(cell: Cell) -> bytes:
         return _sized(b"z", cell.to_bytes((cell.bit_length() + 8) // 8, "little", signed=True))
     if isinstance(cell, bytes):
         return _sized(b"b", cell)
-    if isinstance(cell, Fraction):
-        return b"q" + encode_cell(cell.numerator) + encode_cell(cell.denominator)
-    tag = b"t" if isinstance(cell, Instant) else b"d"
-    return tag + encode_cell(cell.seconds) + struct.pack("<Q", cell.attoseconds)
+    return b"t" + encode_cell(cell.seconds) + struct.pack("<Q", cell.attoseconds)
 
 
 def _sized(tag: bytes, data: bytes) -> bytes:
@@ -243,10 +198,10 @@ def _sized(tag: bytes, data: bytes) -> bytes:
 
 
 def cell_order(cell: Cell) -> tuple[int, Any]:
-    """Return a key that sorts cells: numbers, missing, bytes, text, dates, durations."""
+    """Return a key that sorts cells: numbers, missing, bytes, text, dates."""
     if isinstance(cell, float) and math.isnan(cell):
         return 1, 0
-    for rank, kind in ((2, bytes), (3, str), (4, Instant), (5, Duration)):
+    for rank, kind in ((2, bytes), (3, str), (4, Instant)):
         if isinstance(cell, kind):
             return rank, cell
     return 0, cell

@@ -7,7 +7,7 @@ dependency. Column names are not read: a cell is known by its position.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,23 +20,7 @@ CONTAINERS = (
     "Allowed are NumPy arrays, SciPy sparse matrices, pandas and Polars frames and series, "
     "and lists of rows."
 )
-DTYPES = "Allowed are booleans, integers, real numbers, text, bytes, dates, durations and objects."
-_NUMPY_NUMBERS = frozenset(
-    [
-        "Int8",
-        "Int16",
-        "Int32",
-        "Int64",
-        "UInt8",
-        "UInt16",
-        "UInt32",
-        "UInt64",
-        "Float16",
-        "Float32",
-        "Float64",
-    ]
-)
-"""The Polars types that NumPy has too; the others come as Python objects."""
+DTYPES = "Allowed are booleans, integers, real numbers, text, bytes, dates and objects."
 
 
 def as_container(X: Any) -> Any:
@@ -67,7 +51,7 @@ def as_container(X: Any) -> Any:
         X = np.asarray(X)
     if X.ndim == 0:
         raise InvalidRowsError(f"X has no rows: it is the single value {X!r}. {CONTAINERS}")
-    if X.dtype.kind not in "biufOUSMm":
+    if X.dtype.kind not in "biufOUSM":
         raise InvalidRowsError(f"X has dtype {X.dtype}. {DTYPES}")
     return list(X) if X.dtype.kind == "O" and X.ndim == 1 else X
 
@@ -158,31 +142,8 @@ def pandas() -> Any:
 
 def as_pandas(X: Any) -> Any:
     """Return a frame or a series of Polars as one of pandas that holds the same cells."""
-    if len(X.shape) == 1:
-        return pandas().Series(_polars_column(X))
-    columns = {j: _polars_column(column) for j, column in enumerate(X.get_columns())}
-    frame = pandas().DataFrame(columns, index=range(len(X)))
-    return frame.set_axis(list(X.columns), axis=1)
-
-
-def _polars_column(series: Any) -> Any:
-    import polars as pl
-
-    dtype, nulls = series.dtype, series.is_null().to_numpy()
-    if dtype.is_temporal() and dtype != pl.Time:  # the integers behind count from 1970 in UTC
-        counts = series.to_physical().fill_null(0).to_numpy().astype(np.int64)
-        if dtype == pl.Date:
-            times = counts.astype("M8[D]").astype("M8[s]")
-        else:
-            kind = "M8" if isinstance(dtype, pl.Datetime) else "m8"
-            times = counts.view(f"{kind}[{dtype.time_unit}]")
-        times[nulls] = "NaT"
-        return times
-    if dtype == pl.Boolean or str(dtype) in _NUMPY_NUMBERS:
-        values = series.fill_null(False if dtype == pl.Boolean else 0).to_numpy()
-        return with_missing(values, nulls)
-    objects = np.fromiter(series.to_list(), dtype=object, count=len(series))
-    return pandas().Series(objects, dtype=object)
+    with needing("pyarrow", "data"):
+        return X.to_pandas(use_pyarrow_extension_array=True)
 
 
 def frame_columns(X: Any) -> list[NDArray[Any]]:
@@ -200,26 +161,16 @@ def _pandas_column(series: Any) -> NDArray[Any]:
         values = np.empty(len(dtype.categories) + 1, dtype=object)
         values[:-1] = dtype.categories.astype(object)
         return np.asarray(values[series.cat.codes.to_numpy()])
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        return np.asarray(series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
-    if isinstance(dtype, pd.SparseDtype):
-        return np.asarray(series)
     plain = getattr(dtype, "numpy_dtype", None)
-    if getattr(dtype, "kind", "O") in "biuf" and isinstance(plain, np.dtype) and plain.kind != "O":
-        missing = series.isna().to_numpy(dtype=bool)
-        given = {"na_value": plain.type(0)} if missing.any() else {}
-        return with_missing(series.to_numpy(dtype=plain, **given), missing)
-    return np.asarray(series.to_numpy(dtype=object))
-
-
-def with_missing(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return numbers with NaN where they are missing: float64 if that is exact, else objects."""
+    if getattr(dtype, "kind", "O") not in "biuf" or plain is None or plain.kind == "O":
+        return np.asarray(series.to_numpy(dtype=object))
+    missing = series.isna().to_numpy(dtype=bool)
     if not missing.any():
-        return values
-    exact = not inexact(values).any()
-    values = values.astype(np.float64 if exact else object)
+        return np.asarray(series.to_numpy(dtype=plain))
+    values = series.to_numpy(dtype=plain, na_value=plain.type(0))
+    values = values.astype(object if inexact(values).any() else np.float64)
     values[missing] = np.nan
-    return values
+    return np.asarray(values)
 
 
 def inexact(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -260,8 +211,7 @@ def row_array(sample: Any, row: int) -> NDArray[Any]:
 
 def _row_array(sample: Any, row: int) -> NDArray[Any]:
     if isinstance(sample, (list, tuple)):
-        flat = list(_flatten(sample))
-        return np.fromiter(flat, dtype=object, count=len(flat))
+        return np.fromiter(sample, dtype=object, count=len(sample))
     if is_sparse(sample) or is_frame(sample):
         raise InvalidRowsError(
             f"Row {row} is a {type(sample).__name__}. Stack such rows into one matrix or frame."
@@ -269,22 +219,12 @@ def _row_array(sample: Any, row: int) -> NDArray[Any]:
     array_like = hasattr(sample, "__array__") and hasattr(sample, "ndim")
     if array_like and not isinstance(sample, np.generic):
         array = np.asarray(sample)
-        if array.dtype.kind not in "biufOUSMm" or isinstance(sample, np.ma.MaskedArray):
+        if array.dtype.kind not in "biufOUSM" or isinstance(sample, np.ma.MaskedArray):
             raise InvalidRowsError(f"Row {row} has dtype {array.dtype}. {DTYPES}")
         if array.ndim:
             return array
         sample = array[()]
     return np.fromiter([sample], dtype=object, count=1)
-
-
-def _flatten(cells: Sequence[Any]) -> Iterator[Any]:
-    for cell in cells:
-        if isinstance(cell, (list, tuple)):
-            yield from _flatten(cell)
-        elif isinstance(cell, np.ndarray) and cell.ndim:
-            yield from cell.reshape(-1)
-        else:
-            yield cell
 
 
 # Stacking.

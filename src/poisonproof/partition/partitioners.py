@@ -290,8 +290,8 @@ class PixelSum(Partitioner):
             if isinstance(values, list):
                 for column in values:
                     rest, pixels = _remainders(np.where(column.odd, 0, column.floats), self.k)
-                    for i in np.flatnonzero(column.odd):
-                        cell = column.cell(i)
+                    large = zip(np.flatnonzero(column.odd), column.taken(column.odd), strict=True)
+                    for i, cell in large:
                         pixels[i] = isinstance(cell, int) and cell >= 0
                         rest[i] = cell % self.k if isinstance(cell, int) else 0
                     sums[rows] += rest

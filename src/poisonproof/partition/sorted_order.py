@@ -107,7 +107,7 @@ def _ranked(columns: list[CanonicalColumn], n: int) -> NDArray[np.float64]:
     for j, column in enumerate(columns):
         values[:, j] = column.floats
         if column.cells is not None:
-            keys = [cell_order(column.cell(row)) for row in range(n)]
+            keys = [cell_order(cell) for cell in column.taken(np.arange(n))]
             position = {key: rank for rank, key in enumerate(sorted(set(keys)))}
             values[:, j] = [position[key] for key in keys]
     return values

@@ -6,7 +6,6 @@ nothing else: an invalid cell elsewhere in a column cannot change the bits of th
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,7 @@ from poisonproof.partition.blocks import (
     canonical_csr,
     table_columns,
 )
-from poisonproof.partition.cells import (
-    Cell,
-    Duration,
-    Instant,
-    is_number,
-    nearest_float,
-)
+from poisonproof.partition.cells import Cell, Instant, is_number, nearest_float
 from poisonproof.partition.containers import (
     as_container,
     frame_columns,
@@ -149,28 +142,23 @@ def _frame_column(column: CanonicalColumn) -> Any:
     if not _has_text(column) or column.cells is None:
         return _floats(column)
     present = column.odd | ~np.isnan(column.floats)
-    for kind in (Instant, Duration):
-        if all(isinstance(cell, kind) for cell in column.cells[present]):
-            times = _times(column.cells, present, kind)
-            if times is not None:
-                return times
+    if all(isinstance(cell, Instant) for cell in column.cells[present]):
+        return _times(column.cells, present)
     return pandas().Series(_objects(column), dtype=object)
 
 
-def _times(
-    cells: NDArray[np.object_], present: NDArray[np.bool_], kind: type
-) -> NDArray[Any] | None:
-    """Return dates or durations in the finest unit that holds them all; None if none does."""
-    for unit, per_second in TIME_UNITS.items():
+def _times(cells: NDArray[np.object_], present: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return dates in the finest unit that holds them all."""
+    for unit, per_second in TIME_UNITS.items():  # noqa: B007 - the last unit holds every date
         counts = [
             cell.seconds * per_second + cell.attoseconds * per_second // 10**18
             for cell in cells[present]
         ]
         if all(abs(count) < 2**63 for count in counts):
-            values = np.full(len(cells), np.iinfo(np.int64).min)  # the count that means NaT
-            values[present] = counts
-            return values.view(f"{'M8' if kind is Instant else 'm8'}[{unit}]")
-    return None
+            break
+    values = np.full(len(cells), np.iinfo(np.int64).min)  # the count that means NaT
+    values[present] = counts
+    return values.view(f"M8[{unit}]")
 
 
 def _objects(column: CanonicalColumn) -> NDArray[np.object_]:
@@ -185,13 +173,10 @@ def _objects(column: CanonicalColumn) -> NDArray[np.object_]:
 
 
 def _plain(cell: Cell) -> Any:
-    if isinstance(cell, (int, Fraction)):
+    if isinstance(cell, int):
         return nearest_float(cell)
-    if isinstance(cell, (Instant, Duration)):
-        one = np.empty(1, dtype=object)
-        one[0] = cell
-        times = _times(one, np.ones(1, dtype=bool), type(cell))
-        return cell if times is None else times[0]
+    if isinstance(cell, Instant):
+        return _times(np.array([cell], dtype=object), np.ones(1, dtype=bool))[0]
     return cell
 
 

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -37,7 +36,6 @@ from poisonproof.members.scikit import ScikitMember
 from poisonproof.partition.cells import (
     ATTOSECONDS,
     PER_SECOND,
-    Duration,
     Instant,
     NoCanonicalFormError,
     canonical_cell,
@@ -92,16 +90,14 @@ def _encode_canonical(cell: Any) -> Any:
             f"cells of type {type(cell).__name__} cannot be kept in a store. Save without "
             "keep_data, and give `update` and `audit` the data."
         ) from error
-    if isinstance(value, Fraction):
-        return {"q": [value.numerator, value.denominator]}
-    if isinstance(value, Instant | Duration):
+    if isinstance(value, Instant):
         unit, per_second = next(
             (unit, count)
-            for unit, count in {"s": 1, **PER_SECOND}.items()
+            for unit, count in PER_SECOND.items()
             if value.attoseconds % (ATTOSECONDS // count) == 0
         )
         count = value.seconds * per_second + value.attoseconds * per_second // ATTOSECONDS
-        return {"M" if isinstance(value, Instant) else "m": [count, f"1{unit}"]}
+        return {"M": [count, f"1{unit}"]}
     return _encode(value)
 
 
@@ -119,12 +115,9 @@ def _decode(cell: Any) -> Any:
         return bytes.fromhex(value)
     if tag == "l":
         return [_decode(part) for part in value]
-    if tag == "q":
-        numerator, denominator = value
-        return Fraction(numerator, denominator)
-    if tag in ("M", "m"):
+    if tag == "M":
         count, unit = value
-        return np.array([count], dtype=np.int64).view(f"{tag}8[{unit}]")[0]
+        return np.array([count], dtype=np.int64).view(f"M8[{unit}]")[0]
     raise ValueError(f"unknown tag {str(tag)[:40]!r}")
 
 
