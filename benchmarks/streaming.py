@@ -63,7 +63,7 @@ def ours(table: Path, out: Path, k: int) -> dict[str, float]:
     start = time.perf_counter()
     rows = partition_stream(classifier, source, out, memory=MEMORY)
     written = time.perf_counter()
-    rows.partition_digests(MEMORY // 10)
+    rows.partition_digests()
     digested = time.perf_counter()
     sample = range(0, k, max(1, k // 20))
     read = [len(rows.shard(index)) for index in sample]

@@ -93,9 +93,9 @@ def _partitions() -> Iterator[tuple[str, Any]]:
         PixelSum,
         SortedIndex,
         canonical_bytes,
-        canonical_order,
         sample_digests,
     )
+    from poisonproof.partition.partitioned import canonical_order
 
     with np.errstate(over="ignore"):
         containers = _containers()

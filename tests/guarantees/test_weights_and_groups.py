@@ -74,6 +74,16 @@ def test_a_row_with_an_impossible_weight_is_refused_or_dropped_alone(weight: flo
     assert not changed_members(clean, dropped, DIGITS.X_test)
 
 
+def test_the_sign_of_a_zero_weight_does_not_matter() -> None:
+    first, second = np.ones(len(DIGITS.y)), np.ones(len(DIGITS.y))
+    first[:9], second[:9] = 0.0, -0.0
+    models = [
+        ensemble(GaussianNB()).fit(DIGITS.X, DIGITS.y, sample_weight=w) for w in (first, second)
+    ]
+    assert models[0].partition_digests_ == models[1].partition_digests_
+    assert not changed_members(*models, DIGITS.X_test)
+
+
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_weights_reach_a_pipelines_last_step_through_metadata_routing(n_jobs: int) -> None:
     with sklearn.config_context(enable_metadata_routing=True):

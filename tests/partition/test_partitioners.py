@@ -22,10 +22,9 @@ from poisonproof.partition import (
     PixelSum,
     SortedIndex,
     make_partitioner,
-    partitioner_from_spec,
     sample_digests,
 )
-from poisonproof.partition.partitioners import reduce_digests
+from poisonproof.partition.partitioners import partitioner_from_spec, reduce_digests
 
 ALL = [ContentHash, PixelSum, SortedIndex, GroupHash]
 DIGITS = load_digits(return_X_y=True)[0]

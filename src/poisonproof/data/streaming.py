@@ -77,19 +77,7 @@ class DiskPartitions:
 
     def shard(self, index: int) -> Shard:
         """Read one partition: one stretch of every run, in canonical order."""
-        from poisonproof.partition.partitioned import Shard
-
-        keys = self._keys(index, index + 1)
-        size = int(np.prod(self.shape))
-        parts = [
-            np.fromfile(file, self.dtype, rows * size, offset=first * size * self.dtype.itemsize)
-            for file, first, rows in self._stretches(index, index + 1, "samples")
-        ]
-        X = np.concatenate(parts) if parts else np.empty(0, self.dtype)
-        weight = keys["weight"].copy() if self.weighted else None
-        shard = Shard.build(
-            X.reshape(-1, *self.shape), keys["y"].copy(), weight, keys["digest"].copy()
-        )
+        shard = self._ordered(index, self._read(index, "samples", self.dtype, self.shape))
         if not shard.is_intact():
             raise StoreError(
                 f"The rows of partition {index} in {self.folder} are not those that were written "
@@ -97,26 +85,31 @@ class DiskPartitions:
             )
         return shard
 
-    def partition_digests(self, slab_bytes: int) -> list[str]:
-        """Return the digest of every partition, reading about `slab_bytes` at a time."""
-        from poisonproof.partition.partitioned import PartitionedData
+    def partition_digests(self) -> list[str]:
+        """Return the digest of every partition; the samples are not read."""
+        return [self._ordered(index).digest() for index in range(len(self))]
 
-        digests: list[str] = []
-        row = 2 * key_type(weighted=self.weighted).itemsize
-        for first, last in self.slabs(slab_bytes // row):
-            keys = self._keys(first, last)
-            counts = np.diff(self.offsets[:, first : last + 1].astype(np.intp), axis=1)
-            partitions = np.concatenate([np.repeat(np.arange(last - first), c) for c in counts])
-            data = PartitionedData.build(
-                None,
-                keys["y"].copy(),
-                partitions,
-                keys["digest"].copy(),
-                last - first,
-                sample_weight=keys["weight"].copy() if self.weighted else None,
-            )
-            digests += data.partition_digests()
-        return digests
+    def _ordered(self, index: int, X: NDArray[Any] | None = None) -> Shard:
+        """Return one partition, without the samples if they are not given."""
+        from poisonproof.partition.partitioned import Shard
+
+        keys = self._read(index, "keys", key_type(weighted=self.weighted))
+        X = np.empty((len(keys), 0)) if X is None else X
+        weight = keys["weight"].copy() if self.weighted else None
+        return Shard.build(X, keys["y"].copy(), weight, keys["digest"].copy())
+
+    def _read(
+        self, index: int, what: str, kind: np.dtype[Any], shape: tuple[int, ...] = ()
+    ) -> NDArray[Any]:
+        parts = [np.empty((0, *shape), kind)]
+        size = int(np.prod(shape))
+        for run, offsets in zip(self.runs, self.offsets, strict=True):
+            start, stop = int(offsets[index]), int(offsets[index + 1])
+            if stop > start:
+                file, skipped = self.folder / f"{run}.{what}", start * size * kind.itemsize
+                part = np.fromfile(file, kind, (stop - start) * size, offset=skipped)
+                parts.append(part.reshape(-1, *shape))
+        return np.concatenate(parts)
 
     def slabs(self, n_rows: int) -> Iterator[tuple[int, int]]:
         """Yield consecutive partitions ``first:last`` of at most `n_rows` rows, at least one."""
@@ -127,21 +120,6 @@ class DiskPartitions:
             last = int(np.searchsorted(ends, before + n_rows, side="right"))
             yield first, max(first + 1, last)
             first = max(first + 1, last)
-
-    def _keys(self, first: int, last: int) -> NDArray[Any]:
-        kind = key_type(weighted=self.weighted)
-        parts = [
-            np.fromfile(file, kind, rows, offset=start * kind.itemsize)
-            for file, start, rows in self._stretches(first, last, "keys")
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, kind)
-
-    def _stretches(self, first: int, last: int, what: str) -> Iterator[tuple[Path, int, int]]:
-        """Yield where the rows of partitions lie: a file, the first row and the number of rows."""
-        for run, offsets in zip(self.runs, self.offsets, strict=True):
-            start, stop = int(offsets[first]), int(offsets[last])
-            if stop > start:
-                yield self.folder / f"{run}.{what}", start, stop - start
 
 
 # Runs: as many rows as memory holds, sorted by partition and written to disk.
@@ -235,9 +213,6 @@ RUN_SHARE, CHUNK_SHARE = 32, 512
 """A run takes one part in 32 of the memory, twice while it is sorted; a chunk one part in 512,
 many times while it is read, checked and hashed. Larger ones are not faster."""
 
-_FITTED = ("classes_", "n_features_in_")
-"""What reading finds out; worker processes return it."""
-
 PARTS_PER_WORKER = 8
 """So many tasks per worker process: they end at about the same time, and the bar moves."""
 
@@ -260,7 +235,6 @@ class _Part:
     """What became of a part of a source."""
 
     rows: DiskPartitions | None = None
-    fitted: dict[str, Any] = field(default_factory=dict)
     n_dropped: int = 0
     rejected: Rejected = field(default_factory=Rejected)
     amount: int = 0
@@ -305,13 +279,13 @@ def partition_stream(
         # Closed here: left to the garbage collector, it could stop workers of a later computation.
         with closing(parts):
             for part in parts:
-                vars(classifier).update(part.fitted)
                 classifier.n_dropped_ += part.n_dropped
                 classifier.rejected_.add(part.rejected.count, part.rejected.first)
                 if part.rows is not None:
                     rows = part.rows if rows is None else rows.joined(part.rows)
     if rows is None:
         raise InvalidInputError("The source holds no training rows.")
+    classifier.n_features_in_ = int(np.prod(rows.shape))
     return rows
 
 
@@ -335,6 +309,8 @@ def _check(classifier: Any, memory: int) -> None:
             f"Got {memory}."
         )
     classifier.partitioner_ = partitioner
+    classifier.classes_ = np.unique(np.asarray(classifier.classes))
+    vars(classifier).pop("n_features_in_", None)  # of an earlier fit
 
 
 def _parts(
@@ -393,20 +369,15 @@ def _partition(
             part.rejected.add(len(rows.problems), rows.describe_problems())
         part.amount += step
         if len(rows):
-            known = part.fitted.get("classes_")
-            part.n_dropped += _place(classifier, rows, names[rows.labels], known, writer)
-            fitted = vars(classifier)
-            part.fitted = {key: fitted[key] for key in _FITTED if key in fitted}
+            part.n_dropped += _place(classifier, rows, names[rows.labels], writer)
         if advance is not None:
             advance(step)
     part.rows = writer.finish()
     return part
 
 
-def _place(
-    classifier: Any, read: CheckedRows, y: Any, known: NDArray[Any] | None, writer: RunWriter
-) -> int:
-    """Check and write rows that were read; set the label set, and return how many were dropped."""
+def _place(classifier: Any, read: CheckedRows, y: Any, writer: RunWriter) -> int:
+    """Check and write rows that were read, and return how many were dropped."""
     from poisonproof.estimators.checked_table import check_table
     from poisonproof.partition.canonical import sample_digests
     from poisonproof.partition.partitioned import Shard
@@ -414,7 +385,8 @@ def _place(
 
     partitioner = classifier.partitioner_
     try:
-        rows = check_table(classifier, read.X, y, read.groups, read.weights, classes=known)
+        classes = classifier.classes_
+        rows = check_table(classifier, read.X, y, read.groups, read.weights, classes=classes)
         if len(rows.y):
             digests = sample_digests(rows.X)
             partitions = (
@@ -426,7 +398,6 @@ def _place(
     except InvalidInputError as error:
         where = f"{read.path}, from {read.unit} {read.places[0]} on (counted as row 0)"
         raise type(error)(f"{where}: {error}") from error
-    classifier.classes_ = rows.classes
     return int(rows.n_dropped)
 
 
@@ -525,7 +496,7 @@ def fit_stream(
         some = gathered({index: rows.shard(index)}, len(rows))
         classifier.container_ = kind_of(some.X)
         classifier.features_ = classifier._fit_features(some)
-        classifier._remember(TrainingSet(rows), rows.partition_digests(budget))
+        classifier._remember(TrainingSet(rows), rows.partition_digests())
 
         def _train(missing: Sequence[int], finished: Finished) -> None:
             _train_slabs(classifier, rows, missing, finished, budget)

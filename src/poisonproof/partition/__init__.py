@@ -7,9 +7,7 @@ from poisonproof.partition.containers import n_rows
 from poisonproof.partition.partitioned import (
     Partition,
     PartitionedData,
-    canonical_order,
     partition_data,
-    row_keys,
 )
 from poisonproof.partition.partitioners import (
     ContentHash,
@@ -18,7 +16,6 @@ from poisonproof.partition.partitioners import (
     PixelSum,
     SortedIndex,
     make_partitioner,
-    partitioner_from_spec,
 )
 from poisonproof.partition.values import take_canonical
 
@@ -31,12 +28,9 @@ __all__ = [
     "PixelSum",
     "SortedIndex",
     "canonical_bytes",
-    "canonical_order",
     "make_partitioner",
     "n_rows",
     "partition_data",
-    "partitioner_from_spec",
-    "row_keys",
     "sample_digests",
     "take_canonical",
 ]

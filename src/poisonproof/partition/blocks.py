@@ -100,7 +100,7 @@ def row_blocks(X: Any) -> Iterator[Block]:
     for start in range(0, n, step):
         rows = np.arange(start, min(start + step, n))
         if is_sparse(X):
-            yield Block(rows, plain_csr(_csr_rows(X, start, start + len(rows)), start))
+            yield Block(rows, plain_csr(sp.csr_array(X[start : start + step]), start))
             continue
         part = X.iloc[start : start + step] if is_pandas(X) else X[start : start + step]
         if is_pandas(X) and common is None:
@@ -175,13 +175,6 @@ def canonical_csr(matrix: sp.csr_array) -> sp.csr_array:
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
     return matrix
-
-
-def _csr_rows(X: sp.csr_array, start: int, stop: int) -> sp.csr_array:
-    """Return rows ``start:stop`` as views of the stored cells."""
-    first, last = X.indptr[start], X.indptr[stop]
-    arrays = (X.data[first:last], X.indices[first:last], X.indptr[start : stop + 1] - first)
-    return sp.csr_array(arrays, shape=(stop - start, X.shape[1]))
 
 
 # Cells of any kind.

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import as_container, n_rows, stacked, take_rows
+from poisonproof.partition.containers import as_container, stacked, take_rows
 from poisonproof.partition.partitioners import ContentHash, Partitioner
 from poisonproof.partition.values import take_canonical
 
@@ -25,32 +24,27 @@ def partition_data(
     y: NDArray[np.int64],
     partitioner: Partitioner,
     groups: Any = None,
-    sample_weight: Any = None,
+    sample_weight: Weights = None,
 ) -> PartitionedData:
-    """Cut a training set into partitions.
+    """Cut a training set that was checked into partitions.
 
     Parameters
     ----------
     X : array, sparse matrix, frame, series or sequence of m samples
         The samples. Nothing is copied but what `as_container` converts.
-    y : array of shape (m,)
+    y : ndarray of int64 of shape (m,)
         Class indices.
     partitioner : Partitioner
         The rule, with its number of partitions.
     groups : array or sequence of m identities, optional
         Who contributed each row, for `GroupHash`.
-    sample_weight : array of shape (m,), optional
-        Weights: finite numbers. Whether negative ones make sense is for the learner to say.
+    sample_weight : ndarray of float64 of shape (m,), optional
+        Weights: finite numbers, and no zero with a sign.
 
     Returns
     -------
     PartitionedData
         The partitions, in canonical order.
-
-    Raises
-    ------
-    InvalidInputError
-        If lengths differ, or a row, group or weight cannot be taken.
 
     Guarantee
     ---------
@@ -65,37 +59,15 @@ def partition_data(
     3
     """
     X = as_container(X)
-    labels, m = np.asarray(y), n_rows(X)
-    if labels.shape != (m,) or labels.dtype.kind not in "biu":
-        raise InvalidInputError(
-            f"y must hold {m} class indices, one per row of X, but it has shape {labels.shape} and "
-            f"dtype {labels.dtype}."
-        )
-    weight = None if sample_weight is None else _weights(sample_weight, m)
     digests = sample_digests(X)
     if isinstance(partitioner, ContentHash):
         assignment = partitioner.assign_digests(digests)
     else:
         assignment = partitioner.assign(X, groups)
+    y = np.asarray(y, dtype=np.int64)
     return PartitionedData.build(
-        X, labels.astype(np.int64), assignment, digests, partitioner.k, sample_weight=weight
+        X, y, assignment, digests, partitioner.k, sample_weight=sample_weight
     )
-
-
-def _weights(sample_weight: Any, m: int) -> NDArray[np.float64]:
-    try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError("sample_weight must hold numbers.") from None
-    if weights.shape != (m,):
-        raise InvalidInputError(
-            f"sample_weight must hold {m} numbers, one per row of X, but it has shape "
-            f"{weights.shape}."
-        )
-    if not np.isfinite(weights).all():
-        row = int(np.flatnonzero(~np.isfinite(weights))[0])
-        raise InvalidRowsError(f"Row {row} has the weight {weights[row]}. Weights must be finite.")
-    return weights + 0.0  # one zero: -0.0 and 0.0 would tie with different bits
 
 
 def canonical_order(
@@ -107,33 +79,8 @@ def canonical_order(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Sort rows by partition, then sample digest, then label, then weight.
 
-    Parameters
-    ----------
-    assignment, y : ndarray of shape (m,)
-        The partition and the label of each row.
-    digests : ndarray of uint8 of shape (m, 32)
-        The digest of each sample, compared as a string of bytes.
-    sample_weight : ndarray of shape (m,) or None
-        The weight of each row.
-    n_partitions : int
-        The number of partitions, k.
-
-    Returns
-    -------
-    order : ndarray of shape (m,)
-        Row numbers.
-    offsets : ndarray of shape (k + 1,)
-        Partition i is ``order[offsets[i]:offsets[i + 1]]``.
-
-    Guarantee
-    ---------
+    Return row numbers and offsets: partition i is ``order[offsets[i]:offsets[i + 1]]``.
     Rows that tie are equal in everything a member sees, so the caller's order cannot matter.
-
-    Examples
-    --------
-    >>> digests = np.zeros((3, 32), dtype=np.uint8)
-    >>> canonical_order(np.array([1, 0, 1]), digests, np.array([5, 5, 4]), None, 2)
-    (array([1, 2, 0]), array([0, 1, 3]))
     """
     words = np.ascontiguousarray(digests).view(">u8").astype(np.uint64)
     # Digests rarely share their first 64 bits, so one word sorts nearly all rows.
@@ -158,16 +105,7 @@ def canonical_order(
 def row_keys(
     digests: NDArray[np.uint8], y: NDArray[np.int64], sample_weight: Weights
 ) -> NDArray[np.void]:
-    """Return what identifies each row: its sample, label and weight, as fixed-width bytes.
-
-    Rows that a partition cannot tell apart have equal keys.
-
-    Examples
-    --------
-    >>> keys = row_keys(np.zeros((2, 32), dtype=np.uint8), np.array([1, 1]), None)
-    >>> bool(keys[0] == keys[1])
-    True
-    """
+    """Return fixed-width bytes that are equal for rows of equal samples, labels and weights."""
     parts = [digests, y.astype(">i8").view(np.uint8).reshape(-1, 8)]
     if sample_weight is not None:
         parts.append(sample_weight.astype(">f8").view(np.uint8).reshape(-1, 8))
@@ -304,11 +242,6 @@ class PartitionedData:
         return self._digests(self.order, self.offsets)
 
     def _digests(self, rows: NDArray[np.intp], offsets: NDArray[np.intp]) -> list[str]:
-        if len(self.digests) != self.n_rows:
-            raise InvalidInputError(
-                "These partitions were made without digests of their samples. Make them with "
-                "partition_data."
-            )
         keys = row_keys(self.digests[rows], self.y[rows], self.weights_of(rows))
         data, size = memoryview(keys.tobytes()), keys.itemsize
         kind = "plain" if self.sample_weight is None else "weighted"
@@ -350,15 +283,6 @@ class Shard:
         """Return some of the rows, in the order given."""
         weight = _taken(self.sample_weight, rows)
         return Shard(take_rows(self.X, rows), self.y[rows], weight, self.digests[rows])
-
-    def joined(self, other: Shard) -> Shard:
-        """Return the rows of both, in canonical order."""
-        both = gathered({0: self, 1: other}, 2)
-        return Shard.build(both.X, both.y, both.sample_weight, both.digests)
-
-    def keys(self) -> NDArray[np.void]:
-        """Return what identifies each row."""
-        return row_keys(self.digests, self.y, self.sample_weight)
 
     def digest(self) -> str:
         """Return the digest of the partition, as `PartitionedData.digest` does."""

@@ -412,18 +412,7 @@ def make_partitioner(
 
 
 def partitioner_from_spec(spec: Mapping[str, Any]) -> Partitioner:
-    """Return the partitioner that `Partitioner.spec` described.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is none of its name, or it belongs to another version of the canonical form.
-
-    Examples
-    --------
-    >>> partitioner_from_spec(SortedIndex(n_partitions=7).spec())
-    SortedIndex(n_partitions=7)
-    """
+    """Return the partitioner that `Partitioner.spec` described."""
     options = dict(spec)
     name, form = str(options.pop("name", None)), options.pop("canonical_form", None)
     if name not in PARTITIONERS or form != CANONICAL_FORM or set(options) != {"n_partitions"}:
