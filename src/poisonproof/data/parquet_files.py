@@ -255,28 +255,23 @@ def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    kind = column.type
-    if pa.types.is_boolean(kind):
+    kind, types = column.type, pa.types
+    # A column that holds nothing but nulls may have no type of its own.
+    known = (types.is_integer, types.is_floating, types.is_decimal, types.is_null)
+    if types.is_boolean(kind):
         column = column.cast(pa.uint8())
-    elif not any(is_kind(kind) for is_kind in _numeric_kinds()):
+    elif not any(is_kind(kind) for is_kind in known):
         raise InvalidInputError(
             f"Column {name!r} of {path} holds {kind}, but features and weights are numbers. Encode "
             f"it as numbers, or ignore it (on the command line: --ignore {name})."
         )
-    if pa.types.is_decimal(kind):
+    if types.is_decimal(kind):
         # By value: pyarrow's own conversion rounds by the scale that all rows share.
         cells = (np.nan if cell is None else float(cell) for cell in column.to_pylist())
         return np.fromiter(cells, dtype=np.float64, count=len(column))
     values = pc.cast(column, pa.float64(), safe=False).combine_chunks()
     numbers: NDArray[np.float64] = values.to_numpy(zero_copy_only=False)
     return numbers.astype(np.float64, copy=False)
-
-
-def _numeric_kinds() -> tuple[Any, ...]:
-    from pyarrow import types
-
-    # A column that holds nothing but nulls may have no type of its own.
-    return types.is_integer, types.is_floating, types.is_decimal, types.is_null
 
 
 def _is_text(kind: Any) -> bool:

@@ -6,16 +6,20 @@ rows that are still tied are read; for images the sort ends after a few hundred 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidRowsError
-from poisonproof.partition.blocks import CanonicalColumn, plain_csr, plain_numbers, table_columns
-from poisonproof.partition.blocks import canonical_column as canonical
+from poisonproof.partition.blocks import (
+    CanonicalColumn,
+    canonical_column,
+    plain_csr,
+    plain_numbers,
+    table_columns,
+)
 from poisonproof.partition.cells import cell_order
 from poisonproof.partition.containers import (
     as_container,
@@ -31,10 +35,6 @@ from poisonproof.partition.values import normal_floats
 BYTES_PER_PASS = 2**26
 LONGEST_KEY = 1024
 
-Keys: TypeAlias = Callable[[NDArray[np.intp], int, int], NDArray[np.uint8]]
-"""From rows and ``start, stop`` to the bytes of these cells, counted from the last backwards; one
-row each, and no columns once all cells are read."""
-
 
 def sample_ranks(X: Any) -> NDArray[np.int64]:
     """Return each row's position among the distinct rows, in ascending order.
@@ -46,14 +46,14 @@ def sample_ranks(X: Any) -> NDArray[np.int64]:
     if n == 0:
         return np.empty(0, dtype=np.int64)
     values = _comparable(X)
-    keys, cell_size = _keys(values), 8 if values.dtype.kind == "f" else values.dtype.itemsize
+    cell_size = 8 if values.dtype.kind == "f" else values.dtype.itemsize
     rank = np.zeros(n, dtype=np.int64)  # how many rows are known to be smaller
     tied = np.arange(n if n > 1 else 0)
     start = 0
     while len(tied):
         room = BYTES_PER_PASS // (len(tied) * cell_size)
         stop = start + min(max(1, room), max(1, LONGEST_KEY // cell_size))
-        cells = keys(tied, start, stop)
+        cells = _cells(values, tied, start, stop)
         if cells.shape[1] == 0:
             break
         tied = _split_ties(rank, tied, cells)
@@ -68,17 +68,13 @@ def _split_ties(
     keys = np.empty((len(tied), 8 + cells.shape[1]), dtype=np.uint8)
     keys[:, :8] = rank[tied].astype(">i8").view(np.uint8).reshape(-1, 8)
     keys[:, 8:] = cells
-    order = np.argsort(keys.view(f"S{keys.shape[1]}").ravel(), kind="stable")
-    keys, tied = keys[order], tied[order]
-    words = keys[:, :8].copy().view(">i8").ravel()
-    new_tie = np.ones(len(tied), dtype=bool)
-    new_tie[1:] = (keys[1:] != keys[:-1]).any(axis=1)
-    first = np.flatnonzero(new_tie)
-    lengths = np.diff(np.append(first, len(tied)))
-    # Rows of one old rank stand together; the first of them is at old rank + 0.
-    old_first = np.searchsorted(words, words[first])
-    rank[tied] = np.repeat(words[first] + (first - old_first), lengths)
-    return tied[np.repeat(lengths > 1, lengths)]
+    words = keys.view(f"S{keys.shape[1]}").ravel()
+    found, groups, counts = np.unique(words, return_inverse=True, return_counts=True)
+    old = np.empty(len(found), dtype=np.int64)
+    old[groups] = rank[tied]
+    before = np.cumsum(counts) - counts  # rows of smaller keys, also of smaller ranks
+    rank[tied] = (old + before - before[np.searchsorted(old, old)])[groups]
+    return tied[counts[groups] > 1]
 
 
 # From containers to what can be compared.
@@ -94,7 +90,9 @@ def _comparable(X: Any) -> Any:
             return X
     rows = np.arange(len(X))
     if is_pandas(X):
-        return _ranked([canonical(c, rows, j) for j, c in enumerate(frame_columns(X))], len(X))
+        return _ranked(
+            [canonical_column(c, rows, j) for j, c in enumerate(frame_columns(X))], len(X)
+        )
     values = X.reshape(len(X), int(np.prod(X.shape[1:])))
     if values.dtype.kind not in "biuf":
         return _ranked(table_columns(values, rows), len(X))
@@ -170,13 +168,10 @@ def ordered_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(words).view(np.uint8).reshape(len(values), -1)
 
 
-def _keys(values: Any) -> Keys:
+def _cells(values: Any, rows: NDArray[np.intp], start: int, stop: int) -> NDArray[np.uint8]:
+    """Return the bytes of some cells of rows, counted from the last backwards."""
     width = values.shape[1]
-
-    def keys(rows: NDArray[np.intp], start: int, stop: int) -> NDArray[np.uint8]:
-        part = values[:, max(0, width - stop) : max(0, width - start)]
-        cells = part.tocsr()[rows].toarray() if is_sparse(part) else part[rows]
-        cells = np.asarray(cells)[:, ::-1]
-        return ordered_bytes(np.ascontiguousarray(cells, dtype=cells.dtype.newbyteorder("=")))
-
-    return keys
+    part = values[:, max(0, width - stop) : max(0, width - start)]
+    cells = part.tocsr()[rows].toarray() if is_sparse(part) else part[rows]
+    cells = np.asarray(cells)[:, ::-1]
+    return ordered_bytes(np.ascontiguousarray(cells, dtype=cells.dtype.newbyteorder("=")))
