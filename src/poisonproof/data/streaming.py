@@ -182,25 +182,14 @@ class RunWriter:
         if weights:
             keys["weight"] = np.concatenate(weights)
         keys[order].tofile(self._folder / f"{run}.keys")
-        samples = [rows.X for rows, _ in self._parts]
+        samples = np.concatenate([rows.X for rows, _ in self._parts])
         self._parts, self._held = [], 0  # `samples` alone holds them now
-        _write_samples(self._folder / f"{run}.samples", samples, order)
+        step = max(1, PIECE // max(1, samples.nbytes // max(1, len(order))))
+        with (self._folder / f"{run}.samples").open("xb") as file:  # no link can lead elsewhere
+            for start in range(0, len(order), step):
+                samples[order[start : start + step]].tofile(file)
         self._runs.append(run)
         self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
-
-
-def _write_samples(path: Path, parts: list[NDArray[Any]], order: NDArray[np.intp]) -> None:
-    """Write the samples of all parts together, in the order given; the list is used up."""
-    whole = np.empty((len(order), *parts[0].shape[1:]), parts[0].dtype)
-    filled = 0
-    while parts:  # each part goes before the next is copied
-        part = parts.pop(0)
-        whole[filled : filled + len(part)] = part
-        filled += len(part)
-    step = max(1, PIECE // max(1, whole.nbytes // max(1, len(whole))))
-    with path.open("xb") as file:  # a new file: no link can lead elsewhere
-        for start in range(0, len(order), step):
-            np.take(whole, order[start : start + step], axis=0).tofile(file)
 
 
 # From a source to partitions on disk, in one pass and bounded memory.

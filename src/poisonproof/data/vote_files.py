@@ -63,10 +63,8 @@ def read_votes(
         )
     if abstain == -1:
         return votes
-    widest = np.promote_types(votes.dtype, np.int8)
-    if widest.kind != "i":  # uint64 has no signed type above it
-        raise InvalidVotesError(f"Votes of dtype {votes.dtype} cannot hold abstentions.")
-    signed = votes.astype(widest)
+    wide = votes.dtype == np.uint64
+    signed = votes.astype(np.int64 if wide else np.promote_types(votes.dtype, np.int8))
     signed[votes == abstain] = -1
     return signed
 

@@ -130,9 +130,9 @@ def _has_text(column: CanonicalColumn) -> bool:
     return column.cells is not None and not all(map(is_number, column.cells[column.odd]))
 
 
-def _floats(column: CanonicalColumn) -> NDArray[np.float64]:
-    """Return a column of numbers, those rounded that float64 cannot hold."""
-    result = normal_floats(column.floats)
+def _values(column: CanonicalColumn, kind: type) -> NDArray[Any]:
+    """Return a column as floats, those rounded that float64 cannot hold, or as Python objects."""
+    result: NDArray[Any] = normal_floats(column.floats).astype(kind, copy=False)
     if column.cells is not None:
         result[column.odd] = [_plain(cell) for cell in column.cells[column.odd]]
     return result
@@ -140,11 +140,11 @@ def _floats(column: CanonicalColumn) -> NDArray[np.float64]:
 
 def _frame_column(column: CanonicalColumn) -> Any:
     if not _has_text(column) or column.cells is None:
-        return _floats(column)
+        return _values(column, float)
     present = column.odd | ~np.isnan(column.floats)
     if all(isinstance(cell, Instant) for cell in column.cells[present]):
         return _times(column.cells, present)
-    return pandas().Series(_objects(column), dtype=object)
+    return pandas().Series(_values(column, object), dtype=object)
 
 
 def _times(cells: NDArray[np.object_], present: NDArray[np.bool_]) -> NDArray[Any]:
@@ -159,17 +159,6 @@ def _times(cells: NDArray[np.object_], present: NDArray[np.bool_]) -> NDArray[An
     values = np.full(len(cells), np.iinfo(np.int64).min)  # the count that means NaT
     values[present] = counts
     return values.view(f"M8[{unit}]")
-
-
-def _objects(column: CanonicalColumn) -> NDArray[np.object_]:
-    """Return cells as Python objects: floats, text, bytes, NumPy dates; NaN where missing."""
-    result = normal_floats(column.floats).astype(object)
-    if column.cells is not None:
-        result[column.odd] = column.cells[column.odd]
-        for i in np.flatnonzero(column.odd):
-            if not isinstance(result[i], (str, bytes)):
-                result[i] = _plain(result[i])
-    return result
 
 
 def _plain(cell: Cell) -> Any:
@@ -210,8 +199,8 @@ def _cells(values: NDArray[Any]) -> NDArray[Any]:
 
 def _array(columns: list[CanonicalColumn], shape: tuple[int, ...]) -> NDArray[Any]:
     """Return float64 if all cells are numbers or missing, else objects."""
-    text = any(_has_text(column) for column in columns)
-    result = np.empty((shape[0], len(columns)), dtype=object if text else np.float64)
+    kind = object if any(_has_text(column) for column in columns) else float
+    result = np.empty((shape[0], len(columns)), dtype=kind)
     for j, column in enumerate(columns):
-        result[:, j] = _objects(column) if text else _floats(column)
+        result[:, j] = _values(column, kind)
     return result.reshape(shape)
