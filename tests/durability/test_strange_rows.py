@@ -161,6 +161,6 @@ def test_large_integers_are_not_rounded_into_a_sparse_matrix_of_floats(tmp_path:
     first, new = (sparse.csr_matrix(cells[:, np.newaxis]) for cells in (COUNT + 2**60, COUNT + 0.5))
     y = COUNT % 3
     make().fit_into(tmp_path / "model", first, y, keep_data=True)
-    with pytest.raises(InvalidRowsError, match="cannot be held exactly in one sparse matrix"):
+    with pytest.raises(InvalidRowsError, match="cannot be held in one container"):
         update_model(tmp_path / "model", (new, y), trusted=TRUSTED)
     assert audit_model(tmp_path / "model", sample="all", trusted=TRUSTED).passed

@@ -21,10 +21,13 @@ from poisonproof.partition import (
     Partitioner,
     PixelSum,
     SortedIndex,
-    make_partitioner,
     sample_digests,
 )
-from poisonproof.partition.partitioners import partitioner_from_spec, reduce_digests
+from poisonproof.partition.partitioners import (
+    make_partitioner,
+    partitioner_from_spec,
+    reduce_digests,
+)
 
 ALL = [ContentHash, PixelSum, SortedIndex, GroupHash]
 DIGITS = load_digits(return_X_y=True)[0]

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from poisonproof.members.member import Finished
     from poisonproof.partition.partitioned import Shard
 
-PIECE = 1 << 22
-"""Bytes of samples that are brought into order at a time."""
-
 
 def key_type(*, weighted: bool) -> np.dtype[Any]:
     """Return what is kept about a row besides its sample."""
@@ -184,10 +181,8 @@ class RunWriter:
         keys[order].tofile(self._folder / f"{run}.keys")
         samples = np.concatenate([rows.X for rows, _ in self._parts])
         self._parts, self._held = [], 0  # `samples` alone holds them now
-        step = max(1, PIECE // max(1, samples.nbytes // max(1, len(order))))
         with (self._folder / f"{run}.samples").open("xb") as file:  # no link can lead elsewhere
-            for start in range(0, len(order), step):
-                samples[order[start : start + step]].tofile(file)
+            samples[order].tofile(file)
         self._runs.append(run)
         self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
 
@@ -435,7 +430,7 @@ def fit_stream(
         removed. By default `path` with ``.shards`` at its end.
     cluster : DaskCluster or RayCluster, optional
         Machines that train the members, from `poisonproof.distributed`; the rows are partitioned
-    here.
+        here.
     self_check : bool, default=True
         As in ``DPAClassifier.fit_into``.
 

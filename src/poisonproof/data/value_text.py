@@ -41,20 +41,9 @@ def label_text(value: Any) -> str | None:
     r"""Return a stored value as the text that `Schema.classes` lists, None if it is missing.
 
     The text depends on the value, not on the type of the column, which one cell of another row
-    may have decided when the file was written:
-
-    =====================  =======================================================================
-    value                  text
-    =====================  =======================================================================
-    text                   itself: the text ``1.0`` is not the number 1, nor ``007`` the number 7
-    bytes                  as UTF-8, other bytes as ``\xff``
-    number                 its digits, without an exponent or zeros at the end: ``7``, ``0.5``
-    truth value            the number 1 or 0, as everywhere in this library
-    date, moment           ``2020-01-31``, ``2020-01-31 10:00:00`` in UTC; midnight is the date
-    missing, NaN, empty    None
-    =====================  =======================================================================
-
-    Fractions of a second have six digits, or as many groups of three as they need.
+    may have decided when the file was written; ``docs/data-files.md`` lists the texts. Bytes are
+    read as UTF-8, others as ``\xff``. Fractions of a second have six digits, or as many groups of
+    three as they need. What is missing, NaN or empty has none.
 
     Raises
     ------

@@ -15,7 +15,6 @@ from poisonproof.partition.partitioners import (
     Partitioner,
     PixelSum,
     SortedIndex,
-    make_partitioner,
 )
 from poisonproof.partition.values import take_canonical
 
@@ -28,7 +27,6 @@ __all__ = [
     "PixelSum",
     "SortedIndex",
     "canonical_bytes",
-    "make_partitioner",
     "n_rows",
     "partition_data",
     "sample_digests",

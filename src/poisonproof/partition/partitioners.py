@@ -375,25 +375,7 @@ PARTITIONERS: Mapping[str, type[Partitioner]] = {
 def make_partitioner(
     partitioner: str | Partitioner, n_partitions: int | None = None
 ) -> Partitioner:
-    """Return a partitioner with its number of partitions.
-
-    Parameters
-    ----------
-    partitioner : {"content", "pixel_sum", "sorted", "group"} or Partitioner
-        The rule. An instance must leave its number of partitions open or agree with `n_partitions`.
-    n_partitions : int, optional
-        The number of partitions, k; left out, that of the instance.
-
-    Raises
-    ------
-    InvalidInputError
-        If the name is unknown, or the two numbers of partitions differ.
-
-    Examples
-    --------
-    >>> make_partitioner("content", 50)
-    ContentHash(n_partitions=50)
-    """
+    """Return a partitioner with its number of partitions, which an instance may leave open."""
     if isinstance(partitioner, str) and partitioner in PARTITIONERS:
         partitioner = PARTITIONERS[partitioner]()
     if not isinstance(partitioner, Partitioner):
