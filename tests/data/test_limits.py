@@ -274,15 +274,6 @@ def test_16_bit_png_images_are_refused_in_every_colour(colour: int, channels: in
     assert decode_image(png(4, 4, 8, colour, row * 4), "a.png").size == (4, 4)
 
 
-@pytest.mark.parametrize("kind", [b"P3", b"P6"])
-def test_ppm_images_beyond_8_bits_are_refused(kind: bytes) -> None:
-    values = b"1 " * 48 if kind == b"P3" else b"\0\1" * 48
-    with pytest.raises(InvalidInputError, match="more than 8 bits"):
-        decode_image(kind + b" 4 4 1023\n" + values, "a.ppm")
-    few = b"1 " * 48 if kind == b"P3" else b"\1" * 48
-    assert decode_image(kind + b" # a comment\n4 4 100\n" + few, "a.ppm").size == (4, 4)
-
-
 def many_parts(kind: str) -> bytes:
     """Return a valid image with a megabyte of parts that say nothing."""
     file = io.BytesIO()
@@ -305,10 +296,11 @@ def test_images_of_endless_parts_are_refused_at_once(kind: str) -> None:
     assert time.process_time() - start < 1
 
 
-def test_large_files_that_decode_slowly_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"of this variant of PPM at most 1,048,576"):
-        decode_image(b"P3 500 500 255\n" + b"1 " * 750_000, "a.ppm")
-    plain = decode_image(b"P6 500 500 255\n" + b"1" * 750_000, "a.ppm")
+@pytest.mark.parametrize("header", [b"P3 4 4 255", b"P3 4 4 1023", b"P6 4 4 100", b"P6 4 4 1023"])
+def test_variants_that_decode_slowly_are_refused(header: bytes) -> None:
+    with pytest.raises(InvalidInputError, match="a variant of PPM that decodes slowly"):
+        decode_image(header + b"\n" + b"1 " * 48, "a.ppm")
+    plain = decode_image(b"P6 # a comment\n500 500 255\n" + b"1" * 750_000, "a.ppm")
     assert plain.size == (500, 500)
 
 

@@ -40,9 +40,6 @@ MOST_PARTS = 1000
 """Segments of a JPEG file; what else a file may consist of is derived from it. Pillow handles them
 one by one in Python."""
 
-SLOW_BYTES = 2**20
-"""The largest file of a variant that Pillow decodes in Python: more than a second a megabyte."""
-
 FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP")
 NAMED_FORMATS = "PNG, JPEG, WebP, BMP or PPM"
 _MARKER = re.compile(rb"\xff[^\x00\x01\xff\xd0-\xd7]", re.DOTALL)
@@ -71,11 +68,8 @@ def decode_image(data: bytes, where: str, mode: str = "RGB", max_pixels: int = M
         )
     if image.mode not in EIGHT_BIT_MODES or any(map(_is_deep, image.tile)):
         raise InvalidInputError(f"{where} has pixels of more than 8 bits (mode {image.mode}).")
-    if len(data) > SLOW_BYTES and any(tile[0] in pillow.DECODERS for tile in image.tile):
-        raise InvalidInputError(
-            f"{where} holds {len(data):,} bytes; of this variant of {image.format} at most "
-            f"{SLOW_BYTES:,} are decoded."
-        )
+    if any(tile[0] in pillow.DECODERS for tile in image.tile):  # in Python: a second a megabyte
+        raise InvalidInputError(f"{where} is of a variant of {image.format} that decodes slowly.")
     try:
         image.verify()  # the checksums inside a PNG file; what is verified cannot be loaded
         image = pillow.open(io.BytesIO(data), formats=FORMATS)
@@ -90,11 +84,9 @@ def _is_deep(tile: Any) -> bool:
     """Say whether Pillow would cut the values of a tile down to 8 bits, which it does in silence.
 
     A tile is (decoder, box, offset, arguments): the arguments name the layout of the values in the
-    file ("RGB;16B"; the "BGR;16" of BMP files has 5 or 6 bits), or their maximum (PPM).
+    file ("RGB;16B"; the "BGR;16" of BMP files has 5 or 6 bits).
     """
-    decoder, values = tile[0], tile[3] if isinstance(tile[3], tuple) else (tile[3],)
-    if decoder in {"ppm", "ppm_plain"}:
-        return any(isinstance(value, int) and value > 255 for value in values)
+    values = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
     return any(isinstance(value, str) and re.search(";16[A-Z]", value) for value in values)
 
 

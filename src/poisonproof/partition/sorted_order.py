@@ -122,18 +122,17 @@ def _rectangle(arrays: list[NDArray[Any]]) -> Any:
         )
     if dimensions == [1] and len({array.size for array in arrays}) == 1:
         return np.stack([np.fromiter(array, dtype=object) for array in arrays])
-    common = np.result_type(*{array.dtype for array in arrays})
-    if common.kind not in "biuf" or any(_rounds(array, common) for array in arrays):
+    if any(array.dtype.kind not in "biuf" or inexact(array).any() for array in arrays):
         raise InvalidRowsError(
             "SortedIndex pads samples of different sizes with black, so they must be arrays of "
-            "numbers of one dtype."
+            "numbers that float64 holds exactly."
         )
     frame = tuple(np.max([array.shape for array in arrays], axis=0))
     size = int(np.prod(frame))
     index = np.int32 if size < 2**31 else np.int64
     where = [np.nonzero(array) for array in arrays]
     indices = [np.ravel_multi_index(at, frame).astype(index) for at in where]
-    data = [array[at].astype(common) for array, at in zip(arrays, where, strict=True)]
+    data = [array[at].astype(np.float64) for array, at in zip(arrays, where, strict=True)]
     starts = np.cumsum([0, *map(len, data)])
     stored = np.concatenate(data), np.concatenate(indices), starts
     return _by_column(sp.csr_array(stored, shape=(len(arrays), size)))
@@ -144,10 +143,6 @@ def _by_column(matrix: sp.csr_array) -> sp.csc_array:
     used, places = np.unique(matrix.indices, return_inverse=True)
     stored = matrix.data, places, matrix.indptr
     return sp.csr_array(stored, shape=(matrix.shape[0], len(used))).tocsc()
-
-
-def _rounds(array: NDArray[Any], common: np.dtype[Any]) -> bool:
-    return array.dtype != common and bool(inexact(array).any())
 
 
 # From numbers to bytes.
