@@ -2,9 +2,9 @@
 
 import numpy as np
 from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.members.closed_form import NeighborsClassifier
 from poisonproof.partition import ContentHash
 
 K = 30
@@ -14,7 +14,7 @@ X_train, y_train, target = X[:1500], y[:1500], X[1600:1601]
 
 def fitted(X, y):
     """Train the ensemble on these rows, from scratch."""
-    member = NeighborsClassifier(n_neighbors=1)
+    member = KNeighborsClassifier(n_neighbors=1)
     return DPAClassifier(member, n_partitions=K, classes=range(10)).fit(X, y)
 
 

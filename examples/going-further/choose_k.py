@@ -4,11 +4,14 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from poisonproof.evaluation import make_plan, measure_curves
-from poisonproof.members.closed_form import NearestMeanClassifier, RidgeClassifier
+from poisonproof.members.closed_form import RidgeClassifier, ScaledKernelClassifier
 
 X, y = load_digits(return_X_y=True)
 curves = measure_curves(
-    X[:1200], y[:1200], {"mean": NearestMeanClassifier(), "ridge": RidgeClassifier()}, np.arange(10)
+    X[:1200],
+    y[:1200],
+    {"kernel": ScaledKernelClassifier(), "ridge": RidgeClassifier()},
+    np.arange(10),
 )
 plan = make_plan(curves, expected_rows=10_000)
 print("members     k  rows each  correct  median radius")

@@ -11,15 +11,12 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier
 
 from poisonproof import DPAClassifier
 from poisonproof.attacks import AttackStudy, attack_study
 from poisonproof.features import HashedNGrams
-from poisonproof.members.closed_form import (
-    NearestMeanClassifier,
-    NeighborsClassifier,
-    RidgeClassifier,
-)
+from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.report import Evidence, Report, make_samples
 
 
@@ -32,7 +29,7 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 def one_model(study: AttackStudy | None = None) -> Report:
     """Fifty nearest-neighbour members, attacked now or before."""
     X, y, X_test, y_test = digits()
-    model = DPAClassifier(NeighborsClassifier(1), n_partitions=50, classes=range(10)).fit(X, y)
+    model = DPAClassifier(KNeighborsClassifier(1), n_partitions=50, classes=range(10)).fit(X, y)
     evidence = Evidence.of(model, X_test, y_test, name="neighbours", image_shape=(1, 8, 8))
     return Report(
         [evidence],
@@ -46,9 +43,9 @@ def three_models() -> Report:
     """Two kinds of member, and two sizes of one of them."""
     X, y, X_test, y_test = digits()
     members = {
-        "neighbours, 100 members": (NeighborsClassifier(1), 100),
-        "neighbours, 25 members": (NeighborsClassifier(1), 25),
-        "nearest mean, 50 members": (NearestMeanClassifier(), 50),
+        "neighbours, 100 members": (KNeighborsClassifier(1), 100),
+        "neighbours, 25 members": (KNeighborsClassifier(1), 25),
+        "ridge, 50 members": (RidgeClassifier(), 50),
     }
     models = [
         Evidence.of(

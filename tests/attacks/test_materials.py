@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.neighbors import KNeighborsClassifier
 
 from poisonproof import DPAClassifier
 from poisonproof.attacks import (
@@ -25,7 +26,7 @@ from poisonproof.attacks import (
 from poisonproof.data import CategoryColumn, NumberColumn, Schema, TextColumn
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.features import HashedNGrams
-from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
+from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.partition import GroupHash
 
 WORDS = {"ham": "lunch budget meeting report train slides friday", "spam": "prize win money pills"}
@@ -132,7 +133,7 @@ def ridge(k: int = 9, **options: Any) -> DPAClassifier:
         (TextMaterial(TEXTS), ridge(features=HashedNGrams(64))),
         (
             CellMaterial(SCHEMA, ROWS[:, :]),
-            DPAClassifier(NeighborsClassifier(1), 9, classes=["ham", "spam"]),
+            DPAClassifier(KNeighborsClassifier(1), 9, classes=["ham", "spam"]),
         ),
     ],
     ids=["texts", "table"],

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.attacks import (
@@ -22,7 +23,6 @@ from poisonproof.attacks import (
     attack_study,
 )
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.members.closed_form import NeighborsClassifier
 from poisonproof.report.charts import render_attack_figure, surviving
 
 X, y = load_digits(return_X_y=True)
@@ -30,7 +30,7 @@ TRAIN, TEST = slice(0, 900), slice(900, 1300)
 
 
 def neighbours(k: int = 25) -> DPAClassifier:
-    return DPAClassifier(NeighborsClassifier(1), k, classes=range(10))
+    return DPAClassifier(KNeighborsClassifier(1), k, classes=range(10))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_the_picture_shows_what_was_measured(study: AttackStudy) -> None:
 
 
 def test_semi_supervised_models_are_attacked_by_label_flips_alone() -> None:
-    model = SSDPAClassifier(NeighborsClassifier(1), n_partitions=15, classes=range(10))
+    model = SSDPAClassifier(KNeighborsClassifier(1), n_partitions=15, classes=range(10))
     found = attack_study(model, X[:400], y[:400], X[TEST], n_targets=2, limit=60)
     assert {kind.threat.name for kind in found.kinds} == {"label_flip"}
     assert found.trials_within[1] == 0

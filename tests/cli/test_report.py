@@ -117,7 +117,7 @@ def test_images_of_a_folder_are_shown_as_pictures_with_their_names(
     proposed = ("schema", "pictures", "--size", "8x8", "--encoder", "pixels", "--out", "s.json")
     assert cli(*proposed).code == 0
     assert cli("schema", "s.json", "--freeze").code == 0
-    trained = ("train", "pictures", "--schema", "s.json", "-k", 5, "--model", "nearest-mean")
+    trained = ("train", "pictures", "--schema", "s.json", "-k", 5, "--model", "neighbors")
     assert cli(*trained, "--out", "model").code == 0
     result = cli("report", "model", "pictures", "--held-out", "--out", "r.html")
     assert result.code == 0, result.err

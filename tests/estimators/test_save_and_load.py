@@ -28,11 +28,10 @@ from poisonproof.estimators import NeighborVoteClassifier
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
-    NearestMeanClassifier,
-    NeighborsClassifier,
+    RidgeClassifier,
     ScaledKernelClassifier,
 )
-from poisonproof.members.committee import Committee, SeedAverage
+from poisonproof.members.committee import Committee
 
 from ..store.tampering import edit_manifest
 
@@ -55,11 +54,10 @@ MODELS = {
     "pixel-sum": ensemble(GaussianNB(), partitioner="pixel_sum", n_jobs=2),
     "semi-supervised": SSDPAClassifier(KNeighborsClassifier(1), PCA(9), 8, classes=range(10)),
     "undeclared": DPAClassifier(GaussianNB(), 8),
-    "averages": ensemble(SeedAverage(n_copies=2)),
     "committees": ensemble(Committee([("a", GaussianNB()), ("b", ScaledKernelClassifier())])),
     **{
         f"pipeline-{type(last).__name__}": ensemble(make_pipeline(StandardScaler(), last))
-        for last in (KernelRidgeClassifier(), NearestMeanClassifier(), NeighborsClassifier())
+        for last in (KernelRidgeClassifier(), RidgeClassifier())
     },
 }
 

@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -15,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof.evaluation.comparison import Candidate, Comparison, candidates
-from poisonproof.members.committee import SeedAverage
 
 X, Y = load_iris(return_X_y=True)
 NAIVE_BAYES = GaussianNB()
@@ -80,7 +79,7 @@ def test_candidates_that_share_a_classifier_follow_each_other() -> None:
 @pytest.mark.parametrize("member", [DecisionTreeClassifier(), RandomForestClassifier(5)])
 def test_members_that_draw_are_averaged_over_seeds(member: object, data: Comparison) -> None:
     candidate = chosen(member)["runoff-average-4"]
-    assert isinstance(candidate.classifier.estimator, SeedAverage)
+    assert isinstance(candidate.classifier.estimator, VotingClassifier)
     method = data.run(candidate, data.fit(candidate.classifier))
     assert method.title == "run-off, 4 seeds averaged, k = 4"
     assert method.certificates.n_members == 4  # one vote per partition

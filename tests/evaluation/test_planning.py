@@ -14,7 +14,7 @@ from poisonproof.evaluation import (
     summarize,
 )
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.closed_form import NearestMeanClassifier
+from poisonproof.members.closed_form import RidgeClassifier
 
 DIGITS = np.arange(10)
 
@@ -22,14 +22,14 @@ DIGITS = np.arange(10)
 @pytest.fixture(scope="module")
 def curves() -> LearningCurves:
     X, y = load_digits(return_X_y=True)
-    return measure_curves(X[:900], y[:900], {"mean": NearestMeanClassifier()}, DIGITS)
+    return measure_curves(X[:900], y[:900], {"mean": RidgeClassifier()}, DIGITS)
 
 
 def test_a_plan_foretells_accuracy_and_radius(curves: LearningCurves) -> None:
     X, y = load_digits(return_X_y=True)
     X_train, y_train, X_test, y_test = X[900:1500], y[900:1500], X[1500:], y[1500:]
     for row in make_plan(curves, len(X_train)).rows:
-        clf = DPAClassifier(NearestMeanClassifier(), row.n_partitions, classes=DIGITS)
+        clf = DPAClassifier(RidgeClassifier(), row.n_partitions, classes=DIGITS)
         summary = summarize(clf.fit(X_train, y_train).certify(X_test), y_test)
         assert abs(summary.clean_accuracy - row.accuracy) < 0.12
         slack = 1 + 0.1 * row.n_partitions
@@ -54,4 +54,4 @@ def test_a_wanted_radius_is_reached_with_the_best_accuracy(curves: LearningCurve
 def test_too_few_trusted_rows_are_refused() -> None:
     X, y = load_digits(return_X_y=True)
     with pytest.raises(InvalidInputError, match="too few to measure"):
-        measure_curves(X[:50], y[:50], {"mean": NearestMeanClassifier()}, DIGITS)
+        measure_curves(X[:50], y[:50], {"mean": RidgeClassifier()}, DIGITS)

@@ -231,8 +231,6 @@ def _more_cases() -> list[Any]:
         ("KernelRidgeClassifier", {"kernel": "linear", "precision": "single"}),
         ("KernelRidgeClassifier", {"kernel": "polynomial", "gamma": None}),
         ("ScaledKernelClassifier", {"n_centers": 40, "gamma": 0.3}),
-        ("NearestMeanClassifier", {"precision": "single"}),
-        ("NeighborsClassifier", {"n_neighbors": 5, "metric": "cosine"}),
     )
     cases = [
         Case(f"more-{name}-{place}", DPAClassifier(learner, 20))

@@ -12,7 +12,7 @@ from typing import Any
 from lightgbm import LGBMClassifier
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV
@@ -23,19 +23,17 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from xgboost import XGBClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.features import NetworkFeatures
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
-    NearestMeanClassifier,
-    NeighborsClassifier,
     RidgeClassifier,
     ScaledKernelClassifier,
 )
-from poisonproof.members.committee import Committee, SeedAverage
+from poisonproof.members.committee import Committee
 from poisonproof.networks import TorchLearner
 from tests.features.small_network import network_file
 
@@ -85,6 +83,8 @@ _TEXTS = make_pipeline(FunctionTransformer(as_words), TfidfVectorizer(), Multino
 _SEARCH = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [2, 6]}, cv=2, n_jobs=2)
 _LIGHTGBM = LGBMClassifier(n_estimators=2, min_child_samples=2, verbose=-1, n_jobs=2)
 _XGBOOST = XGBClassifier(n_estimators=2, max_depth=3, subsample=0.5, n_jobs=2)
+_TREE = ExtraTreeClassifier()
+_VOTING = VotingClassifier([("one", _TREE), ("other", _TREE)], voting="soft")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
 _ON_TRACKS = TorchLearner("mlp", hidden=(32,), epochs=1, execution="graph", stack_width=4)
 
@@ -106,7 +106,7 @@ CASES = [
     Case("texts", DPAClassifier(_TEXTS, 8), "integers"),
     Case("lightgbm", DPAClassifier(_LIGHTGBM, 8), "cancer"),
     Case("xgboost", DPAClassifier(_XGBOOST, 8), "cancer"),
-    Case("seed-average", DPAClassifier(SeedAverage(n_copies=2), 20), "integers"),
+    Case("voting", DPAClassifier(_VOTING, 20), "integers"),
     Case(
         "committee",
         DPAClassifier(Committee([("a", GaussianNB()), ("b", ScaledKernelClassifier())]), 20),
@@ -116,12 +116,10 @@ CASES = [
         "nested-kernel", DPAClassifier(make_pipeline(StandardScaler(), KernelRidgeClassifier()), 20)
     ),
     Case("pixel-sum", DPAClassifier(GaussianNB(), 20, partitioner="pixel_sum"), whole=True),
-    Case("closed-nearest-mean", DPAClassifier(NearestMeanClassifier(), 20)),
     Case("closed-ridge", DPAClassifier(RidgeClassifier(), 20), "images"),
     Case("closed-ridge-loo", DPAClassifier(RidgeClassifier("loo"), 20), "integers"),
     Case("closed-kernel-ridge", DPAClassifier(KernelRidgeClassifier("cosine"), 20), "images"),
     Case("closed-scaled-kernel", DPAClassifier(ScaledKernelClassifier(), 20), "integers"),
-    Case("closed-neighbours", DPAClassifier(NeighborsClassifier(1), 20), "integers"),
     Case("ss-closed-ridge", SSDPAClassifier(RidgeClassifier(), PCA(20), 20), "images"),
     Case("network", DPAClassifier(RidgeClassifier(), 8, features=_OUTSIDE), "small-images"),
     Case("deep-mlp", DPAClassifier(_MLP, 20)),

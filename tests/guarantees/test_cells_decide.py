@@ -22,7 +22,7 @@ from poisonproof import DPAClassifier
 from poisonproof.data import Schema, read_table
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features import Deskew, FixedScale, HashedNGrams, make_frozen_pipeline
-from poisonproof.members.closed_form import NearestMeanClassifier, RidgeClassifier
+from poisonproof.members.closed_form import RidgeClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
 
@@ -279,7 +279,7 @@ def test_a_row_that_a_fixed_map_cannot_take_is_left_out_alone(cell: Any, contain
     poisoned = np.concatenate([rows, rows[:1]])
     poisoned[-1, 7] = cell
     clf = DPAClassifier(
-        NearestMeanClassifier(),
+        RidgeClassifier(),
         50,
         classes=range(10),
         features=make_frozen_pipeline(FixedScale(scale=16.0), Deskew()),
@@ -297,7 +297,7 @@ def test_a_row_that_a_fixed_map_cannot_take_is_left_out_alone(cell: Any, contain
 def test_a_row_without_a_text_is_left_out_alone(cell: Any) -> None:
     texts: list[Any] = [f"offer {i} of {i % 7} pills" for i in range(300)]
     clf = DPAClassifier(
-        NearestMeanClassifier(),
+        RidgeClassifier(),
         20,
         classes=[0, 1],
         features=HashedNGrams(n_features=256),

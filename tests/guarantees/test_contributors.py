@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof import DPAClassifier, certify_votes
-from poisonproof.members.closed_form import NearestMeanClassifier
+from poisonproof.members.closed_form import RidgeClassifier
 
 ATTACKS = 500
 K = 25
@@ -42,9 +42,7 @@ def test_500_attacks_by_contributors_change_no_certified_prediction() -> None:
     rng = np.random.default_rng(0)
     X, y, groups = reported(800, rng)
     X_test, _, _ = reported(60, rng)
-    clf = DPAClassifier(
-        NearestMeanClassifier(), n_partitions=K, partitioner="group", classes=CLASSES
-    )
+    clf = DPAClassifier(RidgeClassifier(), n_partitions=K, partitioner="group", classes=CLASSES)
     certificates = clf.fit(X, y, groups=groups).certify(X_test)
     assert certificates.threat.unit == "group"
     before = clf.votes(X_test)

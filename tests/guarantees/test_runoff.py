@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.ensemble import VotingClassifier
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, certify_scores, load
 from poisonproof.estimators import certify_runoff, member_scores
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarning
-from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
-from poisonproof.members.committee import SeedAverage
+from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.networks import TorchLearner
 
 from .data import near_copies
@@ -24,10 +25,13 @@ from .data import near_copies
 X, Y = load_digits(return_X_y=True)
 TRAIN, TEST = slice(0, 1200), slice(1200, 1500)
 
+_RANDOM_TREE = DecisionTreeClassifier(max_depth=5, splitter="random")
 MODELS = {
     "closed form": DPAClassifier(RidgeClassifier(), 12, classes=range(10)),
     "averaged copies": DPAClassifier(
-        SeedAverage(DecisionTreeClassifier(max_depth=5, splitter="random"), 3), 9, classes=range(10)
+        VotingClassifier([(f"seed{j}", _RANDOM_TREE) for j in range(3)], voting="soft"),
+        9,
+        classes=range(10),
     ),
     "naive Bayes": DPAClassifier(GaussianNB(), 9, classes=range(10)),
     "network": DPAClassifier(TorchLearner("mlp", hidden=(16,), epochs=8), 9, classes=range(10)),
@@ -59,7 +63,7 @@ def test_refits_within_the_radius_change_no_winner(name: str) -> None:
 
 def test_aimed_refits_stand_at_the_radius_and_fall_beyond_it() -> None:
     """Neighbours believe whoever stands closest: copies of the test row, one per partition."""
-    clf = DPAClassifier(NeighborsClassifier(), 8, classes=range(10))
+    clf = DPAClassifier(KNeighborsClassifier(1), 8, classes=range(10))
     clf.fit(X[TRAIN], Y[TRAIN])
     fell = 0
     chosen = np.flatnonzero(certify_runoff(clf, X[TEST]).radius >= 1)[:6]

@@ -18,13 +18,13 @@ from poisonproof import DPAClassifier
 from poisonproof.evaluation import clean_accuracy, median_radius
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.closed_form import ScaledKernelClassifier
-from poisonproof.members.committee import Committee, SeedAverage, standardized
+from poisonproof.members.committee import Committee, standardized
 
 X, Y = load_digits(return_X_y=True)
 KINDS = [("ridge", RidgeClassifier()), ("tree", ExtraTreeClassifier())]
 
 
-@parametrize_with_checks([Committee(KINDS), SeedAverage(n_copies=2)])
+@parametrize_with_checks([Committee(KINDS)])
 def test_a_committee_keeps_scikit_learns_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -116,28 +116,3 @@ def test_what_cannot_vote_together_is_refused(classifiers: Any, says: str, ensem
     member = Committee(classifiers)
     with pytest.raises(InvalidInputError, match=says):
         (DPAClassifier(member, 5, classes=range(10)) if ensemble else member).fit(X, Y)
-
-
-def test_copies_draw_from_streams_of_their_own() -> None:
-    average = SeedAverage(ExtraTreeClassifier(), n_copies=3).fit(X, Y)
-    first, second, third = (copy.tree_.threshold.tobytes() for copy in average.classifiers_)
-    assert len({first, second, third}) == 3
-    again = SeedAverage(ExtraTreeClassifier(), n_copies=3).fit(X, Y)
-    assert np.array_equal(average.predict_proba(X), again.predict_proba(X))
-
-
-def test_averaged_members_are_better_and_count_once() -> None:
-    def certificates(member: Any) -> Any:
-        clf = DPAClassifier(member, 10, classes=range(10)).fit(X[:1200], Y[:1200])
-        return clf.certify(X[1200:])
-
-    one, many = certificates(ExtraTreeClassifier()), certificates(SeedAverage(n_copies=8))
-    assert many.n_members == one.n_members == 10
-    assert clean_accuracy(many, Y[1200:]) > clean_accuracy(one, Y[1200:]) + 0.05
-
-
-def test_classifiers_without_probabilities_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="predict_proba"):
-        SeedAverage(RidgeClassifier()).fit(X, Y)
-    with pytest.raises(InvalidInputError, match="n_copies"):
-        SeedAverage(n_copies=0).fit(X, Y)

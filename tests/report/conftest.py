@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier
 
 from poisonproof import DPAClassifier, certify_votes
 from poisonproof.attacks import AttackedRow, AttackStudy, KindOutcome, Trace
 from poisonproof.certificates import make_threat
-from poisonproof.members.closed_form import NearestMeanClassifier, NeighborsClassifier
+from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.report import Evidence
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -24,7 +25,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 def digits() -> list[Evidence]:
     """Two models on the same images."""
     X, y = load_digits(return_X_y=True)
-    members = {"neighbours": NeighborsClassifier(1), "nearest mean": NearestMeanClassifier()}
+    members = {"neighbours": KNeighborsClassifier(1), "ridge": RidgeClassifier()}
     return [
         Evidence.of(
             DPAClassifier(member, 40, classes=range(10)).fit(X[:1300], y[:1300]),

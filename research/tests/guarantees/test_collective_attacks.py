@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier
 
 from poisonproof import DPAClassifier
-from poisonproof.members.closed_form import NeighborsClassifier
 from poisonproof_research.methods.collective import (
     collective_bound,
     collective_certificate,
@@ -24,9 +24,11 @@ GROUPS = (np.arange(600) // 3).astype(str)
 
 
 MODELS: dict[str, Any] = {
-    "partitions": DPAClassifier(NeighborsClassifier(), 12, partitioner="group", classes=range(10)),
+    "partitions": DPAClassifier(
+        KNeighborsClassifier(1), 12, partitioner="group", classes=range(10)
+    ),
     "buckets": FiniteAggregationClassifier(
-        NeighborsClassifier(), 8, 2, partitioner="group", classes=range(10)
+        KNeighborsClassifier(1), 8, 2, partitioner="group", classes=range(10)
     ),
 }
 

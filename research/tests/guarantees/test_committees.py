@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
@@ -18,7 +19,7 @@ from poisonproof import DPAClassifier, SSDPAClassifier, certify_scores
 from poisonproof.estimators import certify_runoff, member_scores
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features import OrientationHistogram
-from poisonproof.members.closed_form import NeighborsClassifier, RidgeClassifier
+from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.members.committee import standardized
 from poisonproof.networks import TorchLearner
 from poisonproof_research.methods.committees import COMMON_ROWS, certify_committee
@@ -37,7 +38,7 @@ COMMITTEES: dict[str, list[Any]] = {
     "trees, Bayes and neighbours": [
         dpa(DecisionTreeClassifier(max_depth=5)),
         dpa(GaussianNB()),
-        dpa(NeighborsClassifier()),
+        dpa(KNeighborsClassifier(1)),
     ],
     "a map of its own": [
         dpa(RidgeClassifier(), features=OrientationHistogram(image_shape=(8, 8))),
@@ -82,7 +83,7 @@ def test_scores_are_added_with_equal_weight_and_targets_are_certified() -> None:
 SPARSE = {
     "ridge": RidgeClassifier(),
     "default": None,
-    "neighbours": NeighborsClassifier(),
+    "neighbours": KNeighborsClassifier(1),
     "Bayes": GaussianNB(),
     "network": NETWORK,
 }

@@ -301,8 +301,7 @@ MEMBER_KINDS = {
     "logistic": _Kind("sklearn.linear_model", "LogisticRegression", {"max_iter": 1000}, True),
     "svc": _Kind("sklearn.svm", "SVC", scaled=True),
     "forest": _Kind("sklearn.ensemble", "RandomForestClassifier", {"n_estimators": 30}),
-    "neighbors": _Kind(_CLOSED_FORM, "NeighborsClassifier", {"n_neighbors": 1}),
-    "nearest-mean": _Kind(_CLOSED_FORM, "NearestMeanClassifier"),
+    "neighbors": _Kind("sklearn.neighbors", "KNeighborsClassifier", {"n_neighbors": 1}),
     "ridge": _Kind(_CLOSED_FORM, "RidgeClassifier"),
     "kernel-ridge": _Kind(
         _CLOSED_FORM, "KernelRidgeClassifier", {"kernel": "rbf", "gamma": 2.0, "alpha": 0.01}

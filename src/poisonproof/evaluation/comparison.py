@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.ensemble import BaseEnsemble
+from sklearn.ensemble import BaseEnsemble, VotingClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import BaseDecisionTree
 
@@ -25,7 +25,6 @@ from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.evaluation.accuracy import certified_accuracy, clean_accuracy, median_radius
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.clusters import AssignmentRule
-from poisonproof.members.committee import SeedAverage
 from poisonproof.members.weights import WalkWeights
 
 FAMILIES = {
@@ -186,7 +185,8 @@ def _disjoint(classes: range, member: Any, k: int, n_jobs: int | None) -> Iterat
     """Yield votes of members on partitions of their own: one each, or copies that are averaged."""
     ways = [(member, "", "")]
     if _draws(member):
-        average = SeedAverage(clone(member), _COPIES)
+        copies = [(f"seed{j}", clone(member)) for j in range(_COPIES)]
+        average = VotingClassifier(copies, voting="soft")
         ways.append((average, "average-", f"{_COPIES} seeds averaged, "))
     for template, short, words in ways:
         yield from _elections(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -10,125 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.tree import ExtraTreeClassifier
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.scikit import is_count
 from poisonproof.members.streams import give_one_worker, seed_nested
 
 
-class JointClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """Base class of classifiers whose scores become one."""
-
-    random_state: int
-
-    @abstractmethod
-    def _templates(self) -> list[Any]:
-        """Return the classifiers to fit."""
-
-    @abstractmethod
-    def _check_parameters(self) -> None:
-        """Raise InvalidInputError for classifiers that cannot vote together."""
-
-    @abstractmethod
-    def _joint_scores(self, X: Any) -> NDArray[np.float64]:
-        """Return the common scores of the fitted classifiers, shape (n, C)."""
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit all classifiers on the same rows, shape (m, d), labels and weights."""
-        self._check_parameters()
-        validate_data(self, X, skip_check_array=True)
-        y = column_or_1d(y, warn=True)
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        fitted = []
-        for index, template in enumerate(self._templates()):
-            classifier = clone(template)
-            give_one_worker(classifier)
-            seed_nested(classifier, self.random_state, index)
-            fitted.append(classifier.fit(X, y, **weights))
-        self.classifiers_ = fitted
-        self.classes_ = fitted[0].classes_
-        return self
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the label of the largest common score, the smaller label on ties."""
-        check_is_fitted(self, "classifiers_")
-        labels: NDArray[Any] = self.classes_[self._joint_scores(X).argmax(axis=1)]
-        return labels
-
-    def __sklearn_tags__(self) -> Any:
-        self._check_parameters()  # tags are read before anything is fitted
-        tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(self._templates()[0]).input_tags
-        return tags
-
-
-class SeedAverage(JointClassifier):
-    """Several copies of one classifier on the same rows; their probabilities are averaged.
-
-    As a member of `DPAClassifier` it gives d copies per partition one common vote. A partition
-    still has one member, so the certificate is the same function of the votes; averaging makes the
-    member less dependent on its random stream, and its scores finer, which run-off elections use.
-
-    Parameters
-    ----------
-    estimator : classifier with `predict_proba`, optional
-        What a copy is; by default a randomised tree. It should draw at random, or all are equal.
-    n_copies : int, default=4
-        Number of copies, d.
-    random_state : int, default=0
-        Copy j draws from streams keyed by it and j. An ensemble sets it for every member.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (C,)
-        Labels seen in `fit`.
-    classifiers_ : list of classifiers
-        The fitted copies.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> X, y = load_iris(return_X_y=True)
-    >>> SeedAverage(n_copies=3).fit(X, y).predict_proba(X).shape
-    (150, 3)
-    """
-
-    def __init__(self, estimator: Any = None, n_copies: int = 4, random_state: int = 0) -> None:
-        self.estimator = estimator
-        self.n_copies = n_copies
-        self.random_state = random_state
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the mean of the copies' probabilities, added in their order."""
-        check_is_fitted(self, "classifiers_")
-        return self._joint_scores(X)
-
-    def _joint_scores(self, X: Any) -> NDArray[np.float64]:
-        first, *others = self.classifiers_
-        total: NDArray[np.float64] = np.array(first.predict_proba(X), dtype=np.float64)
-        for copy in others:
-            total += copy.predict_proba(X)
-        return total / len(self.classifiers_)
-
-    def _templates(self) -> list[Any]:
-        template = ExtraTreeClassifier() if self.estimator is None else self.estimator
-        return [template] * int(self.n_copies)
-
-    def _check_parameters(self) -> None:
-        if not is_count(self.n_copies):
-            raise InvalidInputError(f"n_copies must be at least 1. Got {self.n_copies!r}.")
-        template = self._templates()[0]
-        if not hasattr(template, "predict_proba"):
-            raise InvalidInputError(
-                f"{type(template).__name__} has no predict_proba, so there is nothing to average. "
-                "Use a classifier that gives probabilities."
-            )
-
-
-class Committee(JointClassifier):
+class Committee(ClassifierMixin, BaseEstimator):
     """Soft voting: several classifiers on the same rows; the sum of their class scores decides.
 
     As a member of `DPAClassifier` it gives all classifiers of a partition one common vote, so the
@@ -166,20 +54,45 @@ class Committee(JointClassifier):
         self.classifiers = classifiers
         self.random_state = random_state
 
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit all classifiers on the same rows, shape (m, d), labels and weights."""
+        self._check_parameters()
+        validate_data(self, X, skip_check_array=True)
+        y = column_or_1d(y, warn=True)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        fitted = []
+        for index, (_, template) in enumerate(self.classifiers):
+            classifier = clone(template)
+            give_one_worker(classifier)
+            seed_nested(classifier, self.random_state, index)
+            fitted.append(classifier.fit(X, y, **weights))
+        self.classifiers_ = fitted
+        self.classes_ = fitted[0].classes_
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the label of the largest summed score, the smaller label on ties."""
+        check_is_fitted(self, "classifiers_")
+        labels: NDArray[Any] = self.classes_[self._joint_scores(X).argmax(axis=1)]
+        return labels
+
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the softmax of the summed scores: their order counts, not their size."""
         check_is_fitted(self, "classifiers_")
         found: NDArray[np.float64] = softmax(self._joint_scores(X), axis=1)
         return found
 
+    def __sklearn_tags__(self) -> Any:
+        self._check_parameters()  # tags are read before anything is fitted
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(self.classifiers[0][1]).input_tags
+        return tags
+
     def _joint_scores(self, X: Any) -> NDArray[np.float64]:
         total: NDArray[np.float64] = np.zeros(())
         for classifier in self.classifiers_:
             total = total + standardized(_scores(classifier, X))
         return total
-
-    def _templates(self) -> list[Any]:
-        return [classifier for _, classifier in self.classifiers]
 
     def _check_parameters(self) -> None:
         pairs = self.classifiers

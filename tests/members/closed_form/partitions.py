@@ -9,8 +9,6 @@ import numpy as np
 from poisonproof.members.closed_form import (
     ClosedFormClassifier,
     KernelRidgeClassifier,
-    NearestMeanClassifier,
-    NeighborsClassifier,
     RidgeClassifier,
     ScaledKernelClassifier,
     StackedMembers,
@@ -19,7 +17,6 @@ from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Silent
 
 LEARNERS: dict[str, ClosedFormClassifier] = {
-    "nearest-mean": NearestMeanClassifier(),
     "ridge": RidgeClassifier(),
     "ridge-loo-single": RidgeClassifier("loo", precision="single"),
     "kernel-rbf": KernelRidgeClassifier(gamma=0.5),
@@ -29,8 +26,6 @@ LEARNERS: dict[str, ClosedFormClassifier] = {
     "kernel-cosine": KernelRidgeClassifier("cosine"),
     "scaled-kernel": ScaledKernelClassifier(),
     "scaled-kernel-centers": ScaledKernelClassifier(n_centers=24),
-    "neighbors-1": NeighborsClassifier(1),
-    "neighbors-5-cosine": NeighborsClassifier(5, metric="cosine"),
 }
 
 

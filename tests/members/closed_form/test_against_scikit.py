@@ -7,12 +7,9 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier as ScikitRidge
-from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
-    NearestMeanClassifier,
-    NeighborsClassifier,
     RidgeClassifier,
 )
 
@@ -52,26 +49,4 @@ def test_kernel_ridge(digits, kernel, name, weighted, precision) -> None:
     tolerance = 2e-4 if precision == "double" else 2e-3
     np.testing.assert_allclose(
         ours.fit(X, y, weight).decision_function(X_test), scores, atol=tolerance
-    )
-
-
-@pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
-def test_nearest_mean(digits) -> None:
-    X, y, _, X_test = digits
-    np.testing.assert_array_equal(
-        NearestMeanClassifier().fit(X, y).predict(X_test),
-        NearestCentroid().fit(X, y).predict(X_test),
-    )
-
-
-@pytest.mark.parametrize("n_neighbors", [1, 5, 60])
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_neighbors(digits, n_neighbors, metric) -> None:
-    X, y, _, X_test = digits
-    # Away from integers, so that two rows at the same distance do not occur.
-    X = X + np.random.default_rng(0).uniform(0, 1e-3, X.shape)
-    theirs = KNeighborsClassifier(min(n_neighbors, len(X)), metric=metric, algorithm="brute")
-    np.testing.assert_array_equal(
-        NeighborsClassifier(n_neighbors, metric=metric).fit(X, y).predict(X_test),
-        theirs.fit(X, y).predict(X_test),
     )

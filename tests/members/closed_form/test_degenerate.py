@@ -11,17 +11,12 @@ from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
-    NeighborsClassifier,
     RidgeClassifier,
     ScaledKernelClassifier,
     restore_members,
 )
 
 from .partitions import LEARNERS, asked, blobs, cut, trained
-
-WEIGHTED = [
-    name for name, learner in LEARNERS.items() if not isinstance(learner, NeighborsClassifier)
-]
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -81,7 +76,7 @@ def test_sizes_of_numbers_raise_nothing(name, size) -> None:
     assert (asked(members, X[20:])[:, 1:] != ABSTAIN).all()
 
 
-@pytest.mark.parametrize("name", WEIGHTED)
+@pytest.mark.parametrize("name", LEARNERS)
 def test_a_row_of_weight_zero_counts_as_absent(name) -> None:
     X, y = blobs(80, 8)
     ids = np.arange(80) // 40
@@ -91,14 +86,6 @@ def test_a_row_of_weight_zero_counts_as_absent(name) -> None:
     with_zero = trained(LEARNERS[name], cut(X, y, ids, 2, weight))
     without = trained(LEARNERS[name], cut(X[keep], y[keep], ids[keep], 2, weight[keep]))
     assert with_zero.digests() == without.digests()
-
-
-@pytest.mark.parametrize("learner", [NeighborsClassifier()])
-def test_learners_without_weights_refuse_them(learner) -> None:
-    X, y = blobs(80, 8)
-    data = cut(X, y, np.arange(80) // 40, 2, np.ones(80))
-    with pytest.raises(InvalidInputError, match="does not take sample_weight"):
-        trained(learner, data)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -142,8 +129,6 @@ def test_no_rows_have_no_votes() -> None:
         ScaledKernelClassifier(gamma=np.inf),
         ScaledKernelClassifier(least_relevance=0.0),
         ScaledKernelClassifier(n_centers=0),
-        NeighborsClassifier(0),
-        NeighborsClassifier(metric="manhattan"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(learner) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from poisonproof.members.closed_form import NearestMeanClassifier
+from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.members.closed_form.classifier import MemberData
 
 from .partitions import LEARNERS, asked, blobs, cut, trained, uneven_ids
@@ -76,10 +76,10 @@ def test_no_attack_changes_another_member_at_the_width_of_image_features(name, a
 
 @pytest.mark.parametrize("attack", ["insert-front-largest", "delete-largest"])
 def test_the_touched_member_does_change(attack) -> None:
-    assert changed_members(NearestMeanClassifier(), 48, attack) == {LARGEST}
+    assert changed_members(RidgeClassifier(), 48, attack) == {LARGEST}
 
 
-class CentredOnEverything(NearestMeanClassifier):
+class CentredOnEverything(RidgeClassifier):
     """A leak: rows are centred by the mean of the whole training set."""
 
     def fit_members(self, data, which, n_classes, seed, *, n_jobs, progress):

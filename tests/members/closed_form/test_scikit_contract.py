@@ -6,14 +6,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from poisonproof.members.closed_form import (
     KernelRidgeClassifier,
-    NearestMeanClassifier,
-    NeighborsClassifier,
     RidgeClassifier,
     ScaledKernelClassifier,
 )
 
 LEARNERS = [
-    NearestMeanClassifier(),
     RidgeClassifier(),
     RidgeClassifier("loo"),
     KernelRidgeClassifier(gamma=0.1),
@@ -21,7 +18,6 @@ LEARNERS = [
     KernelRidgeClassifier("cosine"),
     ScaledKernelClassifier(),
     ScaledKernelClassifier(n_centers=10),
-    NeighborsClassifier(3),
 ]
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from poisonproof.members.closed_form.classifier import ClosedFormClassifier
 from poisonproof.members.closed_form.kernel_ridge import KernelRidgeClassifier
-from poisonproof.members.closed_form.linear import NearestMeanClassifier, RidgeClassifier
-from poisonproof.members.closed_form.neighbors import NeighborsClassifier
+from poisonproof.members.closed_form.linear import RidgeClassifier
 from poisonproof.members.closed_form.scaled_kernel import ScaledKernelClassifier
 from poisonproof.members.closed_form.stacked import StackedMembers, restore_members
 
 __all__ = [
     "ClosedFormClassifier",
     "KernelRidgeClassifier",
-    "NearestMeanClassifier",
-    "NeighborsClassifier",
     "RidgeClassifier",
     "ScaledKernelClassifier",
     "StackedMembers",

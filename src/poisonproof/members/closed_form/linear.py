@@ -1,4 +1,4 @@
-"""Members that score a test row with one weight vector per class: nearest mean and ridge."""
+"""Members that score a test row with one weight vector per class: ridge."""
 
 from __future__ import annotations
 
@@ -43,41 +43,6 @@ class LinearMembers(StackedMembers):
     def _tile_rows(self) -> int:
         # A member has at most one row per class and must lie within one tile.
         return max(256, int(self.settings["n_classes"]))
-
-
-class NearestMeanClassifier(ClosedFormClassifier):
-    """The class whose mean is nearest, in Euclidean distance.
-
-    Scores are ``<x, mean> - |mean|^2 / 2``, which order classes as the distance does.
-
-    Parameters
-    ----------
-    precision : {"double", "single"}, default="double"
-        Means and test rows are rounded to 25 bits of their length and multiplied in float64, or to
-        11 bits and multiplied in float32.
-    max_bytes : int, default=2**28
-        Working memory for votes. Has no influence on them.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> X, y = load_iris(return_X_y=True)
-    >>> round(float(NearestMeanClassifier().fit(X, y).score(X, y)), 2)
-    0.93
-    """
-
-    _members: ClassVar[type[StackedMembers]] = LinearMembers
-
-    def __init__(self, *, precision: Precision = "double", max_bytes: int = MAX_BYTES) -> None:
-        self.precision = precision
-        self.max_bytes = max_bytes
-
-    def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
-        belongs = np.zeros((len(member.classes), len(member.y)))
-        belongs[member.y, np.arange(len(member.y))] = member.weight
-        means = (belongs @ member.X) / belongs.sum(axis=1)[:, np.newaxis]
-        bias = -0.5 * np.square(means).sum(axis=1)
-        return _linear_parts(member.classes, means, bias, settings)
 
 
 class RidgeClassifier(ClosedFormClassifier):
