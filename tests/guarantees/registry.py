@@ -117,7 +117,6 @@ CASES = [
     ),
     Case("pixel-sum", DPAClassifier(GaussianNB(), 20, partitioner="pixel_sum"), whole=True),
     Case("closed-ridge", DPAClassifier(RidgeClassifier(), 20), "images"),
-    Case("closed-ridge-loo", DPAClassifier(RidgeClassifier("loo"), 20), "integers"),
     Case("closed-kernel-ridge", DPAClassifier(KernelRidgeClassifier("cosine"), 20), "images"),
     Case("closed-scaled-kernel", DPAClassifier(ScaledKernelClassifier(), 20), "integers"),
     Case("ss-closed-ridge", SSDPAClassifier(RidgeClassifier(), PCA(20), 20), "images"),

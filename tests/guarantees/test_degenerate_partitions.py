@@ -130,9 +130,9 @@ def test_if_no_member_can_vote_the_smallest_label_wins_with_radius_zero() -> Non
     "member",
     [
         SVC(),
-        KernelRidgeClassifier("linear"),
-        KernelRidgeClassifier("polynomial", alpha="loo"),
-        RidgeClassifier("loo"),
+        KernelRidgeClassifier(),
+        KernelRidgeClassifier("cosine"),
+        RidgeClassifier(),
         ScaledKernelClassifier(),
     ],
     ids=lambda member: type(member).__name__,

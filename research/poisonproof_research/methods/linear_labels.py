@@ -17,7 +17,7 @@ from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.dpa import SSDPAClassifier
 from poisonproof.exceptions import GuaranteeError
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
-from poisonproof.members.closed_form.kernel_ridge import Kernel, KernelRidgeClassifier, make_kernel
+from poisonproof.members.closed_form.kernel_ridge import Kernel, KernelRidgeClassifier
 from poisonproof.members.closed_form.scaled_kernel import positive_solve
 from poisonproof.members.member import MemberList
 from poisonproof.threads import one_thread
@@ -65,10 +65,8 @@ class LabelWeights:
             return np.empty((len(samples), 0), dtype=np.int32)
         left, right = (self.kernel.terms(rows, np.float64) for rows in (samples, self.rows))
         kernels = exact_product(samples, self.rows).astype(np.float64)
-        self.kernel.bounded(kernels, left, right)
-        # The power of two of a test row scales all its weights alike, and is left out.
-        weights = np.ldexp(kernels, right.exponents) @ self.inverse
-        weights = weights[:, self.first]
+        self.kernel.apply(kernels, left, right)
+        weights = (kernels @ self.inverse)[:, self.first]
         total = np.abs(weights).sum(axis=1, keepdims=True)
         power = np.frexp(total)[1]
         integers: NDArray[np.int32] = np.rint(np.ldexp(weights, _BITS - power)).astype(np.int32)
@@ -81,17 +79,16 @@ def make_label_weights(estimator: Any, X: NDArray[Any]) -> LabelWeights:
     Examples
     --------
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0]])
-    >>> member = make_label_weights(KernelRidgeClassifier("linear", alpha=1.0), X)
+    >>> member = make_label_weights(KernelRidgeClassifier("cosine", alpha=1.0), X)
     >>> member.integers(exact_rows(np.array([[0.0, 3.0]]))).tolist()
-    [[201326592, 0]]
+    [[268435456, 0]]
     """
     check_linear(estimator)
     rows = exact_rows(X, estimator.precision)
-    kernel = make_kernel(**estimator._kernel_settings(X.shape[1]))
+    kernel = Kernel(estimator.kernel, float(estimator.gamma))
     terms = kernel.terms(rows, np.float64)
     gram = exact_product(rows, rows).astype(np.float64)
-    kernel.bounded(gram, terms, terms)
-    gram = np.ldexp(gram, terms.exponents[:, None] + terms.exponents)
+    kernel.apply(gram, terms, terms)
     gram[np.diag_indices(len(gram))] += float(estimator.alpha)
     inverse = positive_solve(gram, np.eye(len(gram))) if len(gram) else gram
     return LabelWeights(rows, inverse, _first_of_equals(rows), kernel)
@@ -104,11 +101,6 @@ def check_linear(estimator: Any) -> None:
         raise GuaranteeError(
             f"Flips can be counted within members that are linear in their labels; {name} is not "
             "known to be. Use KernelRidgeClassifier, or SSDPAClassifier, which counts members."
-        )
-    if isinstance(estimator.alpha, str):
-        raise GuaranteeError(
-            f"alpha={estimator.alpha!r} chooses the ridge by the labels, so a flipped label could "
-            "change every weight. Use a number."
         )
 
 
@@ -129,7 +121,7 @@ class LinearLabelClassifier(CertifyingClassifier):
     Parameters
     ----------
     estimator : KernelRidgeClassifier, optional
-        What a member is, with a fixed ridge. ``alpha="loo"`` is refused: it looks at labels.
+        What a member is.
     features, n_partitions, partitioner, classes, invalid_rows, random_state
         As in `SSDPAClassifier`.
 

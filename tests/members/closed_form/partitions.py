@@ -18,11 +18,9 @@ from poisonproof.progress import Silent
 
 LEARNERS: dict[str, ClosedFormClassifier] = {
     "ridge": RidgeClassifier(),
-    "ridge-loo-single": RidgeClassifier("loo", precision="single"),
+    "ridge-single": RidgeClassifier(precision="single"),
     "kernel-rbf": KernelRidgeClassifier(gamma=0.5),
     "kernel-rbf-single": KernelRidgeClassifier(gamma=0.5, precision="single"),
-    "kernel-linear": KernelRidgeClassifier("linear"),
-    "kernel-polynomial-loo": KernelRidgeClassifier("polynomial", gamma=0.1, alpha="loo"),
     "kernel-cosine": KernelRidgeClassifier("cosine"),
     "scaled-kernel": ScaledKernelClassifier(),
     "scaled-kernel-centers": ScaledKernelClassifier(n_centers=24),

@@ -23,12 +23,11 @@ def digits(request):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_ridge(digits, fit_intercept, weighted) -> None:
+def test_ridge(digits, weighted) -> None:
     X, y, weight, X_test = digits
     weight = weight if weighted else None
-    ours = RidgeClassifier(0.5, fit_intercept=fit_intercept).fit(X, y, weight)
-    theirs = ScikitRidge(0.5, fit_intercept=fit_intercept).fit(X, y, weight)
+    ours = RidgeClassifier(0.5).fit(X, y, weight)
+    theirs = ScikitRidge(0.5).fit(X, y, weight)
     np.testing.assert_allclose(
         ours.decision_function(X_test), theirs.decision_function(X_test), atol=1e-6
     )
@@ -36,15 +35,12 @@ def test_ridge(digits, fit_intercept, weighted) -> None:
 
 @pytest.mark.parametrize("precision", ["double", "single"])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    ("kernel", "name"),
-    [("rbf", "rbf"), ("linear", "linear"), ("polynomial", "polynomial"), ("cosine", "cosine")],
-)
-def test_kernel_ridge(digits, kernel, name, weighted, precision) -> None:
+@pytest.mark.parametrize("kernel", ["rbf", "cosine"])
+def test_kernel_ridge(digits, kernel, weighted, precision) -> None:
     X, y, weight, X_test = digits
     weight = weight if weighted else None
-    ours = KernelRidgeClassifier(kernel, gamma=0.2, alpha=0.5, degree=2, precision=precision)
-    theirs = KernelRidge(kernel=name, gamma=0.2, alpha=0.5, degree=2, coef0=1)
+    ours = KernelRidgeClassifier(kernel, gamma=0.2, alpha=0.5, precision=precision)
+    theirs = KernelRidge(kernel=kernel, gamma=0.2, alpha=0.5)
     scores = theirs.fit(X, np.eye(10)[y], sample_weight=weight).predict(X_test)
     tolerance = 2e-4 if precision == "double" else 2e-3
     np.testing.assert_allclose(

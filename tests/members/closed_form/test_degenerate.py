@@ -119,12 +119,9 @@ def test_no_rows_have_no_votes() -> None:
     [
         RidgeClassifier(0.0),
         RidgeClassifier("best"),
-        RidgeClassifier("loo", alphas=()),
         RidgeClassifier(precision="half"),
         KernelRidgeClassifier("sigmoid"),
         KernelRidgeClassifier(gamma=-1.0),
-        KernelRidgeClassifier("polynomial", degree=0),
-        KernelRidgeClassifier("polynomial", coef0=-1.0),
         ScaledKernelClassifier(0.0),
         ScaledKernelClassifier(gamma=np.inf),
         ScaledKernelClassifier(least_relevance=0.0),
@@ -133,5 +130,5 @@ def test_no_rows_have_no_votes() -> None:
 )
 def test_parameters_that_make_no_sense_are_refused(learner) -> None:
     X, y = blobs(60, 8)
-    with pytest.raises(InvalidInputError, match=r"must be|needs"):
+    with pytest.raises(InvalidInputError, match="must be"):
         clone(learner).fit(X, y)

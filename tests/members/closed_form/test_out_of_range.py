@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -26,10 +24,9 @@ def test_a_gamma_beyond_single_precision_is_refused(gamma: float) -> None:
         ScaledKernelClassifier(gamma=gamma).fit(X, y)
 
 
-@pytest.mark.parametrize("options", [{"gamma": "wide"}, {"kernel": "polynomial", "coef0": "one"}])
-def test_a_kernel_parameter_that_is_no_number_is_named(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match=r"(gamma|coef0) must be"):
-        KernelRidgeClassifier(**options).fit(X, y)
+def test_a_kernel_parameter_that_is_no_number_is_named() -> None:
+    with pytest.raises(InvalidInputError, match="gamma must be"):
+        KernelRidgeClassifier(gamma="wide").fit(X, y)
 
 
 @pytest.mark.parametrize("weight", [1e-310, 5e-324, 1e308, -1.0])

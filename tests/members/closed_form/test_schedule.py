@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 from poisonproof.exceptions import StoreError
-from poisonproof.members.closed_form import restore_members
+from poisonproof.members.closed_form import restore_members, stacked
 from poisonproof.progress import Silent
 
 from .partitions import LEARNERS, asked, blobs, cut, trained, uneven_ids
@@ -36,16 +35,18 @@ def test_workers_change_nothing(learner, data) -> None:
     np.testing.assert_array_equal(asked(one, X_test, 1), asked(two, X_test, 2))
 
 
-def test_memory_changes_nothing(learner, data) -> None:
+def test_memory_changes_nothing(learner, data, monkeypatch) -> None:
     train, X_test = data
-    small = trained(learner.set_params(max_bytes=1), train)
-    large = replace(small, max_bytes=2**32)
-    np.testing.assert_array_equal(asked(small, X_test), asked(large, X_test))
+    members = trained(learner, train)
+    large = asked(members, X_test)
+    monkeypatch.setattr(stacked, "MAX_BYTES", 1)
+    np.testing.assert_array_equal(asked(members, X_test), large)
 
 
-def test_votes_need_no_more_than_the_working_memory(learner, data) -> None:
+def test_votes_need_no_more_than_the_working_memory(learner, data, monkeypatch) -> None:
     train, X_test = data
-    members = trained(learner.set_params(max_bytes=2**24), train)
+    members = trained(learner, train)
+    monkeypatch.setattr(stacked, "MAX_BYTES", 2**24)
     many = np.tile(X_test, (5, 1))
     asked(members, many[:64])
     tracemalloc.start()
@@ -131,19 +132,19 @@ def test_one_fit_equals_the_member_of_that_partition(learner, data) -> None:
     np.testing.assert_array_equal(single.predict(X_test), asked(members, X_test)[:, 2])
 
 
-def test_wide_rows_are_asked_in_chunks_that_change_nothing() -> None:
+def test_wide_rows_are_asked_in_chunks_that_change_nothing(monkeypatch) -> None:
     """As wide as maps of images are: more columns than a chunk was made for."""
     X, y = blobs(1_100, 12_800)
     train = cut(X[:600], y[:600], np.arange(600) % 3, 3)
-    one_by_one = trained(clone(LEARNERS["scaled-kernel"]).set_params(max_bytes=1), train)
-    members = replace(one_by_one, max_bytes=2**28)
-    np.testing.assert_array_equal(
-        one_by_one.scores(X[600:], n_jobs=1, progress=Silent()),
-        members.scores(X[600:], n_jobs=1, progress=Silent()),
-    )
+    members = trained(clone(LEARNERS["scaled-kernel"]), train)
+    together = members.scores(X[600:], n_jobs=1, progress=Silent())
+    with monkeypatch.context() as little:
+        little.setattr(stacked, "MAX_BYTES", 1)
+        alone = members.scores(X[600:], n_jobs=1, progress=Silent())
+    np.testing.assert_array_equal(alone, together)
     asked(members, X[600:664])
     tracemalloc.start()
     votes = asked(members, X[600:])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak - votes.nbytes <= 2**28
+    assert peak - votes.nbytes <= stacked.MAX_BYTES

@@ -12,9 +12,7 @@ from poisonproof.members.closed_form import (
 
 LEARNERS = [
     RidgeClassifier(),
-    RidgeClassifier("loo"),
     KernelRidgeClassifier(gamma=0.1),
-    KernelRidgeClassifier("polynomial", gamma=0.1, alpha="loo", precision="single"),
     KernelRidgeClassifier("cosine"),
     ScaledKernelClassifier(),
     ScaledKernelClassifier(n_centers=10),
@@ -23,8 +21,6 @@ LEARNERS = [
 
 def beyond(estimator) -> dict[str, str]:
     weights = "check_sample_weight_equivalence_on_dense_data"
-    if getattr(estimator, "alpha", None) == "loo":
-        return {weights: "leaving one row out is not leaving out one unit of weight"}
     if isinstance(estimator, ScaledKernelClassifier):
         return {weights: "the same but for 1e-6, because kernels are rounded, and for the centres"}
     return {}

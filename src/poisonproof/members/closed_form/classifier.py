@@ -30,9 +30,6 @@ from poisonproof.partition.values import take_canonical
 from poisonproof.progress import Progress, Silent, reporting
 from poisonproof.threads import one_thread
 
-MAX_BYTES = 2**28
-"""Working memory for votes by default, in bytes."""
-
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 
 # Raise whenever the same partition and parameters would give other bits than before.
@@ -71,12 +68,17 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     _takes_missing: ClassVar[bool] = False
 
     precision: Any
-    max_bytes: int
 
     def _check_parameters(self) -> None:
         """Raise InvalidInputError for parameters that make no sense."""
 
-    def _member_settings(self, n_features: int) -> dict[str, Any]:
+    def _require_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not (is_number(value) and 0 < value < np.inf):
+                raise InvalidInputError(f"{name} must be positive and finite, but is {value!r}.")
+
+    def _member_settings(self) -> dict[str, Any]:
         """Return what decides votes beside the arrays of a member, as JSON."""
         return {}
 
@@ -100,14 +102,9 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
 
     def specification(self) -> Mapping[str, Any]:
         """Return everything about this learner that can change a member's bits, as JSON."""
-        parameters = {
-            name: list(value) if isinstance(value, (tuple, np.ndarray)) else value
-            for name, value in self.get_params(deep=False).items()
-            if name != "max_bytes"
-        }
         return {
             "learner": type(self).__name__,
-            "parameters": parameters,
+            "parameters": self.get_params(deep=False),
             "arithmetic": _ARITHMETIC,
             "blas_threads": 1,
         }
@@ -144,7 +141,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
             for fitted in pool.map(partial(self._fit_block, data, settings), blocks):
                 parts.extend(fitted)
                 progress.advance(len(fitted))
-        return self._members.stack(settings, parts, self.max_bytes)
+        return self._members.stack(settings, parts)
 
     def _settings(self, n_features: int, n_classes: int) -> dict[str, Any]:
         self._check_parameters()
@@ -153,11 +150,9 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
                 f"precision must be 'single' or 'double', but is {self.precision!r}."
             )
         return {
-            "lift": "none",  # a constant, as every member's digest holds it
-            **self._member_settings(n_features),
+            **self._member_settings(),
             "n_classes": int(n_classes),
             "n_features": int(n_features),
-            "n_columns": int(n_features),
             "precision": self.precision,
         }
 
@@ -261,7 +256,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
             (parts,) = self._fit_partitions(X, index, sample_weight, owner, 1, settings)
         if isinstance(parts, Exception):
             raise parts
-        self.members_ = self._members.stack(settings, [parts], self.max_bytes)
+        self.members_ = self._members.stack(settings, [parts])
         return self
 
     def _validated(self, X: Any, *y: Any) -> Any:
@@ -339,43 +334,3 @@ def _gathered(X: Any, numbers: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
 def _abstaining(error: Exception) -> MemberParts:
     reason = f"{type(error).__name__}: {error}"
     return MemberParts(np.empty(0, dtype=np.int16), failure=reason)
-
-
-def best_alpha(
-    gram: NDArray[np.float64],
-    targets: NDArray[np.float64],
-    alphas: Sequence[float],
-    leverage: NDArray[np.float64] | float = 0.0,
-) -> float:
-    """Return the ridge with the smallest squared leave-one-out error, the first of equals.
-
-    With H the matrix that maps targets (m, p) to fitted values, the error at a row left out is its
-    residual divided by ``1 - H_jj``, so no second fit is needed. `gram` (m, m) holds the inner
-    products of the centred, weighted rows; `leverage` is what a constant without ridge adds to the
-    diagonal of H.
-    """
-    values, vectors = np.linalg.eigh(gram)
-    values = np.maximum(values, 0.0)
-    turned = vectors.T @ targets
-    errors = []
-    for alpha in alphas:
-        shrink = values / (values + alpha)
-        residual = targets - vectors @ (shrink[:, np.newaxis] * turned)
-        free = 1.0 - leverage - (vectors * vectors) @ shrink
-        # A row that fits itself entirely is no evidence on rows left out.
-        free = np.maximum(free, 1e-10)
-        errors.append(float(np.square(residual / free[:, np.newaxis]).sum()))
-    return float(alphas[int(np.argmin(errors))])
-
-
-def check_alpha(alpha: Any, alphas: Sequence[float]) -> None:
-    """Raise unless `alpha` is a positive number or "loo" with positive candidates."""
-    numbers = list(alphas) if isinstance(alpha, str) and alpha == "loo" else [alpha]
-    for number in numbers:
-        if not (is_number(number) and 0 < number < np.inf):
-            raise InvalidInputError(
-                "alpha must be a positive number, or 'loo' with positive candidates in alphas, "
-                f"but alpha={alpha!r} and alphas={alphas!r}."
-            )
-    if not numbers:
-        raise InvalidInputError("alpha='loo' needs at least one candidate in alphas.")

@@ -17,20 +17,16 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
-from poisonproof.members.closed_form.classifier import (
-    MAX_BYTES,
-    ClosedFormClassifier,
-    MemberData,
-)
+from poisonproof.members.closed_form.classifier import ClosedFormClassifier, MemberData
 from poisonproof.members.closed_form.stacked import (
     MemberParts,
     StackedMembers,
     Tile,
     Visit,
+    cut_tiles,
     padded,
-    whole_tiles,
 )
-from poisonproof.members.scikit import is_count, is_number
+from poisonproof.members.scikit import is_count
 
 UNIT = 2.0**10  # a row of length one becomes a row of integers of this length
 LONGEST = 3.0  # cells are clipped at this many standard deviations, so no row is longer
@@ -53,7 +49,6 @@ _CONSTANT = 1e-12  # a column whose spread is so small a part of its values is c
 _KERNEL_BITS = 24
 _KERNEL_EXPONENT = 4  # kernels lie within 2^4: at most 1 + 3 * 3, and what rounding adds
 _JITTER = 1e-8  # keeps the system of centres solvable where two of them are the same row
-_SCORES = 256
 _ROWS = 256
 # Cells of test rows that are scaled at once: more do not fit into the cache, fewer cost more calls.
 # At least as many rows, because a member's rows are read anew for each such chunk.
@@ -227,14 +222,14 @@ class ScaledKernelMembers(StackedMembers):
         )
 
     def _tile_rows(self) -> int:
-        return max(_SCORES, int(self.settings["n_classes"]))
+        return max(_ROWS, int(self.settings["n_classes"]))
 
     def _widest(self) -> int:
         return max(_CELLS // max(int(self.settings["n_features"]), 1), _LEAST_ROWS)
 
     @cached_property
     def _tiles(self) -> list[Tile]:
-        return whole_tiles(self.offsets, self.classes, self._tile_rows())
+        return cut_tiles(self.offsets, self.classes, [len(known) for known in self.classes])
 
     def _chunk(self, samples: NDArray[Any], start: int, stop: int) -> _Queries:
         n_columns, width = samples.shape[1], padded(stop - start)
@@ -251,7 +246,7 @@ class ScaledKernelMembers(StackedMembers):
         return _Queries(cells, short, known, seen, inner, kernel, np.empty((_ROWS, width)))
 
     def _score_chunk(self, queries: _Queries, visit: Visit) -> None:
-        scores = np.empty((max((tile.n_scores for tile in self._tiles), default=0), len(queries)))
+        scores = np.empty((self._tile_rows(), len(queries)))
         for tile in self._tiles:
             row = 0
             for index in tile.members.tolist():
@@ -350,8 +345,6 @@ class ScaledKernelClassifier(ClosedFormClassifier):
     n_centers : int, default=500
         Rows of a partition that others are compared with. Of a larger partition evenly many rows
         in canonical order are taken; all rows take part in the fit.
-    max_bytes : int, default=2**28
-        Working memory for votes. Has no influence on them.
 
     Attributes
     ----------
@@ -382,19 +375,14 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         gamma: float = 1.0,
         least_relevance: float = 0.01,
         n_centers: int = 500,
-        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.alpha = alpha
         self.gamma = gamma
         self.least_relevance = least_relevance
         self.n_centers = n_centers
-        self.max_bytes = max_bytes
 
     def _check_parameters(self) -> None:
-        for name in ("alpha", "gamma", "least_relevance"):
-            value = getattr(self, name)
-            if not (is_number(value) and 0 < value < np.inf):
-                raise InvalidInputError(f"{name} must be positive and finite, but is {value!r}.")
+        self._require_positive("alpha", "gamma", "least_relevance")
         if not LEAST_GAMMA <= self.gamma <= LARGEST_GAMMA:
             raise InvalidInputError(
                 f"gamma must lie between {LEAST_GAMMA:g} and {LARGEST_GAMMA:g}, for members vote "
@@ -406,7 +394,7 @@ class ScaledKernelClassifier(ClosedFormClassifier):
                 f"n_centers must be an integer of at least 1, but is {self.n_centers!r}."
             )
 
-    def _member_settings(self, n_features: int) -> dict[str, Any]:
+    def _member_settings(self) -> dict[str, Any]:
         return {"gamma": float(self.gamma)}
 
     def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
@@ -421,8 +409,7 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         else:
             chosen = np.arange(self.n_centers) * len(y) // self.n_centers
             dual, bias = self._solve_centers(support, chosen, targets, weight)
-        halves = np.full((1, len(chosen)), _KERNEL_EXPONENT, dtype=np.int32)
-        integers, power = integer_coefficients(dual[np.newaxis], halves, "single")
+        integers, powers = integer_coefficients(dual[np.newaxis], "single")
         coefficients = np.zeros((len(chosen), settings["n_classes"]))
         coefficients[:, member.classes] = integers[0]
         level = np.zeros(settings["n_classes"])
@@ -430,7 +417,7 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         return MemberParts(
             member.classes,
             {"values": values[chosen], "coefficients": coefficients},
-            {**vars(scales), "exponent": np.asarray(power[0]), "bias": level},
+            {**vars(scales), "exponent": np.asarray(powers[0] + _KERNEL_EXPONENT), "bias": level},
         )
 
     def _solve_all(self, support: Floats, targets: Floats, weight: Floats) -> tuple[Floats, Floats]:
@@ -492,23 +479,19 @@ def fine_bits(n_rows: int, precision: str) -> int:
 
 
 def integer_coefficients(
-    coefficients: NDArray[np.float64], exponents: NDArray[np.int32], precision: str
+    coefficients: NDArray[np.float64], precision: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Round dual coefficients (g, m, p) of g members to integers, each with one power of two.
 
-    `exponents` (g, m) are the powers of two by which the rows' kernels will be divided, so
-    ``integers * 2.0 ** power`` is `coefficients` times those. In "single", the absolute values of a
-    column add up to at most 2^29; in "double" they are longer, and `KernelMembers` adds up their
-    upper and lower bits apart.
+    In "single", the absolute values of a column add up to at most 2^29; in "double" they are
+    longer, and `KernelMembers` adds up their upper and lower bits apart.
     """
     n_rows = coefficients.shape[1]
-    top = exponents.max(axis=1, initial=0)
-    scaled = np.ldexp(coefficients, (exponents - top[:, np.newaxis])[..., np.newaxis])
     # Added up row after row, whatever lies beside it in memory.
-    columns = np.add.accumulate(np.abs(scaled), axis=1)[:, -1]
+    columns = np.add.accumulate(np.abs(coefficients), axis=1)[:, -1]
     heaviest = columns.max(axis=1, initial=0.0)
     longest = 2.0 ** _COLUMN_BITS[precision] - n_rows
     powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
     powers -= fine_bits(n_rows, precision)
-    integers = np.rint(np.ldexp(scaled, -powers[:, np.newaxis, np.newaxis])) + 0.0
-    return integers, (powers + top).astype(np.int32)
+    integers = np.rint(np.ldexp(coefficients, -powers[:, np.newaxis, np.newaxis])) + 0.0
+    return integers, powers.astype(np.int32)

@@ -2,8 +2,7 @@
 
 A member is a stretch of rows (weight vectors, or its own training rows) and the classes it knows.
 The rows of all members lie one after the other, so the products of test rows with all of them are
-one stream of large tiles. Products are exact, so neither the cuts nor the order of the tiles can
-change a bit.
+one stream of large tiles. Products are exact, so the tiles cannot change a bit.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,8 +28,13 @@ from poisonproof.members.member import ArrayEnsemble, Ensemble, arrays_by_member
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
+TILE = 256
+"""Rows that are multiplied at once, and only longer members."""
+MAX_BYTES = 2**28
+"""Working memory for votes."""
+
 _LANES = 64
-_WIDEST = 1024
+_CELLS = 2**18  # products at once: more do not fit into the cache
 _TURNED = 256
 _KINDS: dict[str, type[StackedMembers]] = {}
 
@@ -115,32 +118,14 @@ def sample_matrix(X: Any) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Rows ``low:high`` of one member; most members are one piece."""
-
-    member: int
-    low: int
-    high: int
-    is_first: bool
-    is_last: bool
-
-
-@dataclass(frozen=True)
 class Tile:
-    """Rows ``start:stop`` of the stack, cut into pieces of members."""
+    """Rows ``start:stop`` of the stack: those of a few members, whole."""
 
     start: int
     stop: int
-    pieces: tuple[Piece, ...]
-    members: NDArray[np.intp]  # those that end in this tile, whose scores are complete then
+    members: NDArray[np.intp]
     counts: NDArray[np.intp]  # how many classes each of them knows: its rows of the scores
     classes: NDArray[np.int16]  # those classes, member after member
-    open_classes: int  # of the member that goes on in the next tile, if there is one
-
-    @property
-    def n_scores(self) -> int:
-        """Rows of scores while this tile is worked on, those of an unfinished member included."""
-        return len(self.classes) + self.open_classes
 
     @cached_property
     def _by_knowledge(self) -> NDArray[np.intp]:
@@ -152,90 +137,46 @@ class Tile:
         """Score rows of the first, second, ... class of all members that know so many."""
         firsts = (np.cumsum(self.counts) - self.counts)[self._by_knowledge]
         counts = self.counts[self._by_knowledge]
-        most = int(counts[0]) if len(counts) else 0
-        return [firsts[counts > rank] + rank for rank in range(most)]
+        return [firsts[counts > rank] + rank for rank in range(int(counts[0]))]
 
-    def vote(self, scores: NDArray[np.float64], votes: NDArray[np.int16], room: VotingRoom) -> None:
+    def vote(self, scores: NDArray[np.float64], votes: NDArray[np.int16]) -> None:
         """Write the class of each member's largest score into `votes`, the smaller on ties."""
         # Rank after rank for all members at once: calls are few, and all loops run along rows.
         first, *others = self._rows_by_rank
-        best, found = room.best[: len(first)], room.found[: len(first)]
-        np.take(scores, first, axis=0, out=best, mode="clip")
-        found[:] = self.classes[first, np.newaxis]
+        best = scores[first]
+        found = np.broadcast_to(self.classes[first, np.newaxis], best.shape).copy()
         for rows in others:
-            n = len(rows)
-            leading, leader, change = best[:n], found[:n], room.change[:n]
-            challenger = np.take(scores, rows, axis=0, out=room.challenger[:n], mode="clip")
+            leading, leader = best[: len(rows)], found[: len(rows)]
+            challenger = scores[rows]
             # Arithmetic instead of a masked copy, whose branches a CPU would guess wrong.
-            np.subtract(self.classes[rows, np.newaxis], leader, out=change)
-            change *= np.greater(challenger, leading, out=room.better[:n]).view(np.int8)
+            change = self.classes[rows, np.newaxis] - leader
+            change *= challenger > leading
             leader += change
             np.maximum(leading, challenger, out=leading)
         votes[self.members[self._by_knowledge]] = found
 
 
-class VotingRoom:
-    """Arrays that are used for one tile after the other, for fresh memory is slow."""
-
-    def __init__(self, tiles: Sequence[Tile], width: int) -> None:
-        shape = (max((len(tile.members) for tile in tiles), default=0), width)
-        self.best, self.challenger = np.empty(shape), np.empty(shape)
-        self.found, self.change = np.empty(shape, np.int16), np.empty(shape, np.int16)
-        self.better = np.empty(shape, np.bool_)
-
-
 def cut_tiles(
-    offsets: NDArray[np.intp], classes: Sequence[NDArray[np.int16]], limit: int
+    offsets: NDArray[np.intp], classes: Sequence[NDArray[np.int16]], sizes: Sequence[int]
 ) -> list[Tile]:
-    """Cut the rows of all members into tiles of at most `limit` rows, and only longer members."""
-    tiles, pieces, start = list[Tile](), list[Piece](), 0
-    for member, (low, high) in enumerate(pairwise(offsets.tolist())):
-        if high == low:
-            continue
-        if pieces and high - start > limit:
-            tiles.append(_tile(start, low, pieces, classes))
-            start, pieces = low, []
-        while high - start > limit:
-            piece = Piece(member, start, start + limit, start == low, False)
-            tiles.append(_tile(start, start + limit, [piece], classes))
-            start += limit
-        begin = max(low, start)
-        pieces.append(Piece(member, begin, high, begin == low, True))
-    if pieces:
-        tiles.append(_tile(start, int(offsets[-1]), pieces, classes))
-    return tiles
-
-
-def whole_tiles(
-    offsets: NDArray[np.intp], classes: Sequence[NDArray[np.int16]], limit: int
-) -> list[Tile]:
-    """Put whole members together until they have more than `limit` scores."""
-    tiles, pieces, scores = list[Tile](), list[Piece](), 0
-    for member, (low, high) in enumerate(pairwise(offsets.tolist())):
-        if high == low:
-            continue
-        if pieces and scores + len(classes[member]) > limit:
-            tiles.append(_tile(pieces[0].low, low, pieces, classes))
-            pieces, scores = [], 0
-        pieces.append(Piece(member, low, high, True, True))
-        scores += len(classes[member])
-    if pieces:
-        tiles.append(_tile(pieces[0].low, int(offsets[-1]), pieces, classes))
-    return tiles
-
-
-def _tile(start: int, stop: int, pieces: list[Piece], classes: Sequence[NDArray[np.int16]]) -> Tile:
-    ended = [piece.member for piece in pieces if piece.is_last]
-    known = [classes[member] for member in ended]
-    return Tile(
-        start,
-        stop,
-        tuple(pieces),
-        np.array(ended, dtype=np.intp),
-        np.array([len(some) for some in known], dtype=np.intp),
-        np.concatenate(known) if known else np.empty(0, dtype=np.int16),
-        sum(len(classes[piece.member]) for piece in pieces if not piece.is_last),
-    )
+    """Put whole members together until their `sizes` add up to more than `TILE`."""
+    groups, total = list[list[int]](), 0
+    for member in np.flatnonzero(np.diff(offsets)).tolist():
+        if not groups or total + sizes[member] > TILE:
+            groups.append([])
+            total = 0
+        groups[-1].append(member)
+        total += sizes[member]
+    return [
+        Tile(
+            int(offsets[members[0]]),
+            int(offsets[members[-1] + 1]),
+            np.array(members, dtype=np.intp),
+            np.array([len(classes[member]) for member in members], dtype=np.intp),
+            np.concatenate([classes[member] for member in members]),
+        )
+        for members in groups
+    ]
 
 
 Visit = Callable[[Tile, NDArray[np.float64]], None]
@@ -258,7 +199,6 @@ class StackedMembers(ArrayEnsemble):
     rows: Mapping[str, NDArray[Any]]
     single: Mapping[str, NDArray[Any]]
     reasons: Mapping[int, str]
-    max_bytes: int  # working memory for votes, without influence on them
 
     family: ClassVar[str] = "closed_form"
     kind: ClassVar[str]
@@ -267,7 +207,7 @@ class StackedMembers(ArrayEnsemble):
         _KINDS[cls.kind] = cls
 
     @classmethod
-    def stack(cls, settings: dict[str, Any], parts: Sequence[MemberParts], max_bytes: int) -> Self:
+    def stack(cls, settings: dict[str, Any], parts: Sequence[MemberParts]) -> Self:
         """Put the members one after the other."""
         like = cls.like(settings)
         sizes = [len(part.rows["values"]) if part.rows else 0 for part in parts]
@@ -284,7 +224,6 @@ class StackedMembers(ArrayEnsemble):
                 for name, zero in like.single.items()
             },
             reasons={i: part.failure for i, part in enumerate(parts) if part.failure is not None},
-            max_bytes=max_bytes,
         )
 
     @classmethod
@@ -302,7 +241,7 @@ class StackedMembers(ArrayEnsemble):
 
     @abstractmethod
     def _score_chunk(self, queries: Any, visit: Visit) -> None:
-        """Call ``visit(tile, scores)`` for each tile in which members end."""
+        """Call ``visit(tile, scores)`` for each tile."""
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -335,8 +274,7 @@ class StackedMembers(ArrayEnsemble):
             # A row of a member may be so large that its products overflow; it is then infinitely
             # far, for that member alone.
             with np.errstate(over="ignore", invalid="ignore"):
-                room = VotingRoom(self._tiles, len(queries))
-                self._score_chunk(queries, lambda tile, scores: tile.vote(scores, found, room))
+                self._score_chunk(queries, lambda tile, scores: tile.vote(scores, found))
             # Turned in blocks that fit into the cache.
             for block in range(0, len(self), _TURNED):
                 here = slice(block, block + _TURNED)
@@ -358,12 +296,11 @@ class StackedMembers(ArrayEnsemble):
 
         def score(start: int, stop: int) -> None:
             queries = self._chunk(samples, start, stop)
-            worth = self._worth(queries)[: stop - start, np.newaxis]
 
             def visit(tile: Tile, block: NDArray[np.float64]) -> None:
                 units = np.array([self._unit(index) for index in tile.members])
                 owners = np.repeat(tile.members, tile.counts)
-                found = block[:, : stop - start].T * (worth * np.repeat(units, tile.counts))
+                found = block[:, : stop - start].T * np.repeat(units, tile.counts)
                 scores[start:stop, owners, tile.classes] = found
 
             with np.errstate(over="ignore", invalid="ignore"):  # as in `votes`
@@ -371,10 +308,6 @@ class StackedMembers(ArrayEnsemble):
 
         self._stream(score, len(samples), n_jobs, progress)
         return scores
-
-    def _worth(self, queries: Any) -> NDArray[np.float64]:
-        """Return by what a test row's scores are to be multiplied, shape (width,)."""
-        return np.ones(len(queries))
 
     def _unit(self, index: int) -> float:
         """Return by what a member's scores are to be multiplied."""
@@ -402,8 +335,8 @@ class StackedMembers(ArrayEnsemble):
         workers = effective_n_jobs(n_jobs)
         # Bytes per test row: its votes, copies of the row, and columns of the tiles' arrays.
         per_row = 2 * len(self) + 40 * self.settings["n_features"] + 48 * self._tile_rows()
-        lanes = self.max_bytes // (workers * per_row * _LANES)
-        most = max(min(self._widest(), _WIDEST) // _LANES, 1)
+        lanes = MAX_BYTES // (workers * per_row * _LANES)
+        most = max(self._widest() // _LANES, 1)
         width = int(np.clip(lanes, 1, most)) * _LANES
         spans = [(start, min(start + width, n)) for start in range(0, n, width)]
         with (
@@ -427,15 +360,15 @@ class StackedMembers(ArrayEnsemble):
             yield tile, here, np.matmul(values[here], turned, out=room)
 
     def _tile_rows(self) -> int:
-        return 256
+        return max((tile.stop - tile.start for tile in self._tiles), default=0)
 
     def _widest(self) -> int:
         """Return how many test rows at most are scored at once."""
-        return _WIDEST
+        return _CELLS // max(self._tile_rows(), TILE)
 
     @cached_property
     def _tiles(self) -> list[Tile]:
-        return cut_tiles(self.offsets, self.classes, self._tile_rows())
+        return cut_tiles(self.offsets, self.classes, np.diff(self.offsets).tolist())
 
     def digests_of(self, which: Sequence[int]) -> list[str]:
         """Return the digests of some members, over their arrays and the shared settings."""
@@ -455,7 +388,7 @@ class StackedMembers(ArrayEnsemble):
             )
         new = dict(zip(which, range(len(members)), strict=True))
         parts = [members.member(new[i]) if i in new else self.member(i) for i in range(len(self))]
-        return self.stack(self.settings, parts, self.max_bytes)
+        return self.stack(self.settings, parts)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the members as JSON and named arrays, for `restore_members`."""
@@ -463,7 +396,6 @@ class StackedMembers(ArrayEnsemble):
         meta = {
             "kind": self.kind,
             "settings": self.settings,
-            "max_bytes": self.max_bytes,
             "members": [{"failure": part.failure} for part in parts],
         }
         return meta, {
@@ -481,7 +413,7 @@ class StackedMembers(ArrayEnsemble):
             MemberParts.from_arrays(found, like, entry["failure"])
             for found, entry in zip(own, meta["members"], strict=True)
         ]
-        return cls.stack(dict(meta["settings"]), parts, int(meta["max_bytes"]))
+        return cls.stack(dict(meta["settings"]), parts)
 
 
 def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StackedMembers:
