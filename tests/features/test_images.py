@@ -41,11 +41,6 @@ def test_deskewed_strokes_stand_upright_in_the_middle(slant) -> None:
     assert upright.sum() == pytest.approx(stroke(slant).sum(), rel=1e-3)
 
 
-def test_deskew_corrects_no_more_than_max_slant() -> None:
-    left = slant_of(Deskew(max_slant=0.2).transform(stroke(0.5)).reshape(28, 28))
-    assert left == pytest.approx(0.3, abs=0.03)
-
-
 def test_deskew_leaves_upright_and_empty_images_as_they_are() -> None:
     upright = np.round(stroke(0.0))
     np.testing.assert_array_equal(Deskew().transform(upright), upright.reshape(1, -1))
@@ -121,7 +116,7 @@ def test_scattering_has_81_channels_of_7_by_7_for_mnist() -> None:
 
 def test_scattering_starts_with_the_smoothed_image() -> None:
     image = np.random.default_rng(0).random((1, 28, 28))
-    first = Scattering(n_orientations=2, order=1).transform(image)[0, :49].reshape(7, 7)
+    first = Scattering(n_orientations=2).transform(image)[0, :49].reshape(7, 7)
     smooth = gaussian_filter(np.pad(image[0], 8, mode="reflect"), 1.6)[8:-8:4, 8:-8:4]
     np.testing.assert_allclose(first, smooth, atol=5e-3)
 
@@ -149,7 +144,7 @@ def test_patch_responses_are_those_of_the_formula() -> None:
     every = np.concatenate([evened(patches(photograph)) for photograph in photographs])
     values, vectors = np.linalg.eigh(np.cov(every.T))
     whiten = vectors @ np.diag((values + 0.1) ** -0.5) @ vectors.T
-    drawn = np.random.Generator(np.random.Philox(key=3)).choice(len(every), 5, replace=False)
+    drawn = np.random.Generator(np.random.Philox(key=0)).choice(len(every), 5, replace=False)
     white = (every[drawn] - every.mean(axis=0)) @ whiten
     white /= np.linalg.norm(white, axis=1, keepdims=True)
     image = np.random.default_rng(0).integers(0, 256, (9, 11, 3))
@@ -161,7 +156,7 @@ def test_patch_responses_are_those_of_the_formula() -> None:
         for i in range(2)
         for j in range(2)
     ]
-    found = PatchResponses(5, seed=3).transform(image[np.newaxis])
+    found = PatchResponses(5).transform(image[np.newaxis])
     np.testing.assert_allclose(found[0], np.concatenate(expected), atol=5e-3)
 
 
@@ -229,11 +224,9 @@ def test_patch_responses_ignore_brightness_and_nearly_ignore_contrast(channels) 
         (Deskew(), np.zeros(4), InvalidRowsError, "shape"),
         (OrientationHistogram(cell=0), np.zeros((2, 16)), InvalidInputError, "cell must"),
         (OrientationHistogram(block=9), np.zeros((2, 16)), InvalidInputError, "block=9"),
-        (Scattering(order=3), np.zeros((2, 784)), InvalidInputError, "order must be 1 or 2"),
         (Scattering(n_scales=5), np.zeros((2, 784)), InvalidInputError, "fewer scales"),
         (PatchResponses(0), np.zeros((2, 784)), InvalidInputError, "n_patches must"),
-        (PatchResponses(threshold=-1), np.zeros((2, 784)), InvalidInputError, "threshold must"),
-        (PatchResponses(), np.zeros((2, 36)), InvalidInputError, "too small"),
+        (PatchResponses(), np.zeros((2, 36)), InvalidInputError, "7 x 7 pixels"),
         (PatchResponses(), np.zeros((2, 9, 9, 2)), InvalidInputError, "not of 2"),
     ],
 )

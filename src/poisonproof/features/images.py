@@ -150,12 +150,11 @@ class Deskew(ImageMap):
 
     The slant of a digit is the regression of column on row, weighted by ink. Each image row is
     shifted sideways, with linear interpolation, until that slant is zero and the centre of ink is
-    in the middle column. An image without ink is left as it is.
+    in the middle column. At most one column per row is corrected. An image without ink is left as
+    it is.
 
     Parameters
     ----------
-    max_slant : float, default=1.0
-        Largest slant that is corrected, in columns per row; larger ones are corrected by this much.
     image_shape : tuple of int or None, default=None
         (height, width) or (height, width, channels) of flat rows; None takes square gray images.
         Arrays with three or four axes carry their own shape.
@@ -176,20 +175,15 @@ class Deskew(ImageMap):
     """
 
     def __init__(
-        self,
-        *,
-        max_slant: float = 1.0,
-        image_shape: tuple[int, ...] | None = None,
-        n_jobs: int | None = None,
+        self, *, image_shape: tuple[int, ...] | None = None, n_jobs: int | None = None
     ) -> None:
-        self.max_slant = max_slant
         self.image_shape = image_shape
         self.n_jobs = n_jobs
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         n, height, width, channels = rows.shape
         planes = np.ascontiguousarray(np.moveaxis(rows, 0, -1), dtype=np.float32)
-        slant, centre_row, centre_column = _moments(planes.sum(axis=2), self.max_slant)
+        slant, centre_row, centre_column = _moments(planes.sum(axis=2))
         middle = np.float32((width - 1) / 2)
         lines = np.arange(height, dtype=np.float32)[:, np.newaxis]
         # Column of the source that lands in column 0, for every line of every image.
@@ -208,7 +202,7 @@ class Deskew(ImageMap):
         return np.ascontiguousarray(np.moveaxis(sheared, -1, 0)).reshape(n, -1)
 
 
-def _moments(ink: NDArray[np.float32], max_slant: float) -> tuple[NDArray[np.float32], ...]:
+def _moments(ink: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
     """Return slant, centre row and centre column of images of shape (height, width, n)."""
     height, width, _ = ink.shape
     # Adding along the leading axes adds whole planes: each image sees the same additions.
@@ -225,7 +219,7 @@ def _moments(ink: NDArray[np.float32], max_slant: float) -> tuple[NDArray[np.flo
     mixed = (weights * down * across).sum(axis=(0, 1))
     slanted = inked & (spread > 0)
     slant = np.where(slanted, mixed / np.where(slanted, spread, 1), 0.0)
-    slant = np.clip(slant, -max_slant, max_slant)
+    slant = np.clip(slant, -1.0, 1.0)
     return slant.astype(np.float32), row.astype(np.float32), column.astype(np.float32)
 
 
@@ -384,28 +378,22 @@ _SHRINK = 4
 # What keeps flat patches flat where contrast is evened out, and faint directions faint where
 # patches are whitened; both as in Coates and Ng, for pixels of 0 to 255.
 _FLAT, _FAINT = 10.0, 0.1
+_SIDE = 6  # of a patch, in pixels
+_LEAST = np.float32(0.5)
 
 
 class PatchResponses(ImageMap):
     """Compare each quarter of an image with small patches of photographs (Coates and Ng, 2011).
 
     Every patch of the image is evened out in contrast, whitened and compared with `n_patches`
-    patches that were treated alike. What exceeds `threshold`, in either sign, is averaged over
-    the cells of a grid. The patches and the whitening come from the two photographs that
-    scikit-learn ships, so no row has a say in them.
+    patches that were treated alike. What exceeds one half, in either sign, is averaged over each
+    quarter of the image. Patches have 6 x 6 pixels. They and the whitening come from the two
+    photographs that scikit-learn ships, so no row has a say in them.
 
     Parameters
     ----------
     n_patches : int, default=1600
-        Patches to compare with; each gives two columns per cell.
-    size : int, default=6
-        Side of a patch, in pixels.
-    grid : int, default=2
-        Cells across and down.
-    threshold : float, default=0.5
-        Responses below it count as none.
-    seed : int, default=0
-        Key of the random stream that draws the patches.
+        Patches to compare with; each gives eight columns.
     image_shape : tuple of int or None, default=None
         (height, width) or (height, width, channels) of flat rows; None takes square gray images.
         Images are gray or have three colours, with pixels of 0 to 255.
@@ -434,26 +422,16 @@ class PatchResponses(ImageMap):
         self,
         n_patches: int = 1600,
         *,
-        size: int = 6,
-        grid: int = 2,
-        threshold: float = 0.5,
-        seed: int = 0,
         image_shape: tuple[int, ...] | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_patches = n_patches
-        self.size = size
-        self.grid = grid
-        self.threshold = threshold
-        self.seed = seed
         self.image_shape = image_shape
         self.n_jobs = n_jobs
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        self._require_integers(n_patches=1, size=2, grid=1, seed=0)
-        if not 0 <= self.threshold < np.inf:
-            raise InvalidInputError(f"threshold must be at least 0, but is {self.threshold!r}.")
+        self._require_integers(n_patches=1)
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         n, height, width, channels = rows.shape
@@ -461,44 +439,43 @@ class PatchResponses(ImageMap):
             raise InvalidInputError(
                 f"PatchResponses takes images of one channel or three, not of {channels}."
             )
-        if min(height, width) < self.size + self.grid - 1:
+        if min(height, width) < _SIDE + 1:
             raise InvalidInputError(
-                f"Images of {height} x {width} are too small for patches of {self.size} pixels in "
-                f"{self.grid} x {self.grid} cells. Use smaller patches or fewer cells."
+                f"PatchResponses takes images of {_SIDE + 1} x {_SIDE + 1} pixels at least, not of "
+                f"{height} x {width}."
             )
-        patches, offsets = _dictionary(int(self.n_patches), int(self.size), channels, self.seed)
-        responses = np.empty((n, 2 * self.grid**2 * self.n_patches), dtype=np.float32)
+        patches, offsets = _dictionary(int(self.n_patches), channels)
+        responses = np.empty((n, 8 * self.n_patches), dtype=np.float32)
         for image, row in zip(rows, responses, strict=True):
-            evened = _even(_patches_of(image, self.size))
+            evened = _even(_patches_of(image))
             if not np.isfinite(evened).all():
                 row[:] = np.nan
                 continue
             exact = exact_rows(evened, "single")
             alike = exact_product(exact, patches) * exact.scales.astype(np.float32)[:, np.newaxis]
             alike -= offsets
-            field = alike.reshape(height - self.size + 1, width - self.size + 1, -1)
-            row[:] = self._averaged(field)
+            row[:] = _averaged(alike.reshape(height - _SIDE + 1, width - _SIDE + 1, -1))
         return responses
 
-    def _averaged(self, field: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the mean of what exceeds the threshold in each cell, of both signs."""
-        least = np.float32(self.threshold)
-        strong = np.maximum(field - least, 0), np.maximum(-least - field, 0)
-        down, across = (np.linspace(0, side, self.grid + 1).astype(int) for side in field.shape[:2])
-        return np.concatenate(
-            [
-                one[top:bottom, left:right].reshape(-1, field.shape[2]).mean(axis=0)
-                for one, (top, bottom), (left, right) in product(
-                    strong, pairwise(down), pairwise(across)
-                )
-            ]
-        )
+
+def _averaged(field: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the mean of what exceeds the threshold in each quarter, of both signs."""
+    strong = np.maximum(field - _LEAST, 0), np.maximum(-_LEAST - field, 0)
+    down, across = ((0, side // 2, side) for side in field.shape[:2])
+    return np.concatenate(
+        [
+            one[top:bottom, left:right].reshape(-1, field.shape[2]).mean(axis=0)
+            for one, (top, bottom), (left, right) in product(
+                strong, pairwise(down), pairwise(across)
+            )
+        ]
+    )
 
 
-def _patches_of(image: NDArray[Any], size: int) -> NDArray[np.float64]:
+def _patches_of(image: NDArray[Any]) -> NDArray[np.float64]:
     """Return all patches of (height, width, channels), one per row."""
-    windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
-    return windows.reshape(-1, image.shape[2] * size * size).astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (_SIDE, _SIDE), axis=(0, 1))
+    return windows.reshape(-1, image.shape[2] * _SIDE**2).astype(np.float64)
 
 
 def _even(patches: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -510,19 +487,17 @@ def _even(patches: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def _dictionary(
-    n_patches: int, size: int, channels: int, seed: int
-) -> tuple[ExactRows, NDArray[np.float32]]:
+def _dictionary(n_patches: int, channels: int) -> tuple[ExactRows, NDArray[np.float32]]:
     """Return whitened patches of length one, to compare evened patches with, and their offsets.
 
     Whitening is folded in: <d, W (x - m)> = <W d, x> - <W d, m>.
     """
     photographs = [_shrunk(photograph, channels) for photograph in load_sample_images().images]
-    patches = _even(np.concatenate([_patches_of(one, size) for one in photographs]))
+    patches = _even(np.concatenate([_patches_of(one) for one in photographs]))
     mean = patches.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(patches, rowvar=False))
     whiten = (vectors / np.sqrt(values + _FAINT)) @ vectors.T
-    stream = np.random.Generator(np.random.Philox(key=seed))
+    stream = np.random.Generator(np.random.Philox(key=0))
     drawn = patches[stream.choice(len(patches), n_patches, replace=n_patches > len(patches))]
     white = (drawn - mean) @ whiten
     white /= np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-12)

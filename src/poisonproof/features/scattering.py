@@ -29,8 +29,6 @@ class Scattering(ImageMap):
         Octaves, J.
     n_orientations : int, default=8
         Directions, L.
-    order : {1, 2}, default=2
-        How often the modulus is taken.
     image_shape : tuple of int or None, default=None
         (height, width) or (height, width, channels) of flat rows; None takes square gray images.
     n_jobs : int or None, default=None
@@ -58,21 +56,17 @@ class Scattering(ImageMap):
         *,
         n_scales: int = 2,
         n_orientations: int = 8,
-        order: int = 2,
         image_shape: tuple[int, ...] | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_scales = n_scales
         self.n_orientations = n_orientations
-        self.order = order
         self.image_shape = image_shape
         self.n_jobs = n_jobs
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         self._require_integers(n_scales=1, n_orientations=1)
-        if self.order not in {1, 2}:
-            raise InvalidInputError(f"order must be 1 or 2, but is {self.order!r}.")
 
     def _map_chunk(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         n, height, width, channels = rows.shape
@@ -101,8 +95,6 @@ class Scattering(ImageMap):
         for j1, theta1 in product(scales, directions):
             first = _modulus_spectrum(spectrum * bank[f"{j1}.{theta1}"], j1)
             maps.append(_averaged(first, smooth, self.n_scales, j1))
-            if self.order == 1:
-                continue
             for j2, theta2 in product(range(j1 + 1, self.n_scales), directions):
                 wavelet = _folded_filter(bank[f"{j2}.{theta2}"], j1)
                 second = _modulus_spectrum(first * wavelet, j2 - j1)

@@ -26,7 +26,7 @@ from poisonproof.certificates.plurality import targeted_radius
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import TRUSTED_SAMPLES, Threat, make_threat, parse_threat
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.features.exact import ExactRows, exact_rows
 from poisonproof.members.scikit import is_count
 from poisonproof.members.similarity import nearest_rows, neighbor_graph
 from poisonproof.threads import one_thread
@@ -48,8 +48,6 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         Number of clusters, K.
     n_neighbors : int, default=30
         Neighbors joined to each sample, and that vote on a new one.
-    precision : {"single", "double"}, default="single"
-        Bits kept of a row; see `poisonproof.features.exact_rows`.
     device : str, optional
         "cuda" finds neighbors on a GPU, with the same result.
 
@@ -76,12 +74,10 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         n_clusters: int = 10,
         *,
         n_neighbors: int = 30,
-        precision: Precision = "single",
         device: str | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_neighbors = n_neighbors
-        self.precision = precision
         self.device = device
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -92,7 +88,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
             raise InvalidInputError(
                 f"n_clusters={self.n_clusters} is more than the n_samples={len(X)} samples."
             )
-        self.rows_ = exact_rows(np.asarray(X), self.precision)
+        self.rows_ = exact_rows(np.asarray(X), "single")
         found = nearest_rows(self.rows_, self.rows_, self.n_neighbors + 1, self.device)
         with one_thread():
             vectors = leading_vectors(neighbor_graph(found), self.n_clusters)
@@ -101,7 +97,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return the cluster of most neighbors of every row, ties to the smaller cluster."""
-        rows = exact_rows(np.asarray(X), self.precision)
+        rows = exact_rows(np.asarray(X), "single")
         found = nearest_rows(rows, self.rows_, self.n_neighbors, self.device)
         votes = self.labels_[found]
         counts = np.stack([(votes == c).sum(axis=1) for c in range(self.n_clusters)], axis=1)

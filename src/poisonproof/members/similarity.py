@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -38,11 +39,7 @@ def torch_on(device: str | None, dtype: str = "float32") -> Any:
 
 Metric = Literal["cosine", "euclidean"]
 
-_Choose = Callable[[ExactRows], NDArray[np.int64]]
-"""From some queries to their nearest known rows."""
-
-_QUERIES, _KNOWN = 512, 8192  # entries of a tile: a few megabytes
-_GPU_QUERIES, _GPU_KNOWN = 2048, 65536
+_TILE, _GPU_TILE = (512, 8192), (2048, 65536)  # queries and known rows compared at once
 
 
 @dataclass(frozen=True)
@@ -90,16 +87,18 @@ class Neighborhood:
         return counts
 
     def _count(self, queries: ExactRows, known: ExactRows) -> NDArray[np.int64]:
-        if self.device is not None:
-            return _torch_count(self, queries, known)
         counts = np.zeros(len(queries), dtype=np.int64)
         left, right = self._terms(queries), self._terms(known)
-        for above in _blocks(len(known), _KNOWN):
-            turned = np.ascontiguousarray(known.values[above].T)
-            for here in _blocks(len(queries), _QUERIES):
-                product = queries.values[here] @ turned
-                near = self._near(product, left[here], right[above])
-                counts[here] += np.count_nonzero(near, axis=1)
+        if self.metric == "cosine":
+            left *= left.dtype.type(self.threshold)
+        height, width = _TILE if self.device is None else _GPU_TILE
+        with _placing(self.device, known.values.dtype.name) as (there, back):
+            for above in _blocks(len(known), width):
+                turned, terms = there(known.values[above]).T, there(right[above])
+                for here in _blocks(len(queries), height):
+                    product = there(queries.values[here]) @ turned
+                    near = self._near(product, there(left[here]), terms)
+                    counts[here] += back(near.sum(axis=1))
         return counts
 
     def _terms(self, rows: ExactRows) -> NDArray[Any]:
@@ -116,8 +115,7 @@ class Neighborhood:
     def _near(self, product: Any, left: Any, right: Any) -> Any:
         """Compare a tile of integer products; the same operations for NumPy and torch."""
         if self.metric == "cosine":
-            limit = (left[:, :1] * _like(left, self.threshold)) * right[:, 0]
-            return product >= limit
+            return product >= left[:, :1] * right[:, 0]
         inner = (product * left[:, 1:]) * right[:, 1]
         return (left[:, :1] + right[:, 0]) - (inner + inner) <= self.threshold**2
 
@@ -132,10 +130,18 @@ def nearest_rows(
     influence on the result.
     """
     count = min(n_neighbors, len(known))
-    choose = _chooser(known, count) if device is None else _torch_chooser(known, count, device)
     rows = np.empty((len(queries), count), dtype=np.int64)
-    for here in _blocks(len(queries), 256):
-        rows[here] = choose(queries[here])
+    with _placing(device, known.values.dtype.name) as (there, back):
+        turned, right = there(known.values).T, there(_inverse_lengths(known))
+        for here in _blocks(len(queries), 256):
+            tile = there(queries.values[here]) @ turned
+            tile *= there(_inverse_lengths(queries[here]))[:, None]
+            tile *= right
+            if device is None:
+                rows[here] = _largest(tile, count)
+            else:
+                order = tile.sort(dim=1, descending=True, stable=True).indices
+                rows[here] = back(order[:, :count])
     return rows
 
 
@@ -148,18 +154,6 @@ def neighbor_graph(found: NDArray[np.int64]) -> sparse.csr_array:
     ones = np.ones(int(arcs.sum()))
     one_way = sparse.csr_array((ones, (sources[arcs], targets[arcs])), shape=(n, n))
     return sparse.csr_array(one_way + one_way.T)
-
-
-def _chooser(known: ExactRows, count: int) -> _Choose:
-    turned, right = np.ascontiguousarray(known.values.T), _inverse_lengths(known)
-
-    def choose(queries: ExactRows) -> NDArray[np.int64]:
-        tile = queries.values @ turned
-        tile *= _inverse_lengths(queries)[:, None]
-        tile *= right
-        return _largest(tile, count)
-
-    return choose
 
 
 def _largest(tile: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -183,61 +177,20 @@ def _inverse_lengths(rows: ExactRows) -> NDArray[Any]:
     return inverse.astype(rows.values.dtype)
 
 
-def _torch_chooser(known: ExactRows, count: int, device: str) -> _Choose:
-    """Sort where the products are: only what is chosen is sent back."""
-    torch = torch_on(device, known.values.dtype.name)
-
-    def there(array: NDArray[Any]) -> Any:
-        return torch.as_tensor(array, device=device)
-
-    turned, right = there(known.values).T, there(_inverse_lengths(known))
-
-    def choose(queries: ExactRows) -> NDArray[np.int64]:
-        with _full_precision(torch):
-            tile = there(queries.values) @ turned
-        tile *= there(_inverse_lengths(queries))[:, None]
-        tile *= right
-        order = torch.sort(tile, dim=1, descending=True, stable=True).indices
-        chosen: NDArray[np.int64] = order[:, :count].cpu().numpy()
-        return chosen
-
-    return choose
-
-
-def _torch_count(near: Neighborhood, queries: ExactRows, known: ExactRows) -> NDArray[np.int64]:
-    torch = torch_on(near.device, known.values.dtype.name)
-    counts = np.zeros(len(queries), dtype=np.int64)
-    left, right = near._terms(queries), near._terms(known)
-
-    def there(array: NDArray[Any]) -> Any:
-        return torch.as_tensor(array, device=near.device)
-
-    with _full_precision(torch):
-        for above in _blocks(len(known), _GPU_KNOWN):
-            turned, terms = there(known.values[above]).T, there(right[above])
-            for here in _blocks(len(queries), _GPU_QUERIES):
-                product = there(queries.values[here]) @ turned
-                hits = near._near(product, there(left[here]), terms)
-                counts[here] += hits.sum(dim=1).cpu().numpy()
-    return counts
-
-
-def _like(array: Any, value: float) -> Any:
-    """Return `value` rounded to the precision of `array`, which NumPy and torch then share."""
-    dtype = np.float32 if str(array.dtype).endswith("float32") else np.float64
-    return dtype(value) if isinstance(array, np.ndarray) else float(dtype(value))
-
-
 def _blocks(n: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 @contextmanager
-def _full_precision(torch: Any) -> Iterator[None]:
-    """Multiply float32 in float32: shorter formats would round the sums."""
+def _placing(device: str | None, dtype: str) -> Iterator[tuple[Callable[[Any], Any], Any]]:
+    """Yield what brings arrays to a device, where float32 stays float32, and back; None: NumPy."""
+    if device is None:
+        yield np.asarray, np.asarray
+        return
+    torch = torch_on(device, dtype)
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision("highest")  # shorter formats would round the sums
     try:
-        yield
+        yield partial(torch.as_tensor, device=device), lambda tensor: tensor.cpu().numpy()
     finally:
         torch.set_float32_matmul_precision(before)

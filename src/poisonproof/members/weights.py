@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.features.exact import ExactRows, exact_rows
 from poisonproof.members.scikit import is_count, is_number
 from poisonproof.members.similarity import nearest_rows, neighbor_graph
 
@@ -40,8 +40,6 @@ class WalkWeights(BaseEstimator):
     chance : float, default=0.99
         Chance that a walk goes on after a step; its mean length is ``1 / (1 - chance)``. Longer
         walks reach more rows: larger certificates, fewer right predictions.
-    precision : {"single", "double"}, default="single"
-        Bits kept of a row when neighbors are sought; see `poisonproof.features.exact_rows`.
     device : str, optional
         "cuda" finds neighbors on a GPU, with the same result.
 
@@ -65,12 +63,10 @@ class WalkWeights(BaseEstimator):
         n_neighbors: int = 30,
         chance: float = 0.99,
         *,
-        precision: Precision = "single",
         device: str | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.chance = chance
-        self.precision = precision
         self.device = device
 
     def fit(self, X: NDArray[Any], y: Any = None) -> Self:
@@ -81,7 +77,7 @@ class WalkWeights(BaseEstimator):
                 "n_neighbors is an integer of at least 1, chance at least 0 and below 1. "
                 f"Got {self.n_neighbors!r} and {self.chance!r}."
             )
-        rows = exact_rows(np.asarray(X), self.precision)
+        rows = exact_rows(np.asarray(X), "single")
         self.values_, self.exponents_ = rows.values, rows.exponents
         self.near_ = nearest_rows(rows, rows, self.n_neighbors + 1, self.device)
         self._made: Any = None
@@ -89,7 +85,7 @@ class WalkWeights(BaseEstimator):
 
     def integers(self, X: NDArray[Any]) -> NDArray[np.int32]:
         """Return the integer weights of all training rows for every row of `X`, shape (n, m)."""
-        rows = exact_rows(np.asarray(X), self.precision)
+        rows = exact_rows(np.asarray(X), "single")
         known = ExactRows(self.values_, self.exponents_)
         near = nearest_rows(rows, known, self.n_neighbors, self.device)
         weights = np.empty((len(near), len(self.near_)), dtype=np.int32)

@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.features.exact import ExactRows, Precision, exact_product, exact_rows
-from poisonproof.members.closed_form.classifier import (
-    ClosedFormClassifier,
-    MemberData,
-)
+from poisonproof.members.closed_form.classifier import ClosedFormClassifier, MemberData
 from poisonproof.members.closed_form.scaled_kernel import (
     KERNEL_BITS,
     fine_bits,
@@ -27,6 +24,7 @@ from poisonproof.members.closed_form.scaled_kernel import (
     positive_solve,
 )
 from poisonproof.members.closed_form.stacked import MemberParts, StackedMembers, Visit
+from poisonproof.members.scikit import is_number
 
 KERNELS = ("rbf", "cosine")
 
@@ -37,6 +35,12 @@ class Kernel:
 
     name: str
     gamma: float
+
+    def __post_init__(self) -> None:
+        if self.name not in KERNELS:
+            raise InvalidInputError(f"kernel must be one of {KERNELS}, but is {self.name!r}.")
+        if not (is_number(self.gamma) and 0 < self.gamma < np.inf):
+            raise InvalidInputError(f"gamma must be positive and finite, but is {self.gamma!r}.")
 
     def terms(
         self, rows: ExactRows, dtype: type[np.floating[Any]] | None = None
@@ -173,9 +177,8 @@ class KernelRidgeClassifier(ClosedFormClassifier):
         self.precision = precision
 
     def _check_parameters(self) -> None:
-        if self.kernel not in KERNELS:
-            raise InvalidInputError(f"kernel must be one of {KERNELS}, but is {self.kernel!r}.")
-        self._require_positive("alpha", "gamma")
+        self._require_positive("alpha")
+        Kernel(self.kernel, self.gamma)
 
     def _member_settings(self) -> dict[str, Any]:
         return {"kernel": {"name": self.kernel, "gamma": float(self.gamma)}}
