@@ -123,7 +123,7 @@ def test_where_rows_lie_in_memory_changes_nothing(name) -> None:
         room = np.zeros(67 * 391 + 16)
         rows = room[shift : shift + 67 * 391].reshape(67, 391)
         rows[:] = X
-        (part,) = learner._fit_each([MemberData(rows, places, np.ones(67), classes)], settings)
+        part = learner._fit_one(MemberData(rows, places, np.ones(67), classes), settings)
         digests.add(part.digest(b""))
     assert len(digests) == 1
 
@@ -131,7 +131,7 @@ def test_where_rows_lie_in_memory_changes_nothing(name) -> None:
 @pytest.mark.parametrize("size", [1e-300, 1e14, 1e150])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_row_of_any_size_leaves_members_that_share_its_products_alone(name, size) -> None:
-    """Small members are multiplied together: an infinity times their zeros would reach them."""
+    """Members share tiles, where an infinity times a zero would reach others."""
     X, y = blobs(632, 48)
     X = X.astype(np.float64)
     X, y, X_test = X[:600], y[:600], X[600:]

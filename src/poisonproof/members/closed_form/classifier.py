@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -55,8 +56,8 @@ class MemberData:
 class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     """Base class: a scikit-learn classifier that is also a learner of whole ensembles.
 
-    A subclass implements `_fit_one` for one partition, or `_fit_each` for several at once; `fit`
-    and `fit_members` call it, so a member is the classifier fitted on its partition, bit for bit.
+    A subclass implements `_fit_one` for one partition; `fit` and `fit_members` call it, so a member
+    is the classifier fitted on its partition, bit for bit.
 
     Guarantee
     ---------
@@ -82,23 +83,9 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         """Return what decides votes beside the arrays of a member, as JSON."""
         return {}
 
+    @abstractmethod
     def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
         """Fit one member on rows of two or more classes."""
-        raise NotImplementedError
-
-    def _fit_each(
-        self, members: Sequence[MemberData], settings: dict[str, Any]
-    ) -> list[MemberParts | Exception]:
-        """Fit members, each alone; what one raises stands in its place."""
-        fitted: list[MemberParts | Exception] = []
-        for member in members:
-            try:
-                fitted.append(self._fit_one(member, settings))
-            except Exception as error:
-                if is_machine_error(error):
-                    raise
-                fitted.append(error)
-        return fitted
 
     def specification(self) -> Mapping[str, Any]:
         """Return everything about this learner that can change a member's bits, as JSON."""
@@ -208,8 +195,13 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
                 places = present.searchsorted(y[here])
                 found[member] = MemberData(X[here], places, weights[here], classes)
         with np.errstate(all="ignore"):
-            fitted = self._fit_each(list(found.values()), settings)
-        results.update(zip(found, fitted, strict=True))
+            for member, rows in found.items():
+                try:
+                    results[member] = self._fit_one(rows, settings)
+                except Exception as error:
+                    if is_machine_error(error):
+                        raise
+                    results[member] = error
         return [results[member] for member in range(n_members)]
 
     def _invalid(

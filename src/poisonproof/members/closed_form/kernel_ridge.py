@@ -6,7 +6,6 @@ integers, so that a member's sums are exact as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -183,59 +182,27 @@ class KernelRidgeClassifier(ClosedFormClassifier):
     def _member_settings(self) -> dict[str, Any]:
         return {"kernel": {"name": self.kernel, "gamma": float(self.gamma)}}
 
-    def _fit_each(
-        self, members: Sequence[MemberData], settings: dict[str, Any]
-    ) -> list[MemberParts | Exception]:
-        """Fit members together that have equally many rows and classes."""
-        alike: dict[tuple[int, int], list[int]] = {}
-        for place, one in enumerate(members):
-            alike.setdefault((len(one.y), len(one.classes)), []).append(place)
-        fitted: dict[int, MemberParts | Exception] = {}
-        for places in alike.values():
-            together = self._fit_alike([members[place] for place in places], settings)
-            fitted.update(zip(places, together, strict=True))
-        return [fitted[place] for place in range(len(members))]
-
-    def _fit_alike(
-        self, members: Sequence[MemberData], settings: dict[str, Any]
-    ) -> list[MemberParts | Exception]:
-        """Fit many small members with few calls; each operation works on one member or entry."""
-        kernel, shape = Kernel(**settings["kernel"]), (len(members), -1)
-        try:
-            exact = exact_rows(np.concatenate([one.X for one in members]), self.precision)
-            # Ridges may be small, so the system is set up in float64 whatever the precision.
-            terms = kernel.terms(exact, np.float64)
-        except InvalidRowsError as error:
-            if len(members) == 1:
-                return [error]
-            return [self._fit_alike([one], settings)[0] for one in members]
-        values = exact.values.reshape(*shape, exact.values.shape[1])
-        exact = ExactRows(values, exact.exponents.reshape(shape))
-        terms = terms.reshape(2, *shape)
-        root = np.sqrt(np.stack([one.weight for one in members]))[..., np.newaxis]
-        positions = np.stack([one.y for one in members])[..., np.newaxis]
+    def _fit_one(self, member: MemberData, settings: dict[str, Any]) -> MemberParts:
+        kernel, exact = Kernel(**settings["kernel"]), exact_rows(member.X, self.precision)
+        # Ridges may be small, so the system is set up in float64 whatever the precision.
+        terms = kernel.terms(exact, np.float64)
         gram = exact_product(exact, exact).astype(np.float64)
         kernel.apply(gram, terms, terms)
         # Weighted: solve for the coefficients divided by the root of the weight.
+        root = np.sqrt(member.weight)[:, np.newaxis]
         gram *= root
-        gram *= root.swapaxes(1, 2)
-        targets = root * (positions == np.arange(len(members[0].classes)))
-        dual = np.zeros(targets.shape)
-        errors: dict[int, Exception] = {}
-        for index in range(len(members)):
-            try:
-                np.einsum("ii->i", gram[index])[:] += float(self.alpha)
-                dual[index] = positive_solve(gram[index], targets[index])
-            except (np.linalg.LinAlgError, FloatingPointError) as error:
-                errors[index] = error  # no system, or an infinite one: this member's own matter
-        dual *= root
-        integers, powers = integer_coefficients(dual, self.precision)
-        fitted: list[MemberParts | Exception] = []
-        for index, one in enumerate(members):
-            coefficients = np.zeros((len(one.y), settings["n_classes"]))
-            coefficients[:, one.classes] = integers[index]
-            rows = {"values": exact.values[index], "exponents": exact.exponents[index]}
-            single = {"exponent": np.asarray(powers[index])}
-            parts = MemberParts(one.classes, rows | {"coefficients": coefficients}, single)
-            fitted.append(errors.get(index, parts))
-        return fitted
+        gram *= root.T
+        gram[np.diag_indices(len(gram))] += float(self.alpha)
+        dual = root * positive_solve(gram, root * np.eye(len(member.classes))[member.y])
+        integers, power = integer_coefficients(dual, self.precision)
+        coefficients = np.zeros((len(dual), settings["n_classes"]))
+        coefficients[:, member.classes] = integers
+        return MemberParts(
+            member.classes,
+            {
+                "values": exact.values,
+                "exponents": exact.exponents,
+                "coefficients": coefficients,
+            },
+            {"exponent": power},
+        )

@@ -409,15 +409,15 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         else:
             chosen = np.arange(self.n_centers) * len(y) // self.n_centers
             dual, bias = self._solve_centers(support, chosen, targets, weight)
-        integers, powers = integer_coefficients(dual[np.newaxis], "single")
+        integers, power = integer_coefficients(dual, "single")
         coefficients = np.zeros((len(chosen), settings["n_classes"]))
-        coefficients[:, member.classes] = integers[0]
+        coefficients[:, member.classes] = integers
         level = np.zeros(settings["n_classes"])
         level[member.classes] = bias
         return MemberParts(
             member.classes,
             {"values": values[chosen], "coefficients": coefficients},
-            {**vars(scales), "exponent": np.asarray(powers[0] + _KERNEL_EXPONENT), "bias": level},
+            {**vars(scales), "exponent": power + np.int32(_KERNEL_EXPONENT), "bias": level},
         )
 
     def _solve_all(self, support: Floats, targets: Floats, weight: Floats) -> tuple[Floats, Floats]:
@@ -481,17 +481,16 @@ def fine_bits(n_rows: int, precision: str) -> int:
 def integer_coefficients(
     coefficients: NDArray[np.float64], precision: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Round dual coefficients (g, m, p) of g members to integers, each with one power of two.
+    """Round a member's dual coefficients (m, p) to integers with one power of two.
 
     In "single", the absolute values of a column add up to at most 2^29; in "double" they are
     longer, and `KernelMembers` adds up their upper and lower bits apart.
     """
-    n_rows = coefficients.shape[1]
+    n_rows = len(coefficients)
     # Added up row after row, whatever lies beside it in memory.
-    columns = np.add.accumulate(np.abs(coefficients), axis=1)[:, -1]
-    heaviest = columns.max(axis=1, initial=0.0)
+    heaviest = np.add.accumulate(np.abs(coefficients))[-1].max()
     longest = 2.0 ** _COLUMN_BITS[precision] - n_rows
-    powers = np.where(heaviest > 0, np.frexp(heaviest / longest)[1], 0)
-    powers -= fine_bits(n_rows, precision)
-    integers = np.rint(np.ldexp(coefficients, -powers[:, np.newaxis, np.newaxis])) + 0.0
-    return integers, powers.astype(np.int32)
+    power = np.frexp(heaviest / longest)[1] if heaviest > 0 else 0
+    power -= fine_bits(n_rows, precision)
+    integers = np.rint(np.ldexp(coefficients, -power)) + 0.0
+    return integers, np.asarray(power, dtype=np.int32)
