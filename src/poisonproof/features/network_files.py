@@ -344,12 +344,9 @@ def _parsed(data: bytes, name: str, device: str) -> NetworkFile:
         graph = parse_json(about.get("network", ""))
         if not isinstance(graph, dict) or graph.get("format") != FORMAT:
             raise ValueError("it does not describe a network")
-        if graph.get("version") != VERSION:
-            raise ValueError(f"it has version {str(graph.get('version'))[:40]!r}, not {VERSION}")
-        if set(about) != {"network"} or set(graph) != {
-            *("format", "version", "input", "nodes", "output")
-        }:
-            raise ValueError("it holds more than a network")
+        parts = {"format", "version", "input", "nodes", "output"}
+        if graph.get("version") != VERSION or set(graph) != parts or set(about) != {"network"}:
+            raise ValueError(f"it is not of version {VERSION}, or holds more than a network")
         network = _Network(graph, arrays, name)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InvalidInputError(

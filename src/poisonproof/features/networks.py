@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -246,12 +247,9 @@ class NetworkFeatures(ImageMap):
 
     def _computed(self, program: NetworkFile, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         workers = min(map_threads(self.n_jobs), len(rows)) if self.device == "cpu" else 1
-
-        def run(row: NDArray[np.float32]) -> NDArray[np.float32]:
-            return self._alone(program, row)
-
         with ThreadPoolExecutor(workers) as pool:
-            return np.concatenate(list((map if workers == 1 else pool.map)(run, rows)))
+            each = map if workers == 1 else pool.map
+            return np.concatenate(list(each(partial(self._alone, program), rows)))
 
     def _alone(self, program: NetworkFile, row: NDArray[np.float32]) -> NDArray[np.float32]:
         """Run one image, (height, width, channels), and return its features, shape (1, d)."""
