@@ -332,48 +332,18 @@ def count_votes(votes: ArrayLike, n_classes: int) -> NDArray[np.int32]:
     height, bins = max(1, _TILE // max(array.shape[1], n_classes)), n_classes + 1
     for top in range(0, len(array), height):
         tile = array[top : top + height]
-        if _out_of_range(tile, n_classes):
-            raise _first_out_of_range(array, top, n_classes)
+        if int(tile.min()) < ABSTAIN or int(tile.max()) >= n_classes:
+            row, member = np.argwhere((tile < ABSTAIN) | (tile >= n_classes))[0]
+            raise InvalidVotesError(
+                f"votes[{top + row}, {member}] is {tile[row, member]}; a vote is a class index "
+                f"from 0 to {n_classes - 1} (n_classes={n_classes}) or -1 for an abstention."
+            )
         # One histogram of all rows of the tile, with a bin for the abstentions of each row.
         first_bin = np.arange(len(tile), dtype=np.int64)[:, None] * bins + 1
         flat = (tile.astype(np.int64) + first_bin).ravel()
         found = np.bincount(flat, minlength=len(tile) * bins).reshape(len(tile), bins)
         counts[top : top + height] = found[:, 1:]
     return counts
-
-
-def _out_of_range(tile: NDArray[Any], n_classes: int) -> bool:
-    if tile.dtype.kind == "i" and int(tile.min()) < ABSTAIN:
-        return True
-    return int(tile.max()) >= n_classes
-
-
-def _first_out_of_range(votes: NDArray[Any], top: int, n_classes: int) -> InvalidVotesError:
-    """Name the first bad vote in reading order; the rows above `top` are known to be good."""
-    row = next(i for i in range(top, len(votes)) if _out_of_range(votes[i : i + 1], n_classes))
-    line = votes[row]
-    bad = line >= n_classes
-    if votes.dtype.kind == "i":
-        bad |= line < ABSTAIN
-    member = int(bad.argmax())
-    return InvalidVotesError(
-        f"votes[{row}, {member}] is {int(line[member])}; a vote is a class index from 0 to "
-        f"{n_classes - 1} (n_classes={n_classes}) or -1 for an abstention."
-    )
-
-
-def _not_integers(votes: NDArray[Any]) -> InvalidVotesError:
-    where = ""
-    if votes.size:
-        flat = 0
-        if votes.dtype.kind == "f":
-            flat = int((votes != np.floor(votes)).argmax())  # a fraction or NaN, else the first
-        row, member = divmod(flat, votes.shape[1])
-        where = f"; votes[{row}, {member}] is {votes[row, member : member + 1].tolist()[0]!r}"
-    return InvalidVotesError(
-        f"votes must be integers (class indices, -1 for an abstention). Got dtype {votes.dtype}"
-        f"{where}. Convert them first, for example with votes.astype('int16')."
-    )
 
 
 def check_n_classes(n_classes: int) -> int:
@@ -397,19 +367,18 @@ def check_votes(votes: ArrayLike) -> NDArray[Any]:
         raise InvalidVotesError(
             f"votes must be a rectangle: one row per test sample, one column per member ({error})."
         ) from error
-    if array.ndim != 2:
+    if array.ndim != 2 or array.shape[1] == 0:
         raise InvalidVotesError(
-            "votes must have two dimensions, one row per test sample and one column per member. "
-            f"Got shape {array.shape}."
-        )
-    if array.shape[1] == 0:
-        raise InvalidVotesError(
-            f"votes has no members: shape {array.shape}. At least one column is needed."
+            "votes must have two dimensions, one row per test sample and at least one column, a "
+            f"column per member. Got shape {array.shape}."
         )
     if array.shape[1] > np.iinfo(np.int32).max:
         raise InvalidVotesError(f"votes has {array.shape[1]:,} members, more than 2^31 - 1.")
     if array.dtype.kind not in "iu":
-        raise _not_integers(array)
+        raise InvalidVotesError(
+            "votes must be integers (class indices, -1 for an abstention). Got dtype "
+            f"{array.dtype}. Convert them first, for example with votes.astype('int16')."
+        )
     return array
 
 

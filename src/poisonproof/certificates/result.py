@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -194,19 +193,17 @@ class Certificates:
         return table
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a ``.npz``, ``.csv`` or ``.parquet`` file, whole or not at all.
+        """Write to a ``.npz`` or ``.csv`` file, whole or not at all.
 
-        All three keep everything, threat and classes included, and are read back by `load`.
-        Nothing is pickled. In CSV the first line is a comment that carries what the columns do
-        not; Parquet has it in the schema's metadata and needs the extra ``data``.
+        Both keep everything, threat and classes included, and are read back by `load`. Nothing is
+        pickled. In CSV the first line is a comment that carries what the columns do not.
         """
         path = Path(path)
         write, _ = _format_of(path)
-        columns = {name: _plain(name, column) for name, column in self.columns().items()}
-        description = json.dumps(_describe(self), allow_nan=False)
+        description = json.dumps(_describe(self))
         try:
             with replacing(path) as file:
-                write(file, columns, description)
+                write(file, self, description)
         except OSError as error:
             raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
 
@@ -217,13 +214,12 @@ class Certificates:
         _, read = _format_of(path)
         try:
             with path.open("rb") as file:
-                columns, description = read(file)
-            return _assemble(columns, parse_json(description))
+                return _assemble(*read(file))
         except FileNotFoundError as error:
             raise StoreError(f"There is no file {path}.") from error
         except (
             *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError),
-            *(csv.Error, zipfile.BadZipFile, zlib.error),
+            *(OverflowError, csv.Error, zipfile.BadZipFile, zlib.error),
         ) as error:
             raise StoreError(f"{path} holds no readable certificates: {error}") from error
 
@@ -321,27 +317,25 @@ def _listed(known: range | list[Any]) -> str:
     return shown if len(known) <= 10 else f"{shown}, ..."
 
 
-# Certificates as files: npz, CSV and Parquet, lossless and without pickle.
+# Certificates as files: npz and CSV, lossless and without pickle.
 #
-# CSV and Parquet hold the columns of `Certificates.columns`, npz the arrays under the names of the
-# attributes. Beside them goes one JSON description (threat, classes, number of members, dtypes): a
-# comment in the first line of CSV (``pandas.read_csv(path, skiprows=1)`` reads the rest), schema
-# metadata in Parquet, an array named ``description`` in npz.
+# npz holds the arrays under the names of the attributes, CSV the columns of `Certificates.columns`.
+# Beside them goes one JSON description (threat, classes, number of members, dtypes): an array named
+# ``description`` in npz, a comment in the first line of CSV (``pandas.read_csv(path, skiprows=1)``
+# reads the rest).
 
 _FORMAT = "poisonproof-certificates"
 _VERSION = 1
 _COMMENT = f"# {_FORMAT} "
-_METADATA_KEY = _FORMAT.encode()
+_LABELS = {"labels": "label", "runner_up": "runner_up", "target": "target"}
+"""Attributes that hold labels, and their columns in CSV."""
 
-Columns = Mapping[str, Any]
+Read = tuple[dict[str, Any], dict[str, Any]]
+"""The description, and arrays or lists by the name of their attribute."""
 
 
-def _format_of(path: Path) -> tuple[Callable[..., None], Callable[[IO[bytes]], Any]]:
-    formats = {
-        ".npz": (_write_npz, _read_npz),
-        ".csv": (_write_csv, _read_csv),
-        ".parquet": (_write_parquet, _read_parquet),
-    }
+def _format_of(path: Path) -> tuple[Callable[..., None], Callable[[IO[bytes]], Read]]:
+    formats = {".npz": (_write_npz, _read_npz), ".csv": (_write_csv, _read_csv)}
     if path.suffix.lower() not in formats:
         raise InvalidInputError(
             f"Certificates are kept in files that end in {', '.join(formats)}. Got {path.name!r}."
@@ -349,99 +343,79 @@ def _format_of(path: Path) -> tuple[Callable[..., None], Callable[[IO[bytes]], A
     return formats[path.suffix.lower()]
 
 
-def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array in native byte order, and not of objects, which only pickle could write."""
-    if array.dtype == object:
-        values = array.tolist()
-        kinds = {type(value) for value in values}
-        if len(kinds) <= 1:
-            array = np.array(values, dtype=None if kinds else np.str_)
-    if array.dtype.kind not in "biufU" or array.dtype == np.longdouble:
-        raise InvalidInputError(
-            f"Only text, integers, floats or booleans, not mixed, can be saved; {name} has dtype "
-            f"{array.dtype}."
-        )
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+def _arrays(certificates: Certificates) -> dict[str, NDArray[Any]]:
+    names = ("radius", "counts", *_LABELS)
+    arrays = {name: getattr(certificates, name) for name in names}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _describe(certificates: Certificates) -> dict[str, Any]:
-    fields = ("labels", "radius", "runner_up", "counts", "target", "classes")
-    arrays = {name: getattr(certificates, name) for name in fields}
     classes = certificates.classes
-    listed = None if classes is None else _plain("classes", classes).tolist()
-    for value in listed or ():  # each format must give it back as it was
-        text = value if isinstance(value, str) else ""
-        broken = "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)
-        if broken or (isinstance(value, float) and not math.isfinite(value)):
-            raise InvalidInputError(
-                "Classes with a NUL character, half of a surrogate pair or no finite value cannot "
-                f"be saved. Got {str(value)[:80]!r}."
-            )
+    dtypes = {name: array.dtype.str for name, array in _arrays(certificates).items()}
     return {
         "format": _FORMAT,
         "version": _VERSION,
         "threat": certificates.threat.to_dict(),
         "n_rows": len(certificates),
         "n_members": certificates.n_members,
-        "n_classes": certificates.n_classes,
         "method": certificates.method,
-        "classes": listed,
-        "dtypes": {name: array.dtype.str for name, array in arrays.items() if array is not None},
+        "classes": None if classes is None else _json_values(classes),
+        "dtypes": dtypes if classes is None else {**dtypes, "classes": classes.dtype.str},
     }
 
 
-def _assemble(columns: Columns, description: dict[str, Any]) -> Certificates:
+def _json_values(classes: NDArray[Any]) -> list[Any]:
+    """Return classes as values that each format gives back as they are, or raise."""
+    values: list[Any] = classes.tolist()
+    kinds = {type(value) for value in values}
+    text = "".join(values) if kinds == {str} else ""
+    readable = len(kinds) <= 1 and kinds <= {bool, int, float, str}
+    readable = readable and (kinds != {float} or bool(np.isfinite(values).all()))
+    if not readable or any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
+        raise InvalidInputError(
+            "Only classes that are all text (without NUL and halves of surrogate pairs), integers, "
+            f"finite floats or booleans can be saved. Got {str(values)[:80]!r}."
+        )
+    return values
+
+
+def _assemble(description: dict[str, Any], read: dict[str, Any]) -> Certificates:
     if description["format"] != _FORMAT or description["version"] != _VERSION:
         raise ValueError(
             f"format {description['format']!r} version {description['version']!r}, "
             f"known is {_FORMAT!r} version {_VERSION}"
         )
-    if len(columns["radius"]) != description["n_rows"]:
-        raise ValueError(f"{len(columns['radius'])} rows, but {description['n_rows']} were saved")
-    dtypes, n_classes = description["dtypes"], description["n_classes"]
-    listed = description["classes"]
-    classes = None if listed is None else np.array(listed, dtype=dtypes["classes"])
-    names = range(n_classes) if listed is None else listed
-
-    def labels(column: str, field: str) -> NDArray[Any]:
-        values = np.asarray(columns[column])
-        if values.dtype.kind == "U":  # CSV knows only text
-            text = {str(value): value for value in names}
-            values = np.array([text[value] for value in values.tolist()], dtype=object)
-        indices = class_indices(values, classes, n_classes, name=column)
-        return (indices if classes is None else classes[indices]).astype(dtypes[field])
-
-    counts = columns.get("counts")
-    if counts is None:
-        counts = np.stack([np.asarray(columns[f"votes_{name}"]) for name in names], axis=1)
-    return Certificates(
-        labels=labels("label", "labels"),
-        radius=np.asarray(columns["radius"]).astype(dtypes["radius"]),
-        runner_up=labels("runner_up", "runner_up"),
-        counts=counts.astype(dtypes["counts"]),
+    if len(read["radius"]) != description["n_rows"]:
+        raise ValueError(f"{len(read['radius'])} rows, but {description['n_rows']} were saved")
+    read["classes"] = description["classes"]
+    dtypes = description["dtypes"]
+    certificates = Certificates(
+        **{name: np.asarray(read[name]).astype(dtype) for name, dtype in dtypes.items()},
         threat=Threat.from_dict(description["threat"]),
         n_members=int(description["n_members"]),
-        classes=classes,
-        target=labels("target", "target") if "target" in dtypes else None,
-        method=description.get("method", "plurality"),  # the only one before there were others
+        method=description["method"],
     )
+    for name in _LABELS.keys() & dtypes.keys():
+        values = getattr(certificates, name)
+        class_indices(values, certificates.classes, certificates.n_classes, name=name)
+    return certificates
 
 
-def _write_npz(file: IO[bytes], columns: Columns, description: str) -> None:
-    arrays = {name: column for name, column in columns.items() if not name.startswith("votes_")}
-    arrays["labels"] = arrays.pop("label")
-    votes = [column for name, column in columns.items() if name.startswith("votes_")]
-    arrays |= {"counts": np.stack(votes, axis=1), "description": np.array(description)}
-    np.savez(file, allow_pickle=False, **arrays)
+def _write_npz(file: IO[bytes], certificates: Certificates, description: str) -> None:
+    arrays = _arrays(certificates)
+    for name, array in arrays.items():
+        if array.dtype == object:
+            arrays[name] = np.array(array.tolist())
+    np.savez(file, allow_pickle=False, description=np.array(description), **arrays)
 
 
-def _read_npz(file: IO[bytes]) -> tuple[Columns, str]:
-    columns: dict[str, Any] = read_npz(file)
-    columns["label"] = columns.pop("labels")
-    return columns, str(columns["description"])
+def _read_npz(file: IO[bytes]) -> Read:
+    arrays: dict[str, Any] = read_npz(file)
+    return parse_json(str(arrays.pop("description"))), arrays
 
 
-def _write_csv(file: IO[bytes], columns: Columns, description: str) -> None:
+def _write_csv(file: IO[bytes], certificates: Certificates, description: str) -> None:
+    columns = certificates.columns()
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     text.write(f"{_COMMENT}{description}\n")
     writer = csv.writer(text)
@@ -450,35 +424,20 @@ def _write_csv(file: IO[bytes], columns: Columns, description: str) -> None:
     text.detach()
 
 
-def _read_csv(file: IO[bytes]) -> tuple[Columns, str]:
+def _read_csv(file: IO[bytes]) -> Read:
     with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
         first = text.readline()
         if not first.startswith(_COMMENT):
             raise ValueError(f"the first line does not begin with {_COMMENT.strip()!r}")
         header, *rows = csv.reader(text, strict=True)
-    columns = list(zip(*rows, strict=True)) or [()] * len(header)
-    named = zip(header, columns, strict=True)
-    return {name: np.array(column, dtype=np.str_) for name, column in named}, first[len(_COMMENT) :]
-
-
-def _write_parquet(file: IO[bytes], columns: Columns, description: str) -> None:
-    pa, pq = _pyarrow()
-    table = pa.table({name: pa.array(column) for name, column in columns.items()})
-    pq.write_table(table.replace_schema_metadata({_METADATA_KEY: description}), file)
-
-
-def _read_parquet(file: IO[bytes]) -> tuple[Columns, str]:
-    _, pq = _pyarrow()
-    table = pq.read_table(file)
-    metadata = table.schema.metadata or {}
-    if _METADATA_KEY not in metadata:
-        raise ValueError(f"its schema has no metadata {_FORMAT!r}")
-    columns = {name: table[name].to_numpy() for name in table.column_names}
-    return columns, metadata[_METADATA_KEY].decode()
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    with needing("pyarrow", "data"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    return pa, pq
+    description = parse_json(first[len(_COMMENT) :])
+    cells = list(zip(*rows, strict=True)) or [()] * len(header)
+    columns: dict[str, Any] = dict(zip(header, cells, strict=True))
+    n_classes = sum(name.startswith("votes_") for name in header)
+    classes = range(n_classes) if description["classes"] is None else description["classes"]
+    counts = [list(map(int, columns[f"votes_{value}"])) for value in classes]
+    read = {"radius": list(map(int, columns["radius"])), "counts": np.array(counts).T}
+    known = {str(value): value for value in classes}
+    for name, column in _LABELS.items():
+        read[name] = [known[cell] for cell in columns.get(column, ())]
+    return description, read
