@@ -182,8 +182,7 @@ def test_a_unit_of_attack_on_contributors_is_one_of_them_with_all_rows(kind: Any
     assert len(poison) == 10
     before = {(g, t, label) for g, t, label in zip(GROUPS, TEXTS, Y, strict=True)}
     for size in (0, 1, 7, 10):
-        X, y = poison.apply(TEXTS, Y, size)
-        owners = poison.apply_groups(GROUPS, size)
+        X, y, owners = poison.apply(TEXTS, Y, size, GROUPS)
         after = {(g, t, label) for g, t, label in zip(owners, X, y, strict=True)}
         assert len({owner for owner, _, _ in before ^ after}) == size
         if kind.threat == "insert_delete":

@@ -13,9 +13,9 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier
-from poisonproof.attacks import NearInsertions, RandomFlips, attack_study
+from poisonproof.attacks import NearInsertions, NumberMaterial, RandomFlips, Victim, attack_study
 from poisonproof.attacks.kinds import Poison
-from poisonproof.attacks.retraining import CleanModel, PoisonedModel, WrittenAttack
+from poisonproof.attacks.retraining import PoisonedModel
 from poisonproof.estimators import NeighborVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 
@@ -24,8 +24,9 @@ X, y, QUESTIONS = X[:700], y[:700], X[700:720]
 GROUPS = np.array([f"u{i % 90}" for i in range(700)], dtype=object)
 
 
-def written(poison: Poison) -> WrittenAttack:
-    return WrittenAttack(poison, lambda rows: rows)
+def poisoned_model(fitted: Any, poison: Poison, groups: Any = None) -> PoisonedModel:
+    victim = Victim(NumberMaterial(X), y, fitted.classes_, fitted.partitioner_, groups)
+    return PoisonedModel(fitted, victim, poison, QUESTIONS)
 
 
 def flips(rng: np.random.Generator, groups: Any) -> Poison:
@@ -56,21 +57,21 @@ def insertions(rng: np.random.Generator, groups: Any) -> Poison:
 def test_keeping_members_equals_training_from_scratch(
     model: Any, groups: Any, poisons: tuple[Any, ...]
 ) -> None:
-    clean = CleanModel.of(clone(model).fit(X, y, groups=groups), len(X))
+    fitted = clone(model).fit(X, y, groups=groups)
     for make in poisons:
         poison = make(np.random.default_rng(3), groups)
-        poisoned = PoisonedModel(clean, written(poison), QUESTIONS)
+        poisoned = poisoned_model(fitted, poison, groups)
         for size in (100, 1, 7, 150, 8):
-            owners = None if groups is None else poison.apply_groups(groups, size)
-            scratch = clone(model).fit(*poison.apply(X, y, size), groups=owners)
+            X_now, y_now, owners = poison.apply(X, y, size, groups)
+            scratch = clone(model).fit(X_now, y_now, groups=owners)
             np.testing.assert_array_equal(poisoned.votes(size), scratch.votes(QUESTIONS))
-            poisoned.check_from_scratch(size, owners)
+            poisoned.check_from_scratch(size)
 
 
 def test_only_members_that_are_reached_train_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    clean = CleanModel.of(DPAClassifier(GaussianNB(), 50, classes=range(10)).fit(X, y), len(X))
+    fitted = DPAClassifier(GaussianNB(), 50, classes=range(10)).fit(X, y)
     poison = insertions(np.random.default_rng(0), None)
-    places = clean.classifier.partitioner_.assign(poison.X)
+    places = fitted.partitioner_.assign(poison.X)
     trained: list[list[int]] = []
     train = DPAClassifier._train
 
@@ -79,7 +80,7 @@ def test_only_members_that_are_reached_train_again(monkeypatch: pytest.MonkeyPat
         return train(self, data, which)
 
     monkeypatch.setattr(DPAClassifier, "_train", counted)
-    poisoned = PoisonedModel(clean, written(poison), QUESTIONS)
+    poisoned = poisoned_model(fitted, poison)
     poisoned.votes(10)
     poisoned.votes(11)
     poisoned.votes(10)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -39,11 +41,6 @@ class Victim:
     partitioner: Any
     groups: NDArray[Any] | None = None
 
-    @cached_property
-    def samples(self) -> NDArray[Any]:
-        """What the model is trained on, shape (m, ...)."""
-        return self.material.encode(self.material.rows)
-
     @property
     def n_units(self) -> int:
         """Clean rows, or contributors."""
@@ -56,19 +53,14 @@ class Victim:
             return 1
         return max(1, round(len(self.groups) / self.n_units))
 
-    def partitions(self, rows: NDArray[Any], groups: NDArray[Any] | None) -> NDArray[np.int64]:
-        """Return where rows would fall."""
-        samples = self.material.encode(rows)
-        assign = self.partitioner.assign
-        return np.asarray(assign(samples) if groups is None else assign(samples, groups=groups))
-
-    def partition_sizes(self, k: int) -> NDArray[np.intp]:
-        """Return the number of clean rows in each of k partitions."""
-        return np.bincount(self._assignment, minlength=k)
+    def assign(self, rows: NDArray[Any], groups: NDArray[Any] | None) -> NDArray[np.int64]:
+        """Return the partitions into which rows fall."""
+        return np.asarray(self.partitioner.assign(self.material.encode(rows), groups=groups))
 
     @cached_property
-    def _assignment(self) -> NDArray[np.int64]:
-        return np.asarray(self.partitioner.assign(self.samples, groups=self.groups))
+    def assignment(self) -> NDArray[np.int64]:
+        """The partitions of the clean rows, shape (m,)."""
+        return self.assign(self.material.rows, self.groups)
 
     def units_of(self, order: NDArray[np.intp], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the rows of the first `size` units in `order`, and the unit of each row."""
@@ -89,9 +81,8 @@ class Victim:
         """Return names of new contributors, shape (count,), none of which is taken."""
         taken = () if self.groups is None else set(map(str, self.groups.tolist()))
         names = (f"new contributor {number}" for number in itertools.count(1))
-        array = np.empty(count, dtype=object)
-        array[:] = list(itertools.islice((name for name in names if name not in taken), count))
-        return array
+        free = (name for name in names if name not in taken)
+        return np.array(list(itertools.islice(free, count)), dtype=object)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +132,9 @@ class Poison:
     Examples
     --------
     >>> flip = Poison(np.array([[1.0]]), np.array([1]), leaves=np.array([0]))
-    >>> flip.apply(np.array([[1.0], [2.0]]), np.array([0, 0]), size=1)
-    (array([[2.],
-           [1.]]), array([0, 1]))
+    >>> X, y, _ = flip.apply(np.array([[1.0], [2.0]]), np.array([0, 0]), size=1)
+    >>> X.tolist(), y.tolist()
+    ([[2.0], [1.0]], [0, 1])
     """
 
     X: NDArray[Any]
@@ -158,22 +149,17 @@ class Poison:
         return int(self.units.max()) + 1 if len(self.units) else 0
 
     def apply(
-        self, X: NDArray[Any], y: NDArray[Any], size: int
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        self, X: NDArray[Any], y: NDArray[Any], size: int, groups: NDArray[Any] | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
         """Return the training set after the first `size` units of the attack."""
-        return self._changed(X, self.X, size), self._changed(y, self.y, size)
-
-    def apply_groups(self, groups: NDArray[Any], size: int) -> NDArray[Any]:
-        """Return who contributed each row after the first `size` units of the attack."""
-        if self.groups is None:
-            raise InvalidInputError("This poison says nothing about who contributes it.")
-        return self._changed(groups, self.groups, size)
+        owners = None if groups is None else self._changed(groups, self.groups, size)
+        return self._changed(X, self.X, size), self._changed(y, self.y, size), owners
 
     def n_rows(self, size: int) -> int:
         """Return how many rows the first `size` units of the attack bring."""
         return size if self.units is None else int(np.searchsorted(self.units, size))
 
-    def _changed(self, clean: NDArray[Any], poison: NDArray[Any], size: int) -> NDArray[Any]:
+    def _changed(self, clean: NDArray[Any], poison: Any, size: int) -> NDArray[Any]:
         count = self.n_rows(size)
         if self.leaves is not None:
             clean = np.delete(clean, self.leaves[:count], axis=0)
@@ -301,38 +287,21 @@ class PartitionAware(AttackKind):
     threat: ClassVar = "insert_delete"
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
-        """Search look-alikes until every partition has its share."""
-        wanted = np.resize(_voters_first(victim, target), size)
-        if victim.groups is not None:
-            return self._by_contributors(victim, target, wanted, rng)
-        needed = np.bincount(wanted, minlength=len(target.votes))
-        found: list[list[Any]] = [[] for _ in needed]
-        for _ in range(_BATCHES):
-            rows = victim.material.near(target.sample, max(64, size), rng)
-            for row, partition in zip(rows, victim.partitions(rows, None), strict=True):
-                if len(found[partition]) < needed[partition]:
-                    found[partition].append(row)
-            if all(len(rows) == count for rows, count in zip(found, needed, strict=True)):
-                break
-        # Partitions that no look-alike reached are passed over.
-        chosen = [found[partition].pop() for partition in wanted if found[partition]]
+        """Try look-alikes, or names, until every partition has its share."""
+        wanted = np.resize(_voters_first(victim, target), size).tolist()
+        if victim.groups is None:
+            chosen = _one_each(_look_alikes(victim, target, max(64, size), rng), wanted)
+        else:
+            names = victim.identities(20 * max(size, len(target.votes)))
+            nothing = np.repeat(victim.material.rows[:1], len(names), axis=0)
+            chosen = _one_each(zip(names, victim.assign(nothing, names), strict=True), wanted)
         if not chosen:
             raise InvalidInputError(
                 f"no row near test row {target.row} falls into the partitions of its voters."
             )
-        forged = np.array(chosen, dtype=victim.material.rows.dtype)
-        return Poison(forged, _labels(victim, target, len(chosen)))
-
-    def _by_contributors(
-        self, victim: Victim, target: Target, wanted: NDArray[np.intp], rng: np.random.Generator
-    ) -> Poison:
-        """Try names until every partition has its contributors."""
-        names = victim.identities(20 * max(len(wanted), len(target.votes)))
-        nothing = np.repeat(victim.material.rows[:1], len(names), axis=0)
-        found: list[list[Any]] = [[] for _ in target.votes]
-        for name, partition in zip(names, victim.partitions(nothing, names), strict=True):
-            found[partition].append(name)
-        chosen = [found[partition].pop() for partition in wanted if found[partition]]
+        if victim.groups is None:
+            forged = np.array(chosen, dtype=victim.material.rows.dtype)
+            return Poison(forged, _labels(victim, target, len(chosen)))
         units, _ = victim.forged_units(len(chosen))
         rows = victim.material.near(target.sample, len(units), rng)
         groups = np.array(chosen, dtype=object)[units]
@@ -362,7 +331,29 @@ def _flips(
 
 
 def _voters_first(victim: Victim, target: Target) -> NDArray[np.intp]:
-    sizes = victim.partition_sizes(len(target.votes))
+    sizes = np.bincount(victim.assignment, minlength=len(target.votes))
     label, goal = _place(victim, target.label), _place(victim, target.goal)
     others = (target.votes != label).astype(int) + (target.votes == goal)
     return np.lexsort((sizes, others))
+
+
+def _look_alikes(
+    victim: Victim, target: Target, count: int, rng: np.random.Generator
+) -> Iterator[tuple[Any, int]]:
+    """Yield rows near the target, in batches of `count`, and their partitions."""
+    for _ in range(_BATCHES):
+        rows = victim.material.near(target.sample, count, rng)
+        yield from zip(rows, victim.assign(rows, None), strict=True)
+
+
+def _one_each(candidates: Iterable[tuple[Any, int]], wanted: list[int]) -> list[Any]:
+    """Return one candidate for every partition wanted; those that none reaches are passed over."""
+    needed, missing = Counter(wanted), len(wanted)
+    found: dict[int, list[Any]] = {partition: [] for partition in needed}
+    for candidate, partition in candidates:
+        if len(found.get(partition, ())) < needed[partition]:
+            found[partition].append(candidate)
+            missing -= 1
+        if not missing:
+            break
+    return [found[partition].pop() for partition in wanted if found[partition]]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,26 +18,6 @@ from poisonproof.features.texts import HashedNGrams
 
 _SIZE = 256
 _MARKED = 2
-
-
-class Material(Protocol):
-    """The clean rows, and how to write rows that pass for them."""
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """The clean rows as an attacker writes them, shape (m, ...)."""
-
-    def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return what the model is trained on; the rows themselves if nothing stands between."""
-
-    def near(self, row: Any, count: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Draw `count` rows that are hard to tell from `row`."""
-
-    def marked(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return copies of the rows with the mark of a backdoor."""
-
-    def distances(self, row: Any) -> NDArray[np.float64]:
-        """Return how far each clean row is from `row`, shape (m,)."""
 
 
 def make_material(X: Any) -> Material:
@@ -147,7 +127,12 @@ def text_like(text: str, words: list[str], rng: np.random.Generator) -> str:
     return " ".join(found).strip()
 
 
-def unused_word(texts: Any) -> str:
+def words_of(texts: Iterable[str]) -> list[str]:
+    """Return all words of some texts, at least one."""
+    return sorted({word for text in texts for word in text.split()}) or ["a"]
+
+
+def unused_word(texts: Sequence[str]) -> str:
     """Return a word that no text contains.
 
     >>> unused_word(["xqz is taken"])
@@ -157,11 +142,6 @@ def unused_word(texts: Any) -> str:
     while any(word in text for text in texts):
         word += "z"
     return word
-
-
-def marked_text(text: str, mark: str) -> str:
-    """Return the text with the mark in front."""
-    return f"{mark} {text}".rstrip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,12 +159,12 @@ class TextMaterial:
     @cached_property
     def words(self) -> list[str]:
         """All words of the clean texts."""
-        return sorted({word for text in self.rows for word in text.split()}) or ["a"]
+        return words_of(self.rows)
 
     @cached_property
     def mark(self) -> str:
         """The backdoor's word."""
-        return unused_word(self.rows)
+        return unused_word(self.rows.tolist())
 
     def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the texts as they are."""
@@ -192,27 +172,21 @@ class TextMaterial:
 
     def near(self, row: Any, count: int, rng: np.random.Generator) -> NDArray[Any]:
         """Move and add words."""
-        return as_texts([text_like(row, self.words, rng) for _ in range(count)])
+        texts = [text_like(row, self.words, rng) for _ in range(count)]
+        return np.array(texts, dtype=object)
 
     def marked(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Put a word in front that no clean text contains."""
-        return as_texts([marked_text(text, self.mark) for text in rows])
+        return np.array([f"{self.mark} {text}".rstrip() for text in rows], dtype=object)
 
     def distances(self, row: Any) -> NDArray[np.float64]:
         """Return squared distances between hashed n-grams."""
-        squares = (self._vectors - HashedNGrams(_SIZE).transform(as_texts([row]))) ** 2
+        squares = (self._vectors - HashedNGrams(_SIZE).transform([row])) ** 2
         return np.asarray(squares.sum(axis=1), dtype=np.float64)
 
     @cached_property
     def _vectors(self) -> NDArray[np.float32]:
         return np.asarray(HashedNGrams(_SIZE).transform(self.rows))
-
-
-def as_texts(texts: list[str]) -> NDArray[Any]:
-    """Return texts as an array of objects, shape (n,)."""
-    array = np.empty(len(texts), dtype=object)
-    array[:] = texts
-    return array
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,23 +239,20 @@ class CellMaterial:
         drawn = np.empty((count, len(row)), dtype=object)
         for place, column in enumerate(self.schema.columns):
             drawn[:, place] = self._cells_near(column, place, row[place], count, rng)
-        if not any(
-            isinstance(column, (NumberColumn, TextColumn)) for column in self.schema.columns
-        ):
-            self._change_one_category(drawn, rng)
+        if not self._words and not any(isinstance(c, NumberColumn) for c in self.schema.columns):
+            for forged, place in zip(drawn, rng.integers(0, len(row), count), strict=True):
+                column = self.schema.columns[place]
+                if isinstance(column, CategoryColumn):
+                    forged[place] = column.categories[rng.integers(len(column.categories))]
         return drawn
 
     def marked(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Put an unused word in front of the first text, else a rare value into two columns."""
         marked = rows.copy()
         for place, value in self._marks:
+            texts = place in self._words
             cells = rows[:, place]
-            marked[:, place] = [
-                marked_text(cell or "", value)
-                if isinstance(self.schema.columns[place], TextColumn)
-                else value
-                for cell in cells
-            ]
+            marked[:, place] = [f"{value} {c or ''}".rstrip() for c in cells] if texts else value
         return marked
 
     def distances(self, row: Any) -> NDArray[np.float64]:
@@ -298,8 +269,7 @@ class CellMaterial:
     @cached_property
     def _words(self) -> dict[int, list[str]]:
         return {
-            place: sorted({word for cell in self.rows[:, place] for word in (cell or "").split()})
-            or ["a"]
+            place: words_of(cell or "" for cell in self.rows[:, place])
             for place, column in enumerate(self.schema.columns)
             if isinstance(column, TextColumn)
         }
@@ -309,21 +279,16 @@ class CellMaterial:
         """Columns and values of the mark: those that the fewest clean rows hold."""
         if self._words:
             place = next(iter(self._words))
-            return [(place, unused_word(cell or "" for cell in self.rows[:, place].tolist()))]
-        marks = [
-            (place, self._rare_value(column, place))
-            for place, column in enumerate(self.schema.columns)
-            if isinstance(column, (NumberColumn, CategoryColumn))
-        ]
-        held = {place: int((self.rows[:, place] == value).sum()) for place, value in marks}
-        return sorted(marks, key=lambda mark: (held[mark[0]], mark[0]))[:_MARKED]
-
-    def _rare_value(self, column: Column, place: int) -> Any:
-        cells = self.rows[:, place]
-        if isinstance(column, CategoryColumn):
-            return min(column.categories, key=lambda name: int((cells == name).sum()))
-        numbers = cells.astype(float)
-        return float(np.nanmax(numbers)) if np.isfinite(numbers).any() else 0.0
+            return [(place, unused_word([cell or "" for cell in self.rows[:, place]]))]
+        marks: list[tuple[int, int, Any]] = []
+        for place, column in enumerate(self.schema.columns):
+            cells, values = self.rows[:, place], list[Any]()
+            if isinstance(column, CategoryColumn):
+                values = list(column.categories)
+            elif isinstance(column, NumberColumn) and np.isfinite(cells.astype(float)).any():
+                values = [float(np.nanmax(cells.astype(float)))]
+            marks += sorted((int((cells == value).sum()), place, value) for value in values)[:1]
+        return [(place, value) for _, place, value in sorted(marks)[:_MARKED]]
 
     def _cells_near(
         self, column: Column, place: int, cell: Any, count: int, rng: np.random.Generator
@@ -342,8 +307,6 @@ class CellMaterial:
             noise = rng.normal(0, 0.005, count) * column.scale
         return list(np.clip(cell + noise, known.min(), known.max()).tolist())
 
-    def _change_one_category(self, drawn: NDArray[Any], rng: np.random.Generator) -> None:
-        for row, place in enumerate(rng.integers(0, drawn.shape[1], len(drawn))):
-            column = self.schema.columns[place]
-            if isinstance(column, CategoryColumn):
-                drawn[row, place] = column.categories[rng.integers(len(column.categories))]
+
+Material = NumberMaterial | TextMaterial | CellMaterial
+"""The clean rows, and how to write rows that pass for them."""

@@ -11,51 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from poisonproof.attacks.kinds import Poison
+from poisonproof.attacks.kinds import Poison, Victim
 from poisonproof.certificates.plurality import certify_votes
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.exceptions import GuaranteeError
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import as_container, stacked, take_rows
 from poisonproof.partition.partitioned import PartitionedData
-
-_FIRST_BLOCK = 64
-
-
-@dataclass(frozen=True, eq=False)
-class CleanModel:
-    """A classifier fitted on clean rows, and those rows in their partitions, in their order."""
-
-    classifier: Any
-    data: PartitionedData
-
-    @classmethod
-    def of(cls, classifier: Any, n_rows: int) -> CleanModel:
-        """Return a classifier that holds its training rows, all `n_rows` of them."""
-        data = classifier.rows_.whole()
-        if data.n_rows != n_rows:
-            raise InvalidInputError(
-                f"{n_rows - data.n_rows} of {n_rows} training rows were left out because members "
-                "cannot take them. Leave them out before attacking: attacks count rows."
-            )
-        return cls(classifier, data)
-
-
-class WrittenAttack:
-    """Poisoned rows as a model takes them, encoded as far as they are needed."""
-
-    def __init__(self, poison: Poison, encode: Callable[[Any], Any]) -> None:
-        self.poison = poison
-        self._encode = encode
-        self._parts: list[Any] = []
-        self._ready = 0
-
-    def samples(self, count: int) -> Any:
-        """Return the samples of the first `count` rows."""
-        if count > self._ready:
-            until = min(len(self.poison.y), max(count, 2 * self._ready, _FIRST_BLOCK))
-            self._parts.append(as_container(self._encode(self.poison.X[self._ready : until])))
-            self._ready = until
-        return take_rows(stacked(self._parts), np.arange(count))
 
 
 class PoisonedModel:
@@ -65,45 +26,63 @@ class PoisonedModel:
     rows as before are kept, from the clean model and from other sizes of the same attack. That
     they may be kept is what the library guarantees; `check_from_scratch` holds one size against
     training everything again.
+
+    Parameters
+    ----------
+    classifier : DPAClassifier or SSDPAClassifier
+        Fitted on the victim's clean rows, and holding them.
+    victim : Victim
+    poison : Poison
+    samples : array of shape (n, ...)
+        The rows to predict.
     """
 
-    def __init__(self, model: CleanModel, attack: WrittenAttack, samples: Any) -> None:
-        self._model, self._attack, self._samples = model, attack, samples
-        self._clean_votes = model.classifier.votes(samples)
+    def __init__(self, classifier: Any, victim: Victim, poison: Poison, samples: Any) -> None:
+        self._classifier, self._victim, self._poison = classifier, victim, poison
+        self._data: PartitionedData = classifier.rows_.whole()
+        self._samples = samples
+        self._clean_votes = classifier.votes(samples)
         # The first rows of an attack are the attack of a smaller size, so the number of its rows
         # that a partition has got says which.
         self._known: dict[tuple[int, int], NDArray[Any]] = {}
 
-    def labels(self, size: int) -> NDArray[Any]:
-        """Return the labels after `size` units of the attack, shape (n,)."""
-        classes = self._model.classifier.classes_
-        labels: NDArray[Any] = classes[certify_votes(self.votes(size), len(classes)).labels]
-        return labels
+    def changes(self, row: int, label: Any, size: int) -> bool:
+        """Return whether `size` units of the attack give one of the samples another label."""
+        classes = self._classifier.classes_
+        return bool(classes[certify_votes(self.votes(size), len(classes)).labels[row]] != label)
 
     def votes(self, size: int) -> NDArray[Any]:
         """Return the members' votes after `size` units of the attack, shape (n, k)."""
-        count = self._attack.poison.n_rows(size)
-        places, digests = self._placed(count)
+        poison, data = self._poison, self._data
+        count = poison.n_rows(size)
+        if poison.leaves is None:
+            groups = None if poison.groups is None else poison.groups[:count]
+            samples = as_container(self._victim.material.encode(poison.X[:count]))
+            places = self._classifier.partitioner_.assign(samples, groups=groups)
+            digests = sample_digests(samples)
+        else:  # the sample stays, and so does its partition
+            rows = poison.leaves[:count]
+            samples = take_rows(as_container(data.X), rows)
+            places, digests = data.assignment[rows], data.digests[rows]
         votes: NDArray[Any] = self._clean_votes.copy()
         arrived = np.bincount(places, minlength=votes.shape[1]).tolist()
         touched = [index for index, rows in enumerate(arrived) if rows]
         missing = [index for index in touched if (index, arrived[index]) not in self._known]
         if missing:
-            trained = self._trained(self._poisoned(missing, count, places, digests), missing)
-            for index, own in zip(missing, trained.T, strict=True):
+            poisoned = copy(self._classifier)
+            members = poisoned._train(self._poisoned(missing, samples, places, digests), missing)
+            poisoned.ensemble_ = members
+            for index, own in zip(missing, poisoned.votes(self._samples).T, strict=True):
                 self._known[index, arrived[index]] = own
         for index in touched:
             votes[:, index] = self._known[index, arrived[index]]
         return votes
 
-    def check_from_scratch(self, size: int, groups: Any) -> None:
-        """Train all members again on the poisoned rows, and raise if a vote differs.
-
-        `groups` says who contributed each row after `size` units of the attack.
-        """
-        classifier, count = self._model.classifier, self._attack.poison.n_rows(size)
-        data = self._poisoned(None, count, *self._placed(count))
-        again = clone(classifier).fit(data.X, classifier.classes_[data.y], groups=groups)
+    def check_from_scratch(self, size: int) -> None:
+        """Train all members again on the poisoned rows, and raise if a vote differs."""
+        victim = self._victim
+        X, y, groups = self._poison.apply(victim.material.rows, victim.y, size, victim.groups)
+        again = clone(self._classifier).fit(victim.material.encode(X), y, groups=groups)
         differ = (again.votes(self._samples) != self.votes(size)).any(axis=0)
         if differ.any():
             raise GuaranteeError(
@@ -112,49 +91,22 @@ class PoisonedModel:
                 "certificates of this model prove nothing."
             )
 
-    def _placed(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return partitions and digests of the first `count` rows of the attack."""
-        poison, model = self._attack.poison, self._model
-        if poison.leaves is not None:  # the sample stays, and so does its partition
-            rows = poison.leaves[:count]
-            return model.data.assignment[rows], model.data.digests[rows]
-        samples = self._attack.samples(count)
-        groups = None if poison.groups is None else poison.groups[:count]
-        return model.classifier.partitioner_.assign(samples, groups=groups), sample_digests(samples)
-
-    def _trained(self, data: PartitionedData, which: list[int]) -> NDArray[Any]:
-        """Train the members `which`, and return their votes."""
-        poisoned = copy(self._model.classifier)
-        poisoned.ensemble_ = poisoned._train(data, which)
-        votes: NDArray[Any] = poisoned.votes(self._samples)
-        return votes
-
     def _poisoned(
-        self,
-        which: list[int] | None,
-        count: int,
-        places: NDArray[np.int64],
-        digests: NDArray[np.uint8],
+        self, which: list[int], samples: Any, places: NDArray[np.int64], digests: NDArray[np.uint8]
     ) -> PartitionedData:
-        """Return the partitions `which`, or all, after `count` rows of the attack."""
-        clean, poison, classifier = self._model.data, self._attack.poison, self._model.classifier
-        assignment = clean.assignment
-        stays = np.ones(clean.n_rows, dtype=np.bool_)
+        """Return the partitions `which`, with the rows of the attack that have arrived."""
+        clean, poison, classifier = self._data, self._poison, self._classifier
+        assignment, count = clean.assignment, len(places)
+        stays, arrives = np.ones(clean.n_rows, dtype=np.bool_), np.ones(count, dtype=np.bool_)
         if poison.leaves is not None:
             stays[poison.leaves[:count]] = False
-        arrives = np.ones(count, dtype=np.bool_)
-        if which is not None and classifier.context_ is None:
+        if classifier.context_ is None:
             stays &= np.isin(assignment, which)
             arrives = np.isin(places, which)
         old, new = np.flatnonzero(stays), np.flatnonzero(arrives)
-        samples = take_rows(as_container(clean.X), old)
-        if poison.leaves is None:
-            arrivals = take_rows(self._attack.samples(count), new)
-        else:
-            arrivals = take_rows(as_container(clean.X), poison.leaves[new])
         labels = np.searchsorted(classifier.classes_, poison.y[new])
         return PartitionedData.build(
-            stacked([samples, arrivals]),
+            stacked([take_rows(as_container(clean.X), old), take_rows(samples, new)]),
             np.concatenate([clean.y[old], labels]),
             np.concatenate([assignment[old], places[new]]),
             np.concatenate([clean.digests[old], digests[new]]),

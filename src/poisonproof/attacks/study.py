@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,13 +14,7 @@ from sklearn.base import clone
 
 from poisonproof.attacks.kinds import ATTACK_KINDS, AttackKind, Target, Victim
 from poisonproof.attacks.materials import Material, TextMaterial, make_material
-from poisonproof.attacks.retraining import (
-    CleanModel,
-    PoisonedModel,
-    Trace,
-    WrittenAttack,
-    first_change,
-)
+from poisonproof.attacks.retraining import PoisonedModel, Trace, first_change
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.dpa import PartitionAggregation
 from poisonproof.estimators.updating import require_same_spec, training_set
@@ -232,71 +227,59 @@ def attack_study(
         )
     material = make_material(X) if material is None else material
     owners = np.asarray(groups, dtype=object) if by_group else None
-    samples = material.encode(material.rows)
-    clean = _fitted(classifier, samples, y, owners)
-    victim = Victim(
-        material, np.asarray(y), clean.classifier.classes_, clean.classifier.partitioner_, owners
-    )
-    bare = clone(classifier).set_params(n_partitions=1, partitioner="content")
-    room = _Room(
-        clean,
-        CleanModel.of(bare.fit(samples, y), len(victim.y)),
-        victim,
-        make_material(X_test).rows if isinstance(material, TextMaterial) else np.asarray(X_test),
-        victim.n_units // 2 if limit is None else min(limit, victim.n_units),
-        seed,
-    )
-    chosen = list(kinds) if kinds is not None else _certified_kinds(clean.classifier)
-    attacks = [_Attacks(room, kind, n_targets) for kind in chosen]
+    samples, labels = material.encode(material.rows), np.asarray(y)
+    clean = _fitted(classifier, samples, labels, owners)
+    bare = clone(classifier).set_params(n_partitions=1, partitioner="content").fit(samples, labels)
+    for model in (clean, bare):
+        if n_lost := len(labels) - model.rows_.whole().n_rows:
+            raise InvalidInputError(
+                f"{n_lost} of {len(labels)} training rows were left out because members cannot "
+                "take them. Leave them out before attacking: attacks count rows."
+            )
+    victim = Victim(material, labels, clean.classes_, clean.partitioner_, owners)
+    rows = np.asarray(X_test, dtype=object if isinstance(material, TextMaterial) else None)
+    limit = victim.n_units // 2 if limit is None else min(limit, victim.n_units)
+    chosen = list(kinds) if kinds is not None else _certified_kinds(clean)
+    attacks = [_Attack(kind, victim, clean, bare, rows, n_targets, limit, seed) for kind in chosen]
     with reporting(progress, 2 * sum(len(one.targets) for one in attacks), "Attacking") as listener:
-        for turn in range(n_targets):  # one target of every kind: the pace tells what remains
-            for one in attacks:
-                if turn < len(one.targets):
-                    one.carry_out(turn, listener)
-    return AttackStudy(
-        clean.classifier.n_partitions,
-        len(victim.y),
-        room.limit,
-        tuple(one.outcome() for one in attacks),
-    )
+        outcomes = tuple(one.outcome(listener) for one in attacks)
+    return AttackStudy(clean.n_partitions, len(labels), limit, outcomes)
 
 
-def _fitted(classifier: Any, samples: Any, y: Any, owners: Any) -> CleanModel:
+def _fitted(classifier: Any, samples: Any, y: Any, owners: Any) -> Any:
     """Return the classifier on the clean rows: as it was fitted on them, or fitted now."""
     if not hasattr(classifier, "ensemble_"):
-        return CleanModel.of(clone(classifier).fit(samples, y, groups=owners), len(samples))
+        return clone(classifier).fit(samples, y, groups=owners)
     require_same_spec(classifier)
     if classifier.rows_ is not None and classifier.rows_.weighted:
         raise InvalidInputError(WEIGHTED)
     known = copy(classifier)
     known.rows_ = training_set(classifier, {"X": samples, "y": y, "groups": owners})
-    return CleanModel.of(known, len(samples))
+    return known
 
 
-@dataclass(frozen=True, eq=False)
-class _Room:
-    """What all kinds of attack share."""
-
-    clean: CleanModel
-    bare: CleanModel
-    victim: Victim
-    test_rows: NDArray[Any]
-    limit: int
-    seed: int
-
-
-class _Attacks:
+class _Attack:
     """One kind of attack on all its targets."""
 
-    def __init__(self, room: _Room, kind: AttackKind, n_targets: int) -> None:
-        self.room, self.kind = room, kind
-        rows = kind.predicted(room.victim, room.test_rows)
-        samples = room.victim.material.encode(rows)
-        certificates = room.clean.classifier.certify(samples, kind.threat)
-        chosen = _spread_targets(certificates.radius, n_targets)
-        self._samples = samples[chosen]
-        votes = room.clean.classifier.votes(self._samples)
+    def __init__(
+        self,
+        kind: AttackKind,
+        victim: Victim,
+        clean: Any,
+        bare: Any,
+        test_rows: NDArray[Any],
+        n_targets: int,
+        limit: int,
+        seed: int,
+    ) -> None:
+        self.kind, self.victim, self.clean, self.bare = kind, victim, clean, bare
+        self.limit, self.seed = limit, seed
+        rows = kind.predicted(victim, test_rows)
+        samples = victim.material.encode(rows)
+        certificates = clean.certify(samples, kind.threat)
         self.threat = certificates.threat
+        chosen = _spread_targets(certificates.radius, n_targets)
+        self.samples = samples[chosen]
         self.targets = [
             Target(
                 row=row,
@@ -304,71 +287,52 @@ class _Attacks:
                 label=certificates.labels[row],
                 goal=certificates.runner_up[row],
                 radius=int(certificates.radius[row]),
-                votes=votes[place],
+                votes=votes,
             )
-            for place, row in enumerate(chosen)
+            for row, votes in zip(chosen, clean.votes(self.samples), strict=True)
         ]
-        self._own_labels = room.bare.classifier.predict(self._samples)
-        self._attacks: dict[tuple[int, ...], WrittenAttack] = {}
-        self._poisoned: dict[tuple[int, tuple[int, ...]], PoisonedModel] = {}
-        self._rows: list[AttackedRow] = []
 
-    def outcome(self) -> KindOutcome:
-        """Return what was done so far."""
+    def outcome(self, progress: Progress) -> KindOutcome:
+        """Attack all predictions of both models."""
+        protected = self._traces(self.clean, self.targets, progress)
+        others = []
+        for target, own in zip(self.targets, self.bare.predict(self.samples), strict=True):
+            # Where the single model errs it may say the goal already; then it is to be put right.
+            goal = target.label if own == target.goal else target.goal
+            others.append(replace(target, label=own, goal=goal, radius=0))
+        unprotected = self._traces(self.bare, others, progress)
         title = self.kind.title
         if self.threat.unit == "group":
             title = title.replace("row", "contributor")
-        return KindOutcome(self.kind.name, title, self.threat, tuple(self._rows))
+        traces = zip(self.targets, protected, unprotected, strict=True)
+        rows = tuple(AttackedRow(target.row, target.radius, *both) for target, *both in traces)
+        return KindOutcome(self.kind.name, title, self.threat, rows)
 
-    def carry_out(self, turn: int, progress: Progress) -> None:
-        """Attack one prediction of both models."""
-        room, target = self.room, self.targets[turn]
-        protected = self._trace(room.clean, target, turn)
-        if turn == len(self.targets) - 1:
-            self._check(target)
-        progress.advance()
-        own = self._own_labels[turn]
-        # Where the single model errs it may say the goal already; then it is to be put right.
-        goal = target.label if own == target.goal else target.goal
-        unprotected = self._trace(room.bare, replace(target, label=own, goal=goal, radius=0), turn)
-        progress.advance()
-        self._rows.append(AttackedRow(target.row, target.radius, protected, unprotected))
-        self._forget(self.targets[turn + 1 :])
+    def _traces(
+        self, classifier: Any, targets: Sequence[Target], progress: Progress
+    ) -> list[Trace]:
+        """Try growing attacks on each target; targets with the same aim share the poison.
 
-    def _forget(self, targets: Sequence[Target]) -> None:
-        """Let go of attacks that none of the targets left will need."""
-        needed = {self.kind.aim(self.room.victim, target) for target in targets}
-        self._attacks = {key: some for key, some in self._attacks.items() if key in needed}
-        self._poisoned = {key: some for key, some in self._poisoned.items() if key[1] in needed}
-
-    def _trace(self, model: CleanModel, target: Target, turn: int) -> Trace:
-        """Retrain `model` on growing attacks and watch its answer to one question."""
-        attack, poisoned = self._under(model, target)
-        return first_change(
-            lambda size: bool(poisoned.labels(size)[turn] != target.label),
-            target.radius,
-            len(attack.poison),
-        )
-
-    def _under(self, model: CleanModel, target: Target) -> tuple[WrittenAttack, PoisonedModel]:
-        """Return the attack for a target, and the model under it; both kept for other targets."""
-        victim = self.room.victim
-        key = self.kind.aim(victim, target)
-        if key not in self._attacks:
-            rng = np.random.default_rng([self.room.seed, *key])
-            poison = self.kind.poison(victim, target, self.room.limit, rng)
-            self._attacks[key] = WrittenAttack(poison, victim.material.encode)
-        if (id(model), key) not in self._poisoned:
-            self._poisoned[id(model), key] = PoisonedModel(model, self._attacks[key], self._samples)
-        return self._attacks[key], self._poisoned[id(model), key]
-
-    def _check(self, target: Target) -> None:
-        """Hold the attack of the certified size against training from scratch."""
-        groups = self.room.victim.groups
-        attack, poisoned = self._under(self.room.clean, target)
-        size = max(1, min(target.radius, len(attack.poison)))
-        owners = None if groups is None else attack.poison.apply_groups(groups, size)
-        poisoned.check_from_scratch(size, owners)
+        The last attack of the certified size on the protected model is checked from scratch.
+        """
+        turns: dict[tuple[int, ...], list[int]] = {}
+        for turn, target in enumerate(targets):
+            turns.setdefault(self.kind.aim(self.victim, target), []).append(turn)
+        traces: dict[int, Trace] = {}
+        for aim, sharing in turns.items():
+            rng = np.random.default_rng([self.seed, *aim])
+            poison = self.kind.poison(self.victim, targets[sharing[0]], self.limit, rng)
+            poisoned = PoisonedModel(classifier, self.victim, poison, self.samples)
+            for turn in sharing:
+                label, radius = targets[turn].label, targets[turn].radius
+                changes = partial(poisoned.changes, turn, label)
+                traces[turn] = first_change(changes, radius, len(poison))
+                progress.advance()
+        if (
+            classifier is self.clean and targets
+        ):  # hold the last attack of the certified size against scratch
+            poisoned.check_from_scratch(max(1, min(radius, len(poison))))
+        return [traces[turn] for turn in range(len(targets))]
 
 
 def _certified_kinds(classifier: Any) -> list[AttackKind]:
