@@ -8,7 +8,7 @@ import pytest
 from poisonproof import certify_votes
 from poisonproof.certificates.threats import make_threat
 from poisonproof.evaluation import closing_sentences
-from poisonproof.evaluation.accuracy import half_radius
+from poisonproof.evaluation.accuracy import Radii
 
 VOTES = np.array([[1] * 75] * 3 + [[0] * 40 + [1] * 35] * 2)
 
@@ -53,9 +53,10 @@ def test_one_is_singular(unit: str, words: str) -> None:
 
 def test_half_means_at_least_half() -> None:
     certificates = certify_votes(VOTES, 2)
-    share = (certificates.radius >= half_radius(certificates.radius)).mean()
-    assert share >= 0.5
-    assert (certificates.radius > half_radius(certificates.radius)).mean() < 0.5
+    median = Radii.of(certificates.radius).median()
+    assert median is not None
+    assert (certificates.radius >= median).mean() >= 0.5
+    assert (certificates.radius > median).mean() < 0.5
 
 
 def test_nothing_is_claimed_where_nothing_is_proved() -> None:

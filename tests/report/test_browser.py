@@ -56,7 +56,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
     yield open_report
     for context in contexts:
         context.close()
-    assert [text for text in noise if not text.startswith("data:image/png")] == []
+    assert [text for text in noise if not text.startswith("data:image/")] == []
 
 
 def shown(page: Any) -> list[tuple[str, str | None, str | None, str]]:

@@ -10,7 +10,8 @@ from poisonproof.evaluation import (
     median_radius,
     protected_share,
 )
-from poisonproof.report.evidence import Radii, Tally, percent
+from poisonproof.evaluation.accuracy import Radii, Tally
+from poisonproof.report.evidence import percent
 
 from .conftest import random_evidence
 

@@ -6,7 +6,7 @@ Accuracy measured on rows of an untrusted source is itself untrusted; the certif
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,7 +46,7 @@ def certified_accuracy(
     >>> certified_accuracy(certificates, [0, 1], sizes=[0, 1, 2, 3])
     array([1. , 0.5, 0.5, 0. ])
     """
-    return _share(sizes, radius_if_correct(certificates, y_true))
+    return Radii.of(radius_if_correct(certificates, y_true)).shares(sizes)
 
 
 def clean_accuracy(certificates: Certificates, y_true: ArrayLike) -> float:
@@ -69,8 +69,7 @@ def median_radius(certificates: Certificates, y_true: ArrayLike) -> int | None:
     >>> median_radius(certificates, [1, 0]) is None
     True
     """
-    middle = half_radius(radius_if_correct(certificates, y_true))
-    return None if middle < 0 else middle
+    return Radii.of(radius_if_correct(certificates, y_true)).median()
 
 
 def base_accuracy(certificates: Certificates, y_true: ArrayLike) -> float:
@@ -103,22 +102,7 @@ def protected_share(certificates: Certificates, sizes: ArrayLike) -> NDArray[np.
     array([1. , 0.5])
     """
     _check_rows(certificates)
-    return _share(sizes, certificates.radius)
-
-
-def _share(sizes: ArrayLike, radius: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the share of rows whose radius is at least each size."""
-    places = np.searchsorted(np.sort(radius), check_sizes(sizes), side="left")
-    return (len(radius) - places) / len(radius)
-
-
-def half_radius(radius: NDArray[Any]) -> int:
-    """Return the largest size that at least half of the rows withstand: n rows, rounded up.
-
-    >>> half_radius(np.array([4, 2, 0]))
-    2
-    """
-    return int(np.sort(radius)[len(radius) - (len(radius) + 1) // 2])
+    return Radii.of(certificates.radius).shares(sizes)
 
 
 def radius_if_correct(certificates: Certificates, y_true: ArrayLike) -> NDArray[np.int64]:
@@ -167,6 +151,89 @@ def _true_indices(certificates: Certificates, y_true: ArrayLike) -> NDArray[np.i
 def _check_rows(certificates: Certificates) -> None:
     if len(certificates.labels) == 0:
         raise InvalidInputError("There are no rows to evaluate: the certificates are empty.")
+
+
+# How many test rows withstand each attack size, in all and class by class.
+
+
+@dataclass(frozen=True, eq=False)
+class Radii:
+    """The radii that count among those of `n_rows` rows, sorted; the others withstand nothing.
+
+    Examples
+    --------
+    >>> radii = Radii.of(np.array([3, -1, 0, 3]))
+    >>> [radii.at(size) for size in (0, 1, 3, 4)], radii.n_rows
+    ([3, 2, 2, 0], 4)
+    >>> radii.runs()
+    [0, 1, 3, 2]
+    """
+
+    values: NDArray[np.int64]
+    n_rows: int
+
+    @classmethod
+    def of(cls, radius: NDArray[np.int64]) -> Self:
+        """Keep the radii that are not -1."""
+        return cls(np.sort(radius[radius >= 0]), len(radius))
+
+    def at(self, size: int) -> int:
+        """Return how many rows withstand an attack of `size` units."""
+        return int(len(self.values) - np.searchsorted(self.values, size, side="left"))
+
+    def shares(self, sizes: ArrayLike) -> NDArray[np.float64]:
+        """Return the share of rows that withstand each attack size."""
+        places = np.searchsorted(self.values, check_sizes(sizes), side="left")
+        return (len(self.values) - places) / self.n_rows
+
+    def median(self) -> int | None:
+        """Return the largest size that at least half of the rows withstand."""
+        half = (self.n_rows + 1) // 2
+        return int(self.values[-half]) if 0 < half <= len(self.values) else None
+
+    def runs(self) -> list[int]:
+        """Return radius, count, radius, count, ...: a short form for the page."""
+        radius, count = np.unique(self.values, return_counts=True)
+        return [int(number) for pair in zip(radius, count, strict=True) for number in pair]
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What the certificates of one test set hold, in all and class by class."""
+
+    kept: Radii
+    """Rows with the correct label, or all of them where no true label is known."""
+    fixed: Radii
+    """Every prediction, right or wrong."""
+    labels: tuple[str, ...]
+    by_class: tuple[Radii, ...]
+    """`kept`, by true class; by predicted class where no true label is known."""
+
+    @classmethod
+    def of(cls, certificates: Certificates, y_true: ArrayLike | None) -> Self:
+        """Count the certificates of a test set."""
+        radius = certificates.radius
+        kept = radius if y_true is None else radius_if_correct(certificates, y_true)
+        member_of = certificates.labels if y_true is None else np.asarray(y_true)
+        values: list[Any] = (
+            list(range(certificates.n_classes))
+            if certificates.classes is None
+            else certificates.classes.tolist()
+        )
+        return cls(
+            kept=Radii.of(kept),
+            fixed=Radii.of(radius),
+            labels=tuple(str(value) for value in values),
+            by_class=tuple(Radii.of(kept[member_of == value]) for value in values),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page's script needs."""
+        return {
+            "kept": [self.kept.n_rows, self.kept.runs()],
+            "fixed": [self.fixed.n_rows, self.fixed.runs()],
+            "classes": [[radii.n_rows, radii.runs()] for radii in self.by_class],
+        }
 
 
 # All of it for one model, in numbers and in words.
@@ -273,19 +340,17 @@ def summarize(
     """
     attacks = default_sizes(certificates) if sizes is None else check_sizes(sizes)
     attacks = np.atleast_1d(attacks)
-    radius = radius_if_correct(certificates, y_true)
-    clean, *certified = _share([0, *attacks.tolist()], radius).tolist()
-    median = half_radius(radius)
+    radii = Radii.of(radius_if_correct(certificates, y_true))
     return Summary(
         threat=certificates.threat,
-        n_rows=len(radius),
+        n_rows=radii.n_rows,
         n_members=certificates.n_members,
         n_classes=certificates.n_classes,
-        clean_accuracy=clean,
+        clean_accuracy=float(radii.shares(0)),
         base_accuracy=base_accuracy(certificates, y_true),
-        median_radius=None if median < 0 else median,
+        median_radius=radii.median(),
         sizes=tuple(attacks.tolist()),
-        certified=tuple(certified),
+        certified=tuple(radii.shares(attacks).tolist()),
         members_vote=certificates.n_members > 1
         and certificates.method not in ("row_votes", "cluster_assignment"),
     )
@@ -337,8 +402,8 @@ def closing_sentences(
     Half of your test rows keep their label, right or wrong, even if an attacker inserts or deletes
     any 4 rows of your training data (1,200 rows).
     """
-    size = half_radius(certificates.radius)
-    if size == 0:
+    size = Radii.of(certificates.radius).median()
+    if not size:
         unit = "dishonest contributor" if certificates.threat.unit == "group" else "poisoned row"
         return (
             "Fewer than half of your test rows are proved to keep their label against "

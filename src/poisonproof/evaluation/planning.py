@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import Certificates
 from poisonproof.data.schema import held_out_rows
-from poisonproof.evaluation.accuracy import half_radius
+from poisonproof.evaluation.accuracy import Radii
 from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.progress import Progress, reporting
@@ -253,7 +253,7 @@ def _row(point: CurvePoint, expected_rows: int, wanted_radius: int | None) -> Pl
         n_partitions=k,
         rows_per_member=point.rows_per_member,
         accuracy=point.accuracy,
-        median_radius=max(0, half_radius(radii)),
+        median_radius=Radii.of(radii).median() or 0,
         certified=None if wanted_radius is None else float((radii >= wanted_radius).mean()),
         seconds=k * point.seconds,
         measured_members=point.n_members,

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.attacks.study import AttackStudy, KindOutcome
+from poisonproof.evaluation.accuracy import Radii, Tally
 from poisonproof.exceptions import needing
-from poisonproof.report.evidence import Radii, Tally
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -199,7 +199,7 @@ def surviving(kind: KindOutcome, sizes: NDArray[np.int64]) -> dict[str, NDArray[
     return shares
 
 
-def render_attack_figure(study: AttackStudy, form: str, title: str) -> bytes:
+def render_attack_figure(study: AttackStudy, form: str, title: str = "") -> bytes:
     """Return one panel per kind of attack, as ``"png"`` or ``"svg"``."""
     with needing("matplotlib", "report"):
         from matplotlib.figure import Figure
@@ -219,17 +219,12 @@ def render_attack_figure(study: AttackStudy, form: str, title: str) -> bytes:
     return encoded(figure, form)
 
 
-def _steps(kind: KindOutcome, limit: int) -> NDArray[np.int64]:
-    """Return the sizes at which some share falls, and both ends."""
-    firsts = [trace.first for row in kind.rows for trace in (row.protected, row.unprotected)]
-    falls = [first for first in firsts if first is not None]
-    return np.unique([0, limit, *falls, *(row.radius + 1 for row in kind.rows)])
-
-
 def _panel(ax: Axes, kind: KindOutcome, limit: int) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    sizes = _steps(kind, limit)
+    ends = [trace.first for row in kind.rows for trace in (row.protected, row.unprotected)]
+    falls = [first for first in ends if first is not None]
+    sizes = np.unique([0, limit, *falls, *(row.radius + 1 for row in kind.rows)])
     shares = surviving(kind, sizes)
     places = np.maximum(sizes, NO_ATTACK)
     ax.fill_between(

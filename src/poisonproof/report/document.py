@@ -5,32 +5,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import poisonproof
-from poisonproof.attacks.study import AttackStudy, KindOutcome
+from poisonproof.attacks.study import AttackStudy
 from poisonproof.data.value_text import escaped
 from poisonproof.evaluation.accuracy import default_sizes
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, needing
 from poisonproof.files import write_bytes
 from poisonproof.report.charts import (
-    NO_ATTACK,
-    Tick,
     count_ticks,
     curve_path,
     radius_bars,
+    render_attack_figure,
     size_bars,
-    surviving,
 )
 from poisonproof.report.evidence import Evidence, certificates_digest, extreme_rows, percent
 from poisonproof.report.words import (
@@ -64,7 +60,7 @@ STEPS = (
         "Train again.",
         "On the same rows, in any order, with the same versions, the model has the fingerprint "
         "above.",
-        "poisonproof.report.model_fingerprint(classifier.fit(X_train, y_train))",
+        "poisonproof.estimators.saving.model_fingerprint(classifier.fit(X_train, y_train))",
     ),
 )
 """How to verify a report that was made in Python."""
@@ -251,59 +247,17 @@ def _partition_words(model: Evidence) -> str:
 
 
 def _attack_section(study: AttackStudy) -> dict[str, Any]:
-    """Return what the template draws."""
+    """Return what the template shows of real attacks."""
+    picture = base64.b64encode(render_attack_figure(study, "svg")).decode()
     tried, changed = study.trials_within
     return {
         "n_members": study.n_members,
         "n_rows": study.n_rows,
-        "limit": study.limit,
         "tried": tried,
         "changed": changed,
-        "kinds": [_kind(kind, study.limit) for kind in study.kinds],
+        "kinds": [(kind, *kind.fell_at(study.limit), *kind.trials_within) for kind in study.kinds],
+        "picture": f"data:image/svg+xml;base64,{picture}",
     }
-
-
-def _kind(kind: KindOutcome, limit: int) -> dict[str, Any]:
-    shares = surviving(kind, np.arange(limit + 1))
-    tried, changed = kind.trials_within
-    held, bare = kind.fell_at(limit)
-    return {
-        "title": kind.title,
-        "unit": kind.threat.plural,
-        "paths": {name: _steps(share.tolist(), limit) for name, share in shares.items()},
-        "x_ticks": _log_ticks(limit),
-        "proved": f"{kind.median_radius:,}",
-        "held": held,
-        "bare": bare,
-        "tried": tried,
-        "changed": changed,
-        "label": f"{kind.title}. Half of the predictions are proved up to {kind.median_radius:,} "
-        f"{kind.threat.plural}; the protected model fell at {held}, the unprotected at {bare}.",
-    }
-
-
-def _steps(shares: list[float], limit: int) -> str:
-    """Return shares at sizes 0, 1, ... as steps in a box of 1000 by 1000, sizes logarithmic.
-
-    >>> _steps([1.0, 0.5, 0.5, 0.0], limit=3)
-    'M0 0H245.1V500H1000V1000H1000'
-    """
-    path = [f"M0 {1000 * (1 - shares[0]):.4g}"]
-    for size, (before, after) in enumerate(pairwise(shares), start=1):
-        if after != before:
-            path.append(f"H{_place(size, limit):.4g}V{1000 * (1 - after):.4g}")
-    return "".join([*path, "H1000"])
-
-
-def _place(size: int, limit: int) -> float:
-    return 1000 * math.log(size / NO_ATTACK) / math.log(limit / NO_ATTACK)
-
-
-def _log_ticks(limit: int) -> tuple[Tick, ...]:
-    sizes = [factor * 10**power for power in range(9) for factor in (1, 3)]
-    return tuple(
-        Tick(f"{_place(size, limit) / 10:.5g}%", f"{size:,}") for size in sizes if size <= limit
-    )
 
 
 def _template() -> Any:

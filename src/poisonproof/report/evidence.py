@@ -17,7 +17,7 @@ from poisonproof.certificates.result import Certificates, class_indices
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.estimators.training_set import seen_rows
-from poisonproof.evaluation.accuracy import radius_if_correct, seen_sentence
+from poisonproof.evaluation.accuracy import Tally, seen_sentence
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.report.samples import Sample, Samples, make_samples, visible
 from poisonproof.store.manifest import environment_here
@@ -96,85 +96,6 @@ def _environment() -> tuple[tuple[str, str], ...]:
 
 def _one_line(thing: object) -> str:
     return " ".join(repr(thing).split())
-
-
-# How many test rows withstand each attack size, class by class. The page's script counts with the
-# same numbers and rounds by the same rule.
-
-
-@dataclass(frozen=True, eq=False)
-class Radii:
-    """The radii that count among those of `n_rows` rows, sorted; the others withstand nothing.
-
-    Examples
-    --------
-    >>> radii = Radii.of(np.array([3, -1, 0, 3]))
-    >>> [radii.at(size) for size in (0, 1, 3, 4)], radii.n_rows
-    ([3, 2, 2, 0], 4)
-    >>> radii.runs()
-    [0, 1, 3, 2]
-    """
-
-    values: NDArray[np.int64]
-    n_rows: int
-
-    @classmethod
-    def of(cls, radius: NDArray[np.int64]) -> Self:
-        """Keep the radii that are not -1."""
-        return cls(np.sort(radius[radius >= 0]), len(radius))
-
-    def at(self, size: int) -> int:
-        """Return how many rows withstand an attack of `size` units."""
-        return int(len(self.values) - np.searchsorted(self.values, size, side="left"))
-
-    def median(self) -> int | None:
-        """Return the largest size that at least half of the rows withstand."""
-        half = (self.n_rows + 1) // 2
-        return int(self.values[-half]) if 0 < half <= len(self.values) else None
-
-    def runs(self) -> list[int]:
-        """Return radius, count, radius, count, ...: a short form for the page."""
-        radius, count = np.unique(self.values, return_counts=True)
-        return [int(number) for pair in zip(radius, count, strict=True) for number in pair]
-
-
-@dataclass(frozen=True, eq=False)
-class Tally:
-    """What the certificates of one test set hold, in all and class by class."""
-
-    kept: Radii
-    """Rows with the correct label, or all of them where no true label is known."""
-    fixed: Radii
-    """Every prediction, right or wrong."""
-    labels: tuple[str, ...]
-    by_class: tuple[Radii, ...]
-    """`kept`, by true class; by predicted class where no true label is known."""
-
-    @classmethod
-    def of(cls, certificates: Certificates, y_true: ArrayLike | None) -> Self:
-        """Count the certificates of a test set."""
-        radius = certificates.radius
-        kept = radius if y_true is None else radius_if_correct(certificates, y_true)
-        member_of = certificates.labels if y_true is None else np.asarray(y_true)
-        values: list[Any] = (
-            list(range(certificates.n_classes))
-            if certificates.classes is None
-            else certificates.classes.tolist()
-        )
-        return cls(
-            kept=Radii.of(kept),
-            fixed=Radii.of(radius),
-            labels=tuple(str(value) for value in values),
-            by_class=tuple(Radii.of(kept[member_of == value]) for value in values),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what the page's script needs."""
-        return {
-            "kept": [self.kept.n_rows, self.kept.runs()],
-            "fixed": [self.fixed.n_rows, self.fixed.runs()],
-            "classes": [[radii.n_rows, radii.runs()] for radii in self.by_class],
-        }
 
 
 def percent(part: int, whole: int) -> str:
