@@ -31,13 +31,13 @@ def poisoned_model(fitted: Any, poison: Poison, groups: Any = None) -> PoisonedM
 
 def flips(rng: np.random.Generator, groups: Any) -> Poison:
     rows = rng.permutation(700)[:150]
-    return Poison(X[rows], (y[rows] + 1) % 10, rows, None, None if groups is None else groups[rows])
+    return Poison(X[rows], (y[rows] + 1) % 10, rows, None if groups is None else groups[rows])
 
 
 def insertions(rng: np.random.Generator, groups: Any) -> Poison:
     rows = np.clip(X[rng.integers(0, 700, 150)] + rng.integers(0, 2, (150, 64)), 0, 16)
     owners = None if groups is None else np.array([f"new {i}" for i in range(150)], dtype=object)
-    return Poison(rows, rng.integers(0, 10, 150), None, None, owners)
+    return Poison(rows, rng.integers(0, 10, 150), None, owners)
 
 
 @pytest.mark.parametrize(

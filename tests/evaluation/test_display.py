@@ -69,12 +69,12 @@ def test_a_model_that_is_always_wrong_can_be_drawn(ax):
     assert display.clean_accuracy == 0.0
 
 
-def test_options_reach_the_line_and_parts_can_be_left_out(ax):
+def test_options_reach_the_line_and_a_display_is_drawn_again_elsewhere(ax):
     display = CertifiedAccuracyDisplay.from_certificates(certify_votes(VOTES, 2), Y, color="k")
     assert display.line_.get_color() == "k"
-    display.plot(ax, show_clean=False, show_median=False)
-    assert display.clean_line_ is None
-    assert len([line for line in ax.lines if len(line.get_xdata())]) == 2  # the half and the curve
+    assert display.plot(ax, color="r") is display
+    assert display.line_.get_color() == "r"
+    assert display.ax_ is ax
 
 
 def test_the_picture_can_be_saved(tmp_path):

@@ -62,20 +62,13 @@ class Victim:
         """The partitions of the clean rows, shape (m,)."""
         return self.assign(self.material.rows, self.groups)
 
-    def units_of(self, order: NDArray[np.intp], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the rows of the first `size` units in `order`, and the unit of each row."""
+    def first_units(self, order: NDArray[np.intp], size: int) -> NDArray[np.intp]:
+        """Return the rows of the first `size` units in `order`, unit after unit."""
         if self.groups is None:
-            return order[:size], np.arange(min(size, len(order)))
-        first: dict[Any, int] = {}
-        units = np.array([first.setdefault(group, len(first)) for group in self.groups[order]])
+            return order[:size]
+        units = _numbered(self.groups[order])
         kept = np.argsort(units, kind="stable")
-        kept = kept[units[kept] < size]
-        return order[kept], units[kept]
-
-    def forged_units(self, size: int) -> tuple[NDArray[np.intp], NDArray[Any] | None]:
-        """Return the unit and the identity of every row that `size` forged units bring."""
-        units = np.repeat(np.arange(size), self.rows_each)
-        return units, None if self.groups is None else self.identities(size)[units]
+        return order[kept[units[kept] < size]]
 
     def identities(self, count: int) -> NDArray[Any]:
         """Return names of new contributors, shape (count,), none of which is taken."""
@@ -123,11 +116,9 @@ class Poison:
         Their labels.
     leaves : ndarray of int, shape (s,), or None
         Clean rows that leave in their place; None for insertions.
-    units : ndarray of int, shape (s,), or None
-        Which unit of the attack each row belongs to, from 0 without gaps; by default each row is
-        one.
     groups : ndarray of shape (s,), or None
-        Who contributes each row.
+        Who contributes each row, contributor after contributor: each of them is a unit of the
+        attack. By default each row is one.
 
     Examples
     --------
@@ -140,13 +131,15 @@ class Poison:
     X: NDArray[Any]
     y: NDArray[Any]
     leaves: NDArray[np.intp] | None = None
-    units: NDArray[np.intp] | None = None
     groups: NDArray[Any] | None = None
 
+    @cached_property
+    def units(self) -> NDArray[np.intp]:
+        """Which unit of the attack each row belongs to, shape (s,)."""
+        return np.arange(len(self.y)) if self.groups is None else _numbered(self.groups)
+
     def __len__(self) -> int:
-        if self.units is None:
-            return len(self.y)
-        return int(self.units.max()) + 1 if len(self.units) else 0
+        return int(self.units.max(initial=-1)) + 1
 
     def apply(
         self, X: NDArray[Any], y: NDArray[Any], size: int, groups: NDArray[Any] | None = None
@@ -157,7 +150,7 @@ class Poison:
 
     def n_rows(self, size: int) -> int:
         """Return how many rows the first `size` units of the attack bring."""
-        return size if self.units is None else int(np.searchsorted(self.units, size))
+        return int(np.searchsorted(self.units, size))
 
     def _changed(self, clean: NDArray[Any], poison: Any, size: int) -> NDArray[Any]:
         count = self.n_rows(size)
@@ -179,6 +172,7 @@ class AttackKind(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     threat: ClassVar[str]
+    aims: ClassVar[tuple[str, ...]] = ("row", "label", "goal")
 
     def predicted(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the test rows as they will be predicted, shape (n, ...)."""
@@ -190,61 +184,54 @@ class AttackKind(ABC):
 
     def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
         """Return what the poison depends on, as numbers: targets with the same aim share it."""
-        return (target.row, _place(victim, target.label), _place(victim, target.goal))
+        known = {"row": target.row}
+        known |= {name: _place(victim, getattr(target, name)) for name in ("label", "goal")}
+        return tuple(known[name] for name in self.aims)
 
 
-@dataclass(frozen=True)
 class RandomFlips(AttackKind):
     """Relabel rows at random: noise, or an attacker who knows nothing."""
 
-    name: ClassVar = "random-flips"
-    title: ClassVar = "Random labels flipped"
-    threat: ClassVar = "label_flip"
-
-    def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
-        """Return nothing: these flips are aimed at nobody."""
-        return ()
+    name = "random-flips"
+    title = "Random labels flipped"
+    threat = "label_flip"
+    aims = ()
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Draw rows, and for each a label that is not its own."""
-        rows, units = victim.units_of(rng.permutation(len(victim.y)), size)
+        rows = victim.first_units(rng.permutation(len(victim.y)), size)
         position = np.searchsorted(victim.classes, victim.y[rows])
         shift = rng.integers(1, len(victim.classes), len(rows))
-        labels = victim.classes[(position + shift) % len(victim.classes)]
-        return _flips(victim, rows, units, labels)
+        return _flips(victim, rows, victim.classes[(position + shift) % len(victim.classes)])
 
 
-@dataclass(frozen=True)
 class TargetedFlips(AttackKind):
     """Relabel the rows that look most like the target."""
 
-    name: ClassVar = "targeted-flips"
-    title: ClassVar = "Nearest labels flipped"
-    threat: ClassVar = "label_flip"
+    name = "targeted-flips"
+    title = "Nearest labels flipped"
+    threat = "label_flip"
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Take the nearest rows that do not carry the goal's label yet."""
         order = np.argsort(victim.material.distances(target.sample), kind="stable")
-        rows, units = victim.units_of(order[victim.y[order] != target.goal], size)
-        return _flips(victim, rows, units, _labels(victim, target, len(rows)))
+        rows = victim.first_units(order[victim.y[order] != target.goal], size)
+        return _flips(victim, rows, np.full(len(rows), target.goal, dtype=victim.y.dtype))
 
 
-@dataclass(frozen=True)
 class NearInsertions(AttackKind):
     """Insert look-alikes of the target with the wrong label."""
 
-    name: ClassVar = "near-insertions"
-    title: ClassVar = "Look-alikes inserted"
-    threat: ClassVar = "insert_delete"
+    name = "near-insertions"
+    title = "Look-alikes inserted"
+    threat = "insert_delete"
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Draw rows around the target, wherever the partitioner puts them."""
-        units, groups = victim.forged_units(size)
-        rows = victim.material.near(target.sample, len(units), rng)
-        return Poison(rows, _labels(victim, target, len(units)), None, units, groups)
+        rows = victim.material.near(target.sample, size * victim.rows_each, rng)
+        return _insertions(victim, target, rows, victim.identities(size))
 
 
-@dataclass(frozen=True)
 class Backdoor(AttackKind):
     """Insert rows with a mark and the goal's label; the target carries the mark.
 
@@ -252,28 +239,24 @@ class Backdoor(AttackKind):
     square on an image, the largest value in the numbers that vary least.
     """
 
-    name: ClassVar = "backdoor"
-    title: ClassVar = "Backdoor inserted"
-    threat: ClassVar = "insert_delete"
+    name = "backdoor"
+    title = "Backdoor inserted"
+    threat = "insert_delete"
+    aims = ("goal",)  # one backdoor opens for every row with the mark
 
     def predicted(self, victim: Victim, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the test rows with the mark."""
         return victim.material.marked(rows)
 
-    def aim(self, victim: Victim, target: Target) -> tuple[int, ...]:
-        """Return the wanted label: one backdoor opens for every row with the mark."""
-        return (_place(victim, target.goal),)
-
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Mark clean rows of other classes, drawn again where there are too few."""
-        units, groups = victim.forged_units(size)
+        count = size * victim.rows_each
         others = np.flatnonzero(victim.y != target.goal)
-        rows = rng.choice(others, len(units), replace=len(units) > len(others))
+        rows = rng.choice(others, count, replace=count > len(others))
         marked = victim.material.marked(victim.material.rows[rows])
-        return Poison(marked, _labels(victim, target, len(units)), None, units, groups)
+        return _insertions(victim, target, marked, victim.identities(size))
 
 
-@dataclass(frozen=True)
 class PartitionAware(AttackKind):
     """Insert look-alikes, one into every partition whose member votes for the target's label.
 
@@ -282,30 +265,26 @@ class PartitionAware(AttackKind):
     choose their names so that they fall where they are wanted.
     """
 
-    name: ClassVar = "partition-aware"
-    title: ClassVar = "Worst case: one row per voter"
-    threat: ClassVar = "insert_delete"
+    name = "partition-aware"
+    title = "Worst case: one row per voter"
+    threat = "insert_delete"
 
     def poison(self, victim: Victim, target: Target, size: int, rng: np.random.Generator) -> Poison:
         """Try look-alikes, or names, until every partition has its share."""
         wanted = np.resize(_voters_first(victim, target), size).tolist()
         if victim.groups is None:
-            chosen = _one_each(_look_alikes(victim, target, max(64, size), rng), wanted)
+            found = _one_each(_look_alikes(victim, target, max(64, size), rng), wanted)
+            rows, names = np.array(found, dtype=victim.material.rows.dtype), found
         else:
-            names = victim.identities(20 * max(size, len(target.votes)))
-            nothing = np.repeat(victim.material.rows[:1], len(names), axis=0)
-            chosen = _one_each(zip(names, victim.assign(nothing, names), strict=True), wanted)
-        if not chosen:
+            tried = victim.identities(20 * max(size, len(target.votes)))
+            nothing = np.repeat(victim.material.rows[:1], len(tried), axis=0)
+            names = _one_each(zip(tried, victim.assign(nothing, tried), strict=True), wanted)
+            rows = victim.material.near(target.sample, len(names) * victim.rows_each, rng)
+        if not names:
             raise InvalidInputError(
                 f"no row near test row {target.row} falls into the partitions of its voters."
             )
-        if victim.groups is None:
-            forged = np.array(chosen, dtype=victim.material.rows.dtype)
-            return Poison(forged, _labels(victim, target, len(chosen)))
-        units, _ = victim.forged_units(len(chosen))
-        rows = victim.material.near(target.sample, len(units), rng)
-        groups = np.array(chosen, dtype=object)[units]
-        return Poison(rows, _labels(victim, target, len(units)), None, units, groups)
+        return _insertions(victim, target, rows, names)
 
 
 ATTACK_KINDS: dict[str, AttackKind] = {
@@ -319,15 +298,23 @@ def _place(victim: Victim, label: Any) -> int:
     return int(np.searchsorted(victim.classes, label))
 
 
-def _labels(victim: Victim, target: Target, count: int) -> NDArray[Any]:
-    return np.full(count, target.goal, dtype=victim.y.dtype)
+def _numbered(groups: NDArray[Any]) -> NDArray[np.intp]:
+    """Number groups in the order in which they first occur."""
+    first: dict[Any, int] = {}
+    return np.array([first.setdefault(group, len(first)) for group in groups], dtype=np.intp)
 
 
-def _flips(
-    victim: Victim, rows: NDArray[np.intp], units: NDArray[np.intp], labels: NDArray[Any]
-) -> Poison:
+def _flips(victim: Victim, rows: NDArray[np.intp], labels: NDArray[Any]) -> Poison:
     groups = None if victim.groups is None else victim.groups[rows]
-    return Poison(victim.material.rows[rows], labels, rows, units, groups)
+    return Poison(victim.material.rows[rows], labels, rows, groups)
+
+
+def _insertions(victim: Victim, target: Target, rows: NDArray[Any], names: Any) -> Poison:
+    """Return rows with the goal's label; contributors of these names bring equally many each."""
+    labels = np.full(len(rows), target.goal, dtype=victim.y.dtype)
+    if victim.groups is None:
+        return Poison(rows, labels)
+    return Poison(rows, labels, None, np.repeat(np.array(names, dtype=object), victim.rows_each))
 
 
 def _voters_first(victim: Victim, target: Target) -> NDArray[np.intp]:

@@ -48,12 +48,6 @@ def plan(
         int | None,
         typer.Option(min=1, metavar="R", help="The attack size that half of the rows withstand."),
     ] = None,
-    accuracy_loss: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=1.0, help="Without --wanted-radius: accuracy that may be given up."
-        ),
-    ] = 0.05,
     jobs: JobsOption = None,
 ) -> None:
     """Show accuracy, radius and cost over k on rows that you trust, and propose one.
@@ -80,7 +74,7 @@ def plan(
         rows.X, names[rows.labels], kinds, names, groups=rows.groups, n_jobs=jobs, progress=progress
     )
     expected = len(rows) if expected_rows is None else expected_rows
-    found = make_plan(curves, expected, wanted_radius=wanted_radius, accuracy_loss=accuracy_loss)
+    found = make_plan(curves, expected, wanted_radius=wanted_radius)
     _print(found, curves, expected)
 
 

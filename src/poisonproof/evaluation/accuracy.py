@@ -282,24 +282,8 @@ class Summary:
         return (
             f"{_percent(self.clean_accuracy)} of the {self.n_rows:,} test rows are classified "
             f"correctly{alone if self.members_vote else ''}.",
-            self._median_sentence(),
+            median_sentence(self.threat, self.median_radius),
             *(f"Assumed: {sentence}." for sentence in self.threat.assumptions),
-        )
-
-    def _median_sentence(self) -> str:
-        if self.median_radius is None:
-            return (
-                "Fewer than half of the test rows are classified correctly, so no attack size "
-                "leaves half of them correct."
-            )
-        if self.median_radius == 0:
-            return (
-                "No attack size is proved to leave half of the test rows correct: already "
-                f"{self.threat.count(1)} might not."
-            )
-        return (
-            "At least half of the test rows keep their correct label even if any "
-            f"{self.threat.clause(self.median_radius)}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -356,6 +340,29 @@ def summarize(
     )
 
 
+def median_sentence(
+    threat: Threat,
+    median: int | None,
+    kept: str = "test rows keep their correct label",
+    n_groups: int | None = None,
+) -> str:
+    """Return in words which attacks at least half of the test rows withstand."""
+    if median is None:
+        return (
+            "Fewer than half of the test rows are classified correctly, so no attack size leaves "
+            "half of them correct."
+        )
+    if median == 0:
+        return (
+            "No attack size is proved to leave half of the test rows correct: already "
+            f"{threat.count(1)} might not."
+        )
+    attack = f"any {threat.clause(median)}"
+    if n_groups is not None:
+        attack = f"an attacker controls any {median:,} of the {n_groups:,} contributors"
+    return f"At least half of the {kept} even if {attack}."
+
+
 def default_sizes(certificates: Certificates) -> NDArray[np.int64]:
     """Return 0, 1, 2, 5, 10, 20, 50, ... up to the largest radius.
 
@@ -365,9 +372,13 @@ def default_sizes(certificates: Certificates) -> NDArray[np.int64]:
     >>> default_sizes(certify_votes([[0] * 25], n_classes=2))
     array([ 0,  1,  2,  5, 10])
     """
-    largest = int(certificates.radius.max(initial=0))
-    sizes = [0] + [m * 10**e for e in range(len(str(largest))) for m in (1, 2, 5)]
-    return np.array([size for size in sizes if size <= largest], dtype=np.int64)
+    return np.array(round_sizes(int(certificates.radius.max(initial=0))), dtype=np.int64)
+
+
+def round_sizes(largest: int) -> list[int]:
+    """Return 0, 1, 2, 5, 10, 20, 50, ... up to `largest`."""
+    sizes = [m * 10**e for e in range(len(str(largest))) for m in (1, 2, 5)]
+    return [0, *(size for size in sizes if size <= largest)]
 
 
 def _percent(share: float) -> str:

@@ -22,7 +22,7 @@ from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
-from poisonproof.evaluation.accuracy import certified_accuracy, clean_accuracy, median_radius
+from poisonproof.evaluation.accuracy import Radii, radius_if_correct
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.clusters import AssignmentRule
 from poisonproof.members.weights import WalkWeights
@@ -89,25 +89,28 @@ class Method:
         return self.certificates.threat.code
 
     @cached_property
+    def radii(self) -> Radii:
+        """The radii of the rows that are classified correctly."""
+        return Radii.of(radius_if_correct(self.certificates, self.y_true))
+
+    @property
     def clean(self) -> float:
         """Accuracy without an attack."""
-        return clean_accuracy(self.certificates, self.y_true)
+        return float(self.radii.shares(0))
 
-    @cached_property
+    @property
     def median(self) -> int | None:
         """The largest attack size with a certified accuracy of at least one half."""
-        return median_radius(self.certificates, self.y_true)
+        return self.radii.median()
+
+    @property
+    def reach(self) -> int:
+        """The largest attack size that any correct test row withstands."""
+        return int(self.radii.values.max(initial=0))
 
     def certified(self, sizes: Any) -> NDArray[np.float64]:
         """Return the certified accuracy at each attack size."""
-        return certified_accuracy(self.certificates, self.y_true, sizes)
-
-    @cached_property
-    def reach(self) -> int:
-        """The largest attack size that any correct test row withstands."""
-        labels = np.asarray(self.certificates.labels)
-        right = self.certificates.radius[labels == self.y_true]
-        return int(right.max()) if len(right) else 0
+        return self.radii.shares(sizes)
 
 
 # The methods that are compared on a user's own rows.

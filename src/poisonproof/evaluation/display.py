@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.evaluation.accuracy import (
-    certified_accuracy,
-    median_radius,
-    radius_if_correct,
-)
+from poisonproof.evaluation.accuracy import Radii, radius_if_correct
 from poisonproof.exceptions import GuaranteeError, needing
 
 if TYPE_CHECKING:
@@ -25,6 +22,7 @@ _HELPER_COLOR = "0.45"
 _DASHES = (0, (5, 3))
 
 
+@dataclass(eq=False, kw_only=True)
 class CertifiedAccuracyDisplay:
     """Certified accuracy against attack size.
 
@@ -47,7 +45,7 @@ class CertifiedAccuracyDisplay:
     Attributes
     ----------
     line_, clean_line_ : Line2D
-        The curve, and the dashed line of the accuracy without an attack (or None).
+        The curve, and the dashed line of the accuracy without an attack.
     ax_, figure_ : Axes, Figure
         Where it was drawn.
 
@@ -61,20 +59,11 @@ class CertifiedAccuracyDisplay:
     'Attack size (rows inserted or deleted)'
     """
 
-    def __init__(
-        self,
-        *,
-        sizes: NDArray[np.int64],
-        certified_accuracy: NDArray[np.float64],
-        threat: Threat,
-        median_radius: int | None,
-        name: str | None = None,
-    ) -> None:
-        self.sizes = sizes
-        self.certified_accuracy = certified_accuracy
-        self.threat = threat
-        self.median_radius = median_radius
-        self.name = name
+    sizes: NDArray[np.int64]
+    certified_accuracy: NDArray[np.float64]
+    threat: Threat
+    median_radius: int | None
+    name: str | None = None
 
     @property
     def clean_accuracy(self) -> float:
@@ -106,26 +95,19 @@ class CertifiedAccuracyDisplay:
         **line_options
             Passed to the curve, for example ``color``.
         """
+        radii = Radii.of(radius_if_correct(certificates, y_true))
         # One size beyond the largest certificate, where the curve has come down to zero.
-        largest = max(0, int(radius_if_correct(certificates, y_true).max()))
-        sizes = np.arange(largest + 2)
+        sizes = np.arange(radii.values.max(initial=0) + 2)
         display = cls(
             sizes=sizes,
-            certified_accuracy=certified_accuracy(certificates, y_true, sizes),
+            certified_accuracy=radii.shares(sizes),
             threat=certificates.threat,
-            median_radius=median_radius(certificates, y_true),
+            median_radius=radii.median(),
             name=name,
         )
         return display.plot(ax, **line_options)
 
-    def plot(
-        self,
-        ax: Axes | None = None,
-        *,
-        show_clean: bool = True,
-        show_median: bool = True,
-        **line_options: Any,
-    ) -> CertifiedAccuracyDisplay:
+    def plot(self, ax: Axes | None = None, **line_options: Any) -> CertifiedAccuracyDisplay:
         """Draw the curve as steps: between two sizes nothing new is proved.
 
         Parameters
@@ -133,8 +115,6 @@ class CertifiedAccuracyDisplay:
         ax : matplotlib Axes, optional
             Where to draw; by default a new figure. Curves on the same axes must count the same
             unit of attack.
-        show_clean, show_median : bool
-            Draw the accuracy without an attack as a dashed line, and mark the median radius.
         **line_options
             Passed to the curve, for example ``color``.
 
@@ -150,12 +130,10 @@ class CertifiedAccuracyDisplay:
         options |= {"label": self._label(), **line_options}
         (line,) = ax.plot(self.sizes, 100 * self.certified_accuracy, **options)
         color = line.get_color()
-        self.clean_line_: Line2D | None = None
-        if show_clean:
-            self.clean_line_ = ax.axhline(
-                100 * self.clean_accuracy, color=color, linestyle=_DASHES, linewidth=1.0
-            )
-        if show_median and self.median_radius is not None:
+        self.clean_line_: Line2D = ax.axhline(
+            100 * self.clean_accuracy, color=color, linestyle=_DASHES, linewidth=1.0
+        )
+        if self.median_radius is not None:
             height = 100 * float(self.certified_accuracy[self.median_radius])
             ax.plot(self.median_radius, height, "o", color=color, zorder=3, clip_on=False)
         ax.set_xlim(0, max(1.02 * float(self.sizes[-1]), ax.get_xlim()[1]))

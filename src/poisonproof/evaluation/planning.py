@@ -25,6 +25,8 @@ FEWEST_MEMBERS = 5
 MOST_MEMBERS = 100
 MOST_TEST_ROWS = 2000
 TEST_SHARE = 0.3
+ACCURACY_LOSS = 0.05
+"""Accuracy that a proposal may give up for a larger radius, where no radius is wanted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +188,6 @@ def make_plan(
     expected_rows: int,
     *,
     wanted_radius: int | None = None,
-    accuracy_loss: float = 0.05,
 ) -> Plan:
     """Expect accuracy and radius over k, and propose one.
 
@@ -201,9 +202,7 @@ def make_plan(
         Rows that will be trained on, a number known beforehand.
     wanted_radius : int, optional
         Propose the most accurate ensemble whose median radius reaches it. By default the largest
-        median radius is proposed among those whose accuracy is at most `accuracy_loss` below the
-        best.
-    accuracy_loss : float
+        median radius is proposed among those whose accuracy is at most 0.05 below the best.
 
     Examples
     --------
@@ -225,10 +224,10 @@ def make_plan(
         )
     if wanted_radius is None:
         best = max(row.accuracy for row in rows)
-        allowed = [row for row in rows if row.accuracy >= best - accuracy_loss]
+        allowed = [row for row in rows if row.accuracy >= best - ACCURACY_LOSS]
         chosen = max(allowed, key=lambda row: (row.median_radius, row.accuracy))
         reason = (
-            f"the largest median radius within {100 * accuracy_loss:g} points of the best accuracy"
+            f"the largest median radius within {100 * ACCURACY_LOSS:g} points of the best accuracy"
         )
     else:
         reached = [row for row in rows if row.median_radius >= wanted_radius]

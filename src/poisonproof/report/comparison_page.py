@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import poisonproof
 from poisonproof.certificates.threats import parse_threat
 from poisonproof.data.value_text import escaped
+from poisonproof.evaluation.accuracy import round_sizes
 from poisonproof.evaluation.comparison import FAMILIES, Method
 from poisonproof.exceptions import needing
 from poisonproof.files import write_together
@@ -87,15 +88,11 @@ def _section(threat: str, methods: Sequence[Method]) -> str:
         cells = [_percent(share, top) for share, top in zip(line, best, strict=True)]
         lines.append(_row([method.title, cells[0], _median(method), *cells[1:]]))
     plural = parse_threat(threat).plural
-    leaders = [_row([plural, "best method", "certified accuracy"]), _row(["---:", "---", "---:"])]
-    for column, size in enumerate(sizes):
-        winner = methods[int(np.argmax(shares[:, column]))]
-        leaders.append(_row([f"{size:,}", winner.title, f"{100 * best[column]:.1f} %"]))
     words = (
         "The columns are attack sizes, and the best accuracy of each is bold. The median radius is "
         "the largest attack size that leaves at least half of the test rows correct."
     )
-    return "\n".join([f"## {plural.capitalize()}", "", words, "", *lines, "", *leaders])
+    return "\n".join([f"## {plural.capitalize()}", "", words, "", *lines])
 
 
 def _attack_sizes(methods: Sequence[Method]) -> list[int]:
@@ -103,8 +100,7 @@ def _attack_sizes(methods: Sequence[Method]) -> list[int]:
     sizes = np.arange(max(method.reach for method in methods) + 1)
     left = np.max([method.certified(sizes) for method in methods], axis=0)
     last = max(1, int((left >= 0.1).sum()) - 1)
-    rounded = [m * 10**e for e in range(len(str(last))) for m in (1, 2, 5)]
-    return [0, *(size for size in rounded if size <= last)]
+    return round_sizes(last)
 
 
 def escape(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -191,7 +190,6 @@ class Evidence:
         places: NDArray[Any] | None = None,
         place_unit: str = "row",
         seen: str | None = None,
-        feature_names: Sequence[str] | None = None,
         image_shape: tuple[int, int, int] | None = None,
     ) -> Self:
         """Certify the rows of `X` with a fitted classifier and gather the rest.
@@ -213,11 +211,11 @@ class Evidence:
             As in ``certify``.
         samples, places, place_unit, seen
             As in the attributes, where `X` alone does not say how a row looks and where it stands.
-        feature_names, image_shape
-            How to show the rows of `X`; see `make_samples`.
+        image_shape
+            How to show the rows of `X`, if they are images; see `make_samples`.
         """
         if samples is None:
-            samples = make_samples(X, names=feature_names, image_shape=image_shape)
+            samples = make_samples(X, image_shape=image_shape)
         truth = None if y is None else np.asarray(y)
         if seen is None:
             trained_on = seen_rows(classifier, X)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poisonproof.certificates.threats import Threat
-from poisonproof.evaluation.accuracy import summarize
+from poisonproof.evaluation.accuracy import median_sentence
 from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow
 
 _ACTIONS = {
@@ -35,20 +35,12 @@ _ACTIONS = {
 def headline(evidence: Evidence) -> str:
     """Return the one sentence that a reader should remember."""
     threat, median = evidence.certificates.threat, evidence.tally.kept.median()
+    n_groups = evidence.n_groups if threat.unit == "group" else None
+    if evidence.y_true is not None:
+        return median_sentence(threat, median, n_groups=n_groups)
     if not median:
-        if evidence.y_true is not None:
-            return summarize(evidence.certificates, evidence.y_true).sentences()[1]
         return f"Fewer than half of the predictions withstand {threat.count(1)}."
-    kept = (
-        "predictions stay as they are"
-        if evidence.y_true is None
-        else "test rows keep their correct label"
-    )
-    attack = f"any {threat.clause(median)}"
-    if threat.unit == "group":  # whatever contributors do, they do it in their own partition
-        known = "" if evidence.n_groups is None else f" of the {evidence.n_groups:,}"
-        attack = f"an attacker controls any {median:,}{known} contributors"
-    return f"At least half of the {kept} even if {attack}."
+    return median_sentence(threat, median, "predictions stay as they are", n_groups)
 
 
 def attacker_may(threat: Threat) -> tuple[str, ...]:
