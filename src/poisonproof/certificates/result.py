@@ -130,14 +130,7 @@ class Certificates:
 
     def __getitem__(self, rows: Any) -> Certificates:
         chosen = np.atleast_1d(np.arange(len(self))[rows])
-        return replace(
-            self,
-            labels=self.labels[chosen],
-            radius=self.radius[chosen],
-            runner_up=self.runner_up[chosen],
-            counts=self.counts[chosen],
-            target=None if self.target is None else self.target[chosen],
-        )
+        return replace(self, **{name: array[chosen] for name, array in _arrays(self).items()})
 
     def equals(self, other: object) -> bool:
         """Return whether `other` has the same fields, values and dtypes."""
@@ -158,13 +151,8 @@ class Certificates:
         if self.classes is not None:
             raise InvalidInputError(f"The labels are class values already: {self.classes!r}.")
         values = check_classes(classes, self.n_classes)
-        return replace(
-            self,
-            labels=values[self.labels],
-            runner_up=values[self.runner_up],
-            classes=values,
-            target=None if self.target is None else values[self.target],
-        )
+        arrays = {name: values[array] for name, array in _arrays(self).items() if name in _LABELS}
+        return replace(self, classes=values, **arrays)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas DataFrame with one row per prediction.

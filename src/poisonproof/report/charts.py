@@ -44,15 +44,6 @@ class Bar:
     part_height: str
 
 
-@dataclass(frozen=True)
-class Bars:
-    """A histogram with its axes."""
-
-    bars: tuple[Bar, ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-
-
 def curve_path(radii: Radii, domain: int) -> str:
     """Return the share of rows that withstand each size, as steps.
 
@@ -70,53 +61,17 @@ def curve_path(radii: Radii, domain: int) -> str:
     return "".join([*steps, f"H{domain}"])
 
 
-def radius_bars(tally: Tally, domain: int) -> Bars:
+def radius_bars(tally: Tally, domain: int) -> dict[str, tuple[Bar, ...] | tuple[Tick, ...]]:
     """Return the histogram of radii: all predictions, and as a part of them the rows kept."""
     width = max(1, -(-domain // _MOST_BARS))
     edges = np.arange(0, domain + width, width)
-    everything = np.histogram(tally.fixed.values, edges)[0]
-    kept = np.histogram(tally.kept.values, edges)[0]
-    return _bars(everything, kept, edges, 0, domain)
-
-
-def size_bars(sizes: NDArray[np.integer]) -> Bars:
-    """Return the histogram of rows per partition."""
-    low, high = int(sizes.min()), int(sizes.max()) + 1
-    width = max(1, -(-(high - low) // _MOST_BARS))
-    edges = np.arange(low, high + width, width)
-    counts = np.histogram(sizes, edges)[0]
-    return _bars(counts, counts, edges, low, int(edges[-1]))
-
-
-def count_ticks(low: int, high: int, most: int = 6) -> tuple[Tick, ...]:
-    """Return ticks at round integers from `low` to `high`.
-
-    Examples
-    --------
-    >>> [tick.text for tick in count_ticks(0, 22)]
-    ['0', '5', '10', '15', '20']
-    """
-    step = round_step((high - low) / most)
-    first = -(-low // step) * step
-    return tuple(
-        Tick(_percent((value - low) / (high - low)), f"{value:,}")
-        for value in range(first, high + 1, step)
-    )
-
-
-def _bars(
-    counts: NDArray[np.integer],
-    parts: NDArray[np.integer],
-    edges: NDArray[np.integer],
-    low: int,
-    high: int,
-) -> Bars:
+    counts, parts = (np.histogram(r.values, edges)[0] for r in (tally.fixed, tally.kept))
     step = round_step(int(counts.max(initial=1)) / 4)
     top = max(step, -(-int(counts.max(initial=1)) // step) * step)
     bars = tuple(
         Bar(
-            x=_percent((int(left) - low) / (high - low)),
-            width=_percent((min(int(right), high) - int(left)) / (high - low)),
+            x=_percent(int(left) / domain),
+            width=_percent((min(int(right), domain) - int(left)) / domain),
             y=_percent(1 - count / top),
             height=_percent(count / top),
             part_y=_percent(1 - part / top),
@@ -125,10 +80,21 @@ def _bars(
         for left, right, count, part in zip(edges, edges[1:], counts, parts, strict=False)
         if count
     )
-    y_ticks = tuple(
-        Tick(_percent(1 - value / top), f"{value:,}") for value in range(0, top + 1, step)
-    )
-    return Bars(bars, count_ticks(low, high), y_ticks)
+    heights = range(0, top + 1, step)
+    y_ticks = tuple(Tick(_percent(1 - height / top), f"{height:,}") for height in heights)
+    return {"bars": bars, "y_ticks": y_ticks}
+
+
+def count_ticks(high: int) -> tuple[Tick, ...]:
+    """Return ticks at round integers from 0 to `high`.
+
+    Examples
+    --------
+    >>> [tick.text for tick in count_ticks(22)]
+    ['0', '5', '10', '15', '20']
+    """
+    values = range(0, high + 1, round_step(high / 6))
+    return tuple(Tick(_percent(value / high), f"{value:,}") for value in values)
 
 
 def round_step(least: float) -> int:

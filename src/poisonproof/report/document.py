@@ -26,14 +26,12 @@ from poisonproof.report.charts import (
     curve_path,
     radius_bars,
     render_attack_figure,
-    size_bars,
 )
 from poisonproof.report.evidence import Evidence, certificates_digest, extreme_rows, percent
 from poisonproof.report.words import (
     attacker_may,
     check_by_hand,
     headline,
-    not_protected,
     reason,
     voters,
 )
@@ -147,7 +145,7 @@ class Report:
             largest=largest,
             domain=domain,
             sizes=sorted({*sizes, domain}),
-            x_ticks=count_ticks(0, domain),
+            x_ticks=count_ticks(domain),
             by_hand=check_by_hand(first, shown[0][0] + shown[0][1]),
             steps=self.steps,
             study=None if self.study is None else _attack_section(self.study),
@@ -159,7 +157,6 @@ class Report:
             "The table below has the values.",
             attacker_may=attacker_may(threat),
             reason=reason(first),
-            not_protected=not_protected(threat, with_truth=with_truth),
             **_assets(_numbers(self.models, domain, kept_word)),
         )
         return page
@@ -197,7 +194,6 @@ def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, A
         "numbered": model.place_unit == "row",
         "path": curve_path(tally.kept, domain),
         "radii": radius_bars(tally, domain),
-        "partitions": None if model.partition_sizes is None else size_bars(model.partition_sizes),
         "partition_words": _partition_words(model),
         "least": rows[0],
         "most": rows[1],

@@ -43,18 +43,10 @@ def headline(evidence: Evidence) -> str:
     return median_sentence(threat, median, "predictions stay as they are", n_groups)
 
 
-def attacker_may(threat: Threat) -> tuple[str, ...]:
+def attacker_may(threat: Threat) -> str:
     """Return what the attacker is granted."""
-    action = _ACTIONS.get(
-        (threat.name, threat.unit),
-        f"Have {threat.plural}. Each of them counts one.",
-    )
-    return (
-        action,
-        "Know everything beforehand: all other rows, the code, the random seed, and the row that "
-        "will be classified. Have any amount of computing power.",
-        "Choose the worst attack of the given size. The numbers are no averages and no chances.",
-    )
+    granted = f"Have {threat.plural}. Each of them counts one."
+    return _ACTIONS.get((threat.name, threat.unit), granted)
 
 
 def reason(evidence: Evidence) -> str:
@@ -102,29 +94,6 @@ def voters(evidence: Evidence) -> str:
         return "The only vote: that of all training rows together."
     votes = "first choices" if evidence.certificates.method.startswith("runoff") else "votes"
     return f"The {votes} of the {evidence.certificates.n_members:,} members."
-
-
-def not_protected(threat: Threat, *, with_truth: bool) -> tuple[str, ...]:
-    """Return what the certificates say nothing about."""
-    points = [
-        "Attacks on the row that is being classified: a changed image or message may get another "
-        "label. Only the training data is covered.",
-        "The code, the libraries, the machine and the model file: whoever can change those needs "
-        "no poison.",
-        "Choices made by looking at untrusted data: the number of members, the features, the "
-        "settings. They must be fixed beforehand or chosen on trusted data.",
-        "Attacks larger than the radius of a row. It may still hold, but nothing is proved.",
-    ]
-    if with_truth:
-        points.append(
-            "The measured accuracy, if the test rows come from the same untrusted source: poisoned "
-            "test rows make it look better or worse than it is."
-        )
-    if threat.name == "label_flip":
-        points.append("Rows that are inserted, deleted or whose content is changed.")
-    if threat.unit == "group":
-        points.append("One person with many identities: each identity counts as a contributor.")
-    return tuple(points)
 
 
 def check_by_hand(evidence: Evidence, shown: list[ShownRow]) -> str | None:
