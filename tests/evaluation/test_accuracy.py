@@ -90,7 +90,7 @@ def test_sizes_keep_their_shape():
     [
         ([0], InvalidInputError, r"one label per certificate \(2\)\. Got 1"),
         ([[0], [1]], InvalidInputError, "one dimension"),
-        ([0, 2], UnknownLabelError, r"y_true\[1\] is 2.*indices 0 to 1"),
+        ([0, 2], UnknownLabelError, r"y_true\[1\] is 2.*2 classes: 0, 1"),
         ([-1, 0], UnknownLabelError, r"y_true\[0\] is -1"),
         (["0", "1"], UnknownLabelError, r"y_true\[0\] is '0'"),
         ([0.5, 1], UnknownLabelError, r"y_true\[0\] is 0\.5"),

@@ -215,13 +215,6 @@ class CellMaterial:
     schema: Schema
     rows: NDArray[Any]
 
-    def __post_init__(self) -> None:
-        if self.schema.kind != "table" or self.rows.shape[1:] != (len(self.schema.columns),):
-            raise InvalidInputError(
-                f"A schema of kind {self.schema.kind!r} with {len(self.schema.columns)} columns "
-                f"does not describe cells of shape {self.rows.shape}."
-            )
-
     def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the features that the schema makes of the cells."""
         cells: dict[str, Any] = {}
@@ -295,17 +288,11 @@ class CellMaterial:
     ) -> list[Any]:
         if isinstance(column, TextColumn):
             return [text_like(cell or "", self._words[place], rng) for _ in range(count)]
-        if not isinstance(column, NumberColumn) or cell is None or np.isnan(cell):
-            return [cell] * count
-        known = self.rows[:, place].astype(float)
-        known = known[np.isfinite(known)]
-        if not len(known):
-            return [cell] * count
-        if np.array_equal(known, np.rint(known)):
-            noise = rng.integers(-1, 2, count).astype(float)
-        else:
-            noise = rng.normal(0, 0.005, count) * column.scale
-        return list(np.clip(cell + noise, known.min(), known.max()).tolist())
+        if isinstance(column, NumberColumn) and cell is not None and np.isfinite(cell):
+            known = self.rows[:, place].astype(float)
+            if len(known := known[np.isfinite(known)]):
+                return list(NumberMaterial(known[:, None]).near(cell, count, rng)[:, 0].tolist())
+        return [cell] * count
 
 
 Material = NumberMaterial | TextMaterial | CellMaterial

@@ -25,16 +25,7 @@ class PoisonedModel:
     A member is a function of its own partition, so the members of partitions that hold the same
     rows as before are kept, from the clean model and from other sizes of the same attack. That
     they may be kept is what the library guarantees; `check_from_scratch` holds one size against
-    training everything again.
-
-    Parameters
-    ----------
-    classifier : DPAClassifier or SSDPAClassifier
-        Fitted on the victim's clean rows, and holding them.
-    victim : Victim
-    poison : Poison
-    samples : array of shape (n, ...)
-        The rows to predict.
+    training everything again. `classifier` is fitted on the victim's clean rows, and holds them.
     """
 
     def __init__(self, classifier: Any, victim: Victim, poison: Poison, samples: Any) -> None:

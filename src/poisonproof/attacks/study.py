@@ -118,12 +118,8 @@ class AttackStudy:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Rebuild a study from `to_dict`."""
         try:
-            return cls(
-                n_members=int(values["n_members"]),
-                n_rows=int(values["n_rows"]),
-                limit=int(values["limit"]),
-                kinds=tuple(_kind(entry) for entry in values["kinds"]),
-            )
+            numbers = (int(values[name]) for name in ("n_members", "n_rows", "limit"))
+            return cls(*numbers, tuple(map(_kind, values["kinds"])))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(
                 f"This is not the result of poisonproof attack: {type(error).__name__}: {error}."
@@ -135,15 +131,17 @@ def _kind(entry: Mapping[str, Any]) -> KindOutcome:
         AttackedRow(
             int(row["row"]),
             int(row["radius"]),
-            *(
-                Trace(tuple(map(int, row[which]["tried"])), tuple(map(bool, row[which]["changed"])))
-                for which in ("protected", "unprotected")
-            ),
+            _trace(row["protected"]),
+            _trace(row["unprotected"]),
         )
         for row in entry["rows"]
     )
     threat = Threat.from_dict(entry["threat"])
     return KindOutcome(str(entry["name"]), str(entry["title"]), threat, rows)
+
+
+def _trace(entry: Mapping[str, Any]) -> Trace:
+    return Trace(tuple(map(int, entry["tried"])), tuple(map(bool, entry["changed"])))
 
 
 WEIGHTED = (
@@ -239,8 +237,11 @@ def attack_study(
     victim = Victim(material, labels, clean.classes_, clean.partitioner_, owners)
     rows = np.asarray(X_test, dtype=object if isinstance(material, TextMaterial) else None)
     limit = victim.n_units // 2 if limit is None else min(limit, victim.n_units)
-    chosen = list(kinds) if kinds is not None else _certified_kinds(clean)
-    attacks = [_Attack(kind, victim, clean, bare, rows, n_targets, limit, seed) for kind in chosen]
+    certified = [kind for kind in ATTACK_KINDS.values() if kind.threat in clean.threats]
+    attacks = [
+        _Attack(kind, victim, clean, bare, rows, n_targets, limit, seed)
+        for kind in kinds or certified
+    ]
     with reporting(progress, 2 * sum(len(one.targets) for one in attacks), "Attacking") as listener:
         outcomes = tuple(one.outcome(listener) for one in attacks)
     return AttackStudy(clean.n_partitions, len(labels), limit, outcomes)
@@ -333,10 +334,6 @@ class _Attack:
         ):  # hold the last attack of the certified size against scratch
             poisoned.check_from_scratch(max(1, min(radius, len(poison))))
         return [traces[turn] for turn in range(len(targets))]
-
-
-def _certified_kinds(classifier: Any) -> list[AttackKind]:
-    return [kind for kind in ATTACK_KINDS.values() if kind.threat in classifier.threats]
 
 
 def _spread_targets(radius: NDArray[Any], count: int) -> list[int]:

@@ -6,7 +6,6 @@ needed.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -348,13 +347,10 @@ def count_votes(votes: ArrayLike, n_classes: int) -> NDArray[np.int32]:
 
 def check_n_classes(n_classes: int) -> int:
     """Return `n_classes` as an int, or raise if it is not an integer of at least 1."""
-    try:
-        number = operator.index(n_classes)
-    except TypeError:
-        number = 0
-    if isinstance(n_classes, bool | np.bool_) or number < 1:
+    whole = isinstance(n_classes, int | np.integer) and not isinstance(n_classes, bool)
+    if not whole or n_classes < 1:
         raise InvalidVotesError(f"n_classes is an integer, at least 1. Got {n_classes!r}.")
-    return number
+    return int(n_classes)
 
 
 def check_votes(votes: ArrayLike) -> NDArray[Any]:

@@ -286,23 +286,16 @@ def class_indices(
     array = np.asarray(values)
     if array.ndim != 1:
         raise InvalidInputError(f"{name} must have one dimension. Got shape {array.shape}.")
-    known = range(n_classes) if classes is None else classes.tolist()
+    known = list(range(n_classes)) if classes is None else classes.tolist()
     index = {value: i for i, value in enumerate(known)}
     found = np.fromiter((index.get(v, -1) for v in array.tolist()), np.int64, count=len(array))
     if len(found) and found.min() < 0:
         row = int(found.argmin())
         raise UnknownLabelError(
             f"{name}[{row}] is {array[row : row + 1].tolist()[0]!r}, which is none of the "
-            f"{n_classes} classes: {_listed(known)}."
+            f"{n_classes} classes: {', '.join(map(repr, known[:10]))}{', ...' * (n_classes > 10)}."
         )
     return found
-
-
-def _listed(known: range | list[Any]) -> str:
-    if isinstance(known, range):
-        return f"the indices 0 to {len(known) - 1}"
-    shown = ", ".join(repr(value) for value in known[:10])
-    return shown if len(known) <= 10 else f"{shown}, ..."
 
 
 # Certificates as files: npz and CSV, lossless and without pickle.

@@ -2,7 +2,7 @@
 
 Every member orders the classes, higher score first, ties by smaller index. Comparing scores is all
 that is ever done with them; everything else is integers. The derivations are in
-``docs/certificates/runoff.md``, and the names here are those of that page.
+``docs/theorems.md``, and the names here are those of that page.
 """
 
 from __future__ import annotations
@@ -120,15 +120,7 @@ def certify_scores(
 
 @dataclass(frozen=True)
 class Ballots:
-    """The orders of k members on h test rows.
-
-    Attributes
-    ----------
-    scores : ndarray of shape (C, h, k)
-        Scores, class by class. An abstaining member has NaN for every class.
-    first : ndarray of int, shape (h, k)
-        First choice of every member, -1 where it abstains.
-    """
+    """Scores of k members on h test rows, (C, h, k), and first choices (h, k), -1 to abstain."""
 
     scores: NDArray[Any]
     first: NDArray[np.int16]
@@ -174,10 +166,7 @@ def check_scores(scores: ArrayLike) -> NDArray[Any]:
 def read_ballots(
     scores: NDArray[Any], max_rows: int = sys.maxsize
 ) -> Iterator[tuple[slice, Ballots]]:
-    """Yield checked scores (n, k, C) in blocks of rows: a memory map may be larger than the memory.
-
-    An infinite score, or a NaN beside a number, raises `InvalidInputError`.
-    """
+    """Yield checked scores (n, k, C) in blocks of rows: a memory map may be larger than memory."""
     n, k, n_classes = scores.shape
     height = min(max(1, _BLOCK // (k * n_classes)), max_rows)
     for top in range(0, n, height):
@@ -218,11 +207,7 @@ def _check_finite(by_class: NDArray[Any], abstains: NDArray[np.bool_], top: int)
 
 
 def elect(ballots: Ballots, counts: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Return the winner and the other finalist of every row, from first choices of shape (h, C).
-
-    Round one is a plurality vote for two labels, round two a duel between them; ties go to the
-    smaller label in both. With one class, that class twice.
-    """
+    """Return the winner and the other finalist of every row; ties go to the smaller label."""
     rows = np.arange(len(counts))
     one = counts.argmax(axis=1)
     if counts.shape[1] == 1:
@@ -237,15 +222,7 @@ def elect(ballots: Ballots, counts: NDArray[Any]) -> tuple[Ints, Ints]:
 
 
 def runoff_radius(ballots: Ballots, counts: NDArray[Any], labels: Ints) -> Ints:
-    """Return how many members may change without changing the winner; exact.
-
-    The winner p falls in one of two ways. Either two labels overtake it in round one
-    (`eliminating_attack`), or some label c overtakes all labels but p in round one and wins the
-    duel against p. For the second way it is best to make every changed member rank c first, so
-    only *which* members change is open: with r changes every label a must lose its excess over
-    n_c + r, and as many of the changed members as possible should be supporters of p against c.
-    With one class, all members may change.
-    """
+    """Return how many members may change without changing the winner: min(R1, R2) - 1."""
     n_rows, n_classes = counts.shape
     n_members = ballots.first.shape[1]
     if n_classes == 1:
@@ -272,11 +249,9 @@ def count_preferences(ballots: Ballots, label: Ints, other: Ints, counts: Ints) 
 
 
 def eliminating_attack(counts: Ints, labels: Ints, n_members: int) -> Ints:
-    """Return how many changed members let two labels overtake the winner in round one.
+    """Return R1, how many changed members let two labels overtake the winner in round one.
 
-    A first choice moved from the winner to a label closes its gap by 2 and every other gap by 1, so
-    gaps i <= j need max(ceil(j / 2), ceil((i + j) / 3)). That grows with both, so the two
-    smallest gaps decide. Where there are only two classes, nobody can be eliminated: k + 1.
+    Where there are only two classes, nobody can be eliminated: k + 1.
     """
     n_classes = counts.shape[1]
     if n_classes == 2:
@@ -291,11 +266,7 @@ def eliminating_attack(counts: Ints, labels: Ints, n_members: int) -> Ints:
 
 
 def _duel_attack(duel: Duel, counts: Ints, labels: Ints, rival: int, n_members: int) -> Ints:
-    """Return how many changed members let `rival` reach the duel with the winner and win it.
-
-    More changes never hurt, so the number is found by bisection. It is at most k - n_c, when all
-    members rank the rival first.
-    """
+    """Return R2 of one rival: changed members that let it reach the duel and win, by bisection."""
     supporters, lead = duel
     classes = np.arange(counts.shape[1])
     excess = counts + (classes < rival) - counts[:, [rival]]
@@ -322,16 +293,7 @@ def _duel_attack(duel: Duel, counts: Ints, labels: Ints, rival: int, n_members: 
 def runoff_targeted_radius(
     ballots: Ballots, counts: NDArray[Any], labels: Ints, target: Ints
 ) -> Ints:
-    """Return how many members may change without making the target win.
-
-    The target t wins when, for some opponent o, both get more first choices than every other label
-    and t wins their duel. An attack takes A first choices from other labels and from abstaining
-    members, and raises o by z and t by A - z; z may be negative (o hands first choices to t) or
-    exceed A (t hands some to o). It changes max(A, z, A - z) members. For a given number of changes
-    the largest A is best, and what is left is a concave function of z, whose maximum is found by
-    bisection on its slope; the number of changes is found by an outer bisection. The radius is -1
-    where the target has won already.
-    """
+    """Return how many members may change without making the target win; -1 where it has won."""
     n_rows, n_classes = counts.shape
     n_members = ballots.first.shape[1]
     if n_classes == 1:
@@ -429,11 +391,7 @@ def _best_margin(contest: _Contest, changes: Ints) -> Ints:
 
 
 def _margin(contest: _Contest, changes: Ints, z: Ints, supply: Ints) -> Ints:
-    """Return by how much the target wins the duel; far below 0 where it cannot reach it.
-
-    The margin is the optimum of a linear program in which z appears on the right-hand side only,
-    and convexly in the demands on third labels: hence it is concave in z.
-    """
+    """Return by how much the target wins the duel, concave in z; far below 0 out of its reach."""
     taken = np.minimum(np.minimum(changes, changes + z), supply)
     demand = np.maximum(
         contest.over_opponent - z[:, None], contest.over_target - (taken - z)[:, None]

@@ -80,9 +80,8 @@ def plan(
 
 def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:
     unit = "contributors" if curves.unit == "group" else "rows"
-    wanted = found.proposed.certified is not None
-    heads = ["k", "Rows each", "Correct", f"Median radius ({unit})", *["Certified"] * wanted]
-    table = Table("Members", *(Column(head, justify="right") for head in [*heads, "Cost"]))
+    heads = ("k", "Rows each", "Correct", f"Median radius ({unit})", "Cost")
+    table = Table("Members", *(Column(head, justify="right") for head in heads))
     for row in found.rows:
         table.add_row(
             row.model,
@@ -90,7 +89,6 @@ def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:
             f"{row.rows_per_member:,}",
             f"{100 * row.accuracy:.1f} %",
             f"{row.median_radius:,}",
-            *[f"{100 * (row.certified or 0.0):.1f} %"] * wanted,
             f"{row.seconds:,.1f} s",
             style="bold" if row is found.proposed else None,
         )

@@ -42,27 +42,10 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Method:
-    """A curve of the frontier.
+    """What one method certifies on a test set, as class indices, and how it was set.
 
-    Attributes
-    ----------
-    id : str
-        Short name, and the name of its folder.
-    dataset, dataset_title : str
-        The data: a name to sort by, and what people call it.
-    family : str
-        A key of `FAMILIES`.
-    title : str
-        What stands in tables and legends.
-    settings, chosen_on, command : str
-        How the method was set, what the settings were chosen on, and what made the result.
-    certificates : Certificates
-        Untargeted certificates of all test rows; labels are class indices.
-    y_true : ndarray of int, shape (n,)
-        The true class indices.
-    facts : dict
-        What else the result file says: seconds, software, sizes of the training classes, and a
-        ``note`` that must stand over the results.
+    `facts` is what else the result file says: seconds, software, sizes of the training classes, and
+    a ``note`` that must stand over the results.
     """
 
     id: str

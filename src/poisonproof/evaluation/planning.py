@@ -167,8 +167,6 @@ class PlanRow:
     rows_per_member: int
     accuracy: float
     median_radius: int
-    certified: float | None
-    """Expected share that stays correct under the wanted radius."""
     seconds: float
     """To train all members and to let them vote, in one process of the machine that measured."""
     measured_members: int
@@ -211,10 +209,8 @@ def make_plan(
     >>> plan.proposed.n_partitions, plan.proposed.median_radius
     (100, 40)
     """
-    if expected_rows < 2:
-        raise InvalidInputError(f"expected_rows must be at least 2. Got {expected_rows}.")
     rows = tuple(
-        _row(point, expected_rows, wanted_radius)
+        _row(point, expected_rows // point.rows_per_member)
         for point in curves.points
         if expected_rows >= 2 * point.rows_per_member
     )
@@ -244,16 +240,13 @@ def make_plan(
     return Plan(tuple(ordered), chosen, reason)
 
 
-def _row(point: CurvePoint, expected_rows: int, wanted_radius: int | None) -> PlanRow:
-    k = max(2, expected_rows // point.rows_per_member)
-    radii = np.floor(k * point.margins / 2)
+def _row(point: CurvePoint, k: int) -> PlanRow:
     return PlanRow(
         model=point.model,
         n_partitions=k,
         rows_per_member=point.rows_per_member,
         accuracy=point.accuracy,
-        median_radius=Radii.of(radii).median() or 0,
-        certified=None if wanted_radius is None else float((radii >= wanted_radius).mean()),
+        median_radius=Radii.of(np.floor(k * point.margins / 2)).median() or 0,
         seconds=k * point.seconds,
         measured_members=point.n_members,
     )
