@@ -118,8 +118,8 @@ class AttackStudy:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Rebuild a study from `to_dict`."""
         try:
-            numbers = (int(values[name]) for name in ("n_members", "n_rows", "limit"))
-            return cls(*numbers, tuple(map(_kind, values["kinds"])))
+            members, rows, limit = (int(values[name]) for name in ("n_members", "n_rows", "limit"))
+            return cls(members, rows, limit, tuple(map(_kind, values["kinds"])))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(
                 f"This is not the result of poisonproof attack: {type(error).__name__}: {error}."
@@ -237,11 +237,8 @@ def attack_study(
     victim = Victim(material, labels, clean.classes_, clean.partitioner_, owners)
     rows = np.asarray(X_test, dtype=object if isinstance(material, TextMaterial) else None)
     limit = victim.n_units // 2 if limit is None else min(limit, victim.n_units)
-    certified = [kind for kind in ATTACK_KINDS.values() if kind.threat in clean.threats]
-    attacks = [
-        _Attack(kind, victim, clean, bare, rows, n_targets, limit, seed)
-        for kind in kinds or certified
-    ]
+    kinds = kinds or [kind for kind in ATTACK_KINDS.values() if kind.threat in clean.threats]
+    attacks = [_Attack(kind, victim, clean, bare, rows, n_targets, limit, seed) for kind in kinds]
     with reporting(progress, 2 * sum(len(one.targets) for one in attacks), "Attacking") as listener:
         outcomes = tuple(one.outcome(listener) for one in attacks)
     return AttackStudy(clean.n_partitions, len(labels), limit, outcomes)

@@ -79,11 +79,11 @@ def make_samples(
         return _images(array, array.shape[1:])
     texts = array.ravel()
     if array.ndim == 1 or (array.shape[1:] == (1,) and isinstance(texts[0], str)):
-        return Samples(len(texts), lambda row: Sample(text=visible(str(texts[row]))))
-    return _table(array, names)
+        return cell_samples({"text": texts}, {"text"})
+    return _table(array.reshape(len(array), -1), names)
 
 
-def cell_samples(columns: Mapping[str, Sequence[Any]], texts: Collection[str] = ()) -> Samples:
+def cell_samples(columns: Mapping[str, Any], texts: Collection[str] = ()) -> Samples:
     """Return rows of declared columns: `texts` as texts, everything else as values.
 
     Examples
@@ -105,22 +105,19 @@ def cell_samples(columns: Mapping[str, Sequence[Any]], texts: Collection[str] = 
 
 def _table(X: Any, names: Sequence[str] | None) -> Samples:
     """Return rows of numbers; of a sparse row, those that are not zero."""
-    is_sparse = sparse.issparse(X)
-    table: Any = X.tocsr() if is_sparse else X
     known = names if names is not None else getattr(X, "columns", None)
+    known = [f"feature {i}" for i in range(X.shape[1])] if known is None else list(map(str, known))
+    is_sparse = sparse.issparse(X)
+    if not is_sparse:
+        columns = np.asarray(X, dtype=object).T if hasattr(X, "iloc") else X.T
+        return cell_samples(dict(zip(known, columns, strict=True)))
+    rows = X.tocsr()
 
     def show(row: int) -> Sample:
-        if is_sparse:
-            cells = table[row]
-            columns, values = cells.indices, cells.data
-        else:
-            cells = table.iloc[row] if hasattr(table, "iloc") else table[row]
-            values = np.asarray(cells, dtype=object).ravel()
-            columns = np.arange(len(values))
-        named = (f"feature {column}" if known is None else str(known[column]) for column in columns)
-        return _values(list(zip(named, values, strict=True)))
+        cells = rows[row]
+        return _values([(known[i], v) for i, v in zip(cells.indices, cells.data, strict=True)])
 
-    return Samples(int(table.shape[0]), show)
+    return Samples(rows.shape[0], show)
 
 
 def _values(cells: list[tuple[str, Any]], text: str = "") -> Sample:
