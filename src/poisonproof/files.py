@@ -209,10 +209,13 @@ class OpenFolder:
             os.unlink(**self._at(name))
 
     @contextmanager
-    def replacing(self, name: str, into: OpenFolder | None = None) -> Iterator[IO[bytes]]:
+    def replacing(
+        self, name: str, into: OpenFolder | None = None, *, durable: bool = True
+    ) -> Iterator[IO[bytes]]:
         """Give a file to write that becomes `name` here, or `into` another folder, if all is well.
 
-        The rename is durable once `sync` has been called on the folder.
+        The rename is durable once `sync` has been called on the folder; what was written, only if
+        it is `durable`.
         """
         part = f"{TEMPORARY}{secrets.token_hex(8)}"
         new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -220,7 +223,8 @@ class OpenFolder:
             with os.fdopen(self.open(part, new), "wb") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             self.rename(part, name, into)
         except BaseException:
             with suppress(OSError):
@@ -233,10 +237,22 @@ class OpenFolder:
         handles = {"src_dir_fd": source["dir_fd"], "dst_dir_fd": target["dir_fd"]}
         os.replace(source["path"], target["path"], **handles)  # noqa: PTH105
 
-    def write(self, name: str, data: bytes, into: OpenFolder | None = None) -> None:
+    def write(
+        self, name: str, data: bytes, into: OpenFolder | None = None, *, durable: bool = True
+    ) -> None:
         """Make or replace a file, whole or not at all."""
-        with self.replacing(name, into) as file:
+        with self.replacing(name, into, durable=durable) as file:
             file.write(data)
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add to the end of a file, which is made if it is absent."""
+        with os.fdopen(self.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+            file.write(data)
+
+    def flush(self, name: str) -> None:
+        """Make the content of a file durable."""
+        with os.fdopen(self.open(name), "rb") as file:
+            os.fsync(file.fileno())
 
     def sync(self) -> None:
         """Make the names in the folder durable, where the system knows how."""

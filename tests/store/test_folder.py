@@ -14,7 +14,7 @@ import pytest
 from poisonproof.exceptions import StoreError
 from poisonproof.store.manifest import Item, Manifest, canonical_json, packed
 from poisonproof.store.reading import ModelReader
-from poisonproof.store.writing import FolderWriter
+from poisonproof.store.writing import ModelWriter
 
 DRAFT = Manifest(
     model={"note": "hello"},
@@ -35,7 +35,7 @@ def item(index: int, mark: str = "") -> Item:
 
 def write(path: Path, draft: Manifest = DRAFT, marks: dict[int, str] | None = None) -> Manifest:
     marks = marks or {}
-    with FolderWriter(path) as writer:
+    with ModelWriter(path) as writer:
         writer.commit(draft, b"templates", lambda i: item(i, marks.get(i, "")))
     return ModelReader.open(path).manifest
 
@@ -59,7 +59,7 @@ def test_what_was_written_is_read(model: Path) -> None:
     reader = ModelReader.open(model)
     assert reader.manifest.model == {"note": "hello"}
     assert reader.manifest.failures == {1: "no"}
-    assert bytes(reader.object(reader.manifest.templates)) == b"templates"
+    assert bytes(reader.place.object(reader.manifest.templates)) == b"templates"
     assert reader.member(2).tensors["w"].tolist() == [2, 3, 4]
     assert reader.member(2).about == {"x": 1}
 
@@ -116,7 +116,7 @@ def test_anything_else_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_two_writers_are_not_allowed(model: Path) -> None:
-    with FolderWriter(model), pytest.raises(StoreError, match="another process is writing"):
+    with ModelWriter(model), pytest.raises(StoreError, match="another process is writing"):
         write(model)
     write(model)
 

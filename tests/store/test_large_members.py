@@ -33,7 +33,7 @@ def test_nin_members_are_mapped_and_vote_as_before(tmp_path: Path) -> None:
     assert all(m.tensors and all(map(lies_in_a_mapped_file, m.tensors.values())) for m in members)
 
 
-def test_large_members_are_journalled_as_files_of_their_own(tmp_path: Path) -> None:
+def test_large_members_that_finish_one_by_one_share_a_block_in_the_end(tmp_path: Path) -> None:
     network = TorchLearner("mlp", hidden=(600, 500), epochs=1)
     saved = DPAClassifier(network, 2, classes=[0, 1]).fit(X, y)
     DPAClassifier(network, 2, classes=[0, 1]).fit_into(tmp_path / "model", X, y)

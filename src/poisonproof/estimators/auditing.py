@@ -147,7 +147,7 @@ class _Audit:
         manifest = self.reader.manifest
         try:
             for entry in manifest.entries():
-                self.reader.object(entry)
+                self.reader.place.object(entry)
             if manifest.family != ROWS:  # those are read as a whole when a model is opened
                 _ = self.classifier.ensemble_.loaded
             for index in range(manifest.k if manifest.keeps_data else 0):

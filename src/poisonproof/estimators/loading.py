@@ -80,7 +80,7 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
     """Return the classifier that a store describes."""
     trusted = tuple(trusted)
     called = reader.place.called(reader.manifest.templates.name)
-    templates = decode_object(reader.object(reader.manifest.templates), called, trusted)
+    templates = decode_object(reader.place.object(reader.manifest.templates), called, trusted)
     try:
         needed = {"estimator": ("fit", "fit_members"), "features": ("transform",)}
         for name, methods in needed.items():

@@ -14,12 +14,12 @@ from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.estimators.updating import Receipt, apply_change, plan_update, request_digest
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.member import Ensemble, Finished
-from poisonproof.store.items import StoredEnsemble, decode_members, failure_of
-from poisonproof.store.manifest import ELSEWHERE, Item, json_digest, with_elsewhere
+from poisonproof.store.items import StoredEnsemble, decode_members
+from poisonproof.store.manifest import ELSEWHERE, json_digest, with_elsewhere
 from poisonproof.store.objects import encode_object, types_of
 from poisonproof.store.reading import ModelReader, open_place
 from poisonproof.store.training_run import TrainingRun
-from poisonproof.store.writing import FolderWriter, refuse_another
+from poisonproof.store.writing import ModelWriter, refuse_another
 
 
 def store_members(
@@ -45,47 +45,35 @@ def store_members(
             "fit and then save to the archive."
         )
     trusted = types_of(classifier.estimator)  # their code runs here
-    with FolderWriter(path) as writer:
+    with ModelWriter(path) as writer:
         model = describe(classifier)
         refuse_another(path, model, overwrite=overwrite)
         accepts = cluster is not None and cluster.other_workers == "accept"
         spec, digests = member_spec(classifier, model), classifier.partition_digests_
         run = TrainingRun(writer, spec, digests, accept_elsewhere=accepts)
-        try:
-            if cluster is not None and run.missing:
-                cluster.train(classifier, rows, run)
-            elif run.missing or run.family is None:
-                train(run.missing, run.add)
-            items = run.items(range(len(digests)))
-            reasons = {item.index: failure_of(item) for item in items}
-            failures = {index: reason for index, reason in reasons.items() if reason is not None}
-            classifier.n_self_checked_ = 0
-            if self_check:
-                excluded = {*failures, *run.elsewhere}
-                checked = _checked(classifier, rows, run, items, excluded, trusted)
-                classifier.n_self_checked_ = checked
-            manifest = draft_manifest(
-                classifier,
-                model,
-                str(run.family),
-                [item.digest for item in items],
-                shared=run.shared,
-                failures=failures,
-            )
-            if run.elsewhere:  # another spec: nobody may take them for members of this machine
-                environment = with_elsewhere(manifest.environment, run.elsewhere)
-                spec = json_digest([spec, environment[ELSEWHERE]])
-                manifest = replace(manifest, environment=environment, spec=spec)
-            writer.commit(
-                manifest,
-                encode_object(classifier._templates()),
-                items.__getitem__,
-                rows.item if keep_data else None,
-                run.shared_arrays,
-                overwrite=overwrite,
-            )
-        finally:
-            run.close()
+        if cluster is not None and run.missing:
+            cluster.train(classifier, rows, run)
+        elif run.missing or run.family is None:
+            train(run.missing, run.add)
+        members = [run.digests[index] for index in range(len(digests))]
+        classifier.n_self_checked_ = 0
+        if self_check:
+            classifier.n_self_checked_ = _checked(classifier, rows, run, members, trusted)
+        manifest = draft_manifest(
+            classifier, model, str(run.family), members, shared=run.shared, failures=run.failures
+        )
+        if run.elsewhere:  # another spec: nobody may take them for members of this machine
+            environment = with_elsewhere(manifest.environment, run.elsewhere)
+            spec = json_digest([spec, environment[ELSEWHERE]])
+            manifest = replace(manifest, environment=environment, spec=spec)
+        writer.commit(
+            manifest,
+            encode_object(classifier._templates()),
+            run.item,
+            rows.item if keep_data else None,
+            run.shared_arrays,
+            overwrite=overwrite,
+        )
     reader = ModelReader.open(path)
     seed = classifier.random_state
     classifier.ensemble_ = StoredEnsemble(reader, classifier.classes_, seed, trusted)
@@ -96,19 +84,18 @@ def _checked(
     classifier: Any,
     rows: TrainingSet,
     run: TrainingRun,
-    items: Sequence[Item],
-    excluded: set[int],
+    digests: Sequence[str],
     trusted: Sequence[str],
 ) -> int:
     """Compare some members, old and new, with members trained again; return how many."""
     arrays = {} if run.shared_arrays is None else run.shared_arrays.tensors
 
     def alone(index: int) -> Ensemble:
-        about = str(run.family), run.shared, arrays, [items[index]]
+        about = str(run.family), run.shared, arrays, [run.item(index)]
         return decode_members(*about, classifier.classes_, classifier.random_state, trusted)
 
     try:
-        return check_members(classifier, rows, [item.digest for item in items], alone, excluded)
+        return check_members(classifier, rows, digests, alone, {*run.failures, *run.elsewhere})
     except GuaranteeError:
         run.forget()
         raise
@@ -149,7 +136,7 @@ def update_model(
     from poisonproof.estimators.loading import rebuild
 
     open_place(path).manifest()  # before anything is made there: it may be no model
-    with FolderWriter(path) as writer:
+    with ModelWriter(path) as writer:
         if writer.stored is None:
             raise StoreError(f"{path} is not a poisonproof model.")
         pending = writer.stored.manifest.pending or {}

@@ -22,7 +22,7 @@ from poisonproof.partition.partitioners import ContentHash
 from poisonproof.store.items import StoredEnsemble
 from poisonproof.store.manifest import differences, json_digest
 from poisonproof.store.training_run import TrainingRun
-from poisonproof.store.writing import FolderWriter
+from poisonproof.store.writing import ModelWriter
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def request_digest(classifier: Any, add: Any, remove: Any) -> str:
     return json_digest([sorted(_names(classifier, some)) for some in rows])
 
 
-def apply_change(classifier: Any, change: Change, writer: FolderWriter | None = None) -> Receipt:
+def apply_change(classifier: Any, change: Change, writer: ModelWriter | None = None) -> Receipt:
     """Train the members that change; if anything fails the classifier stays as it was.
 
     With a `writer`, members are in the store as soon as they are finished.
@@ -287,19 +287,16 @@ def apply_change(classifier: Any, change: Change, writer: FolderWriter | None = 
     )
 
 
-def _trained(classifier: Any, change: Change, writer: FolderWriter | None) -> Ensemble:
+def _trained(classifier: Any, change: Change, writer: ModelWriter | None) -> Ensemble:
     ensemble: Ensemble = classifier.ensemble_
     if writer is None:
         return ensemble.replaced(change.retrain, classifier._train(change.data, change.retrain))
     assert isinstance(ensemble, StoredEnsemble)
     spec = member_spec(classifier, describe(classifier))
     run = TrainingRun(writer, spec, change.partition_digests, change.retrain)
-    try:
-        if run.missing:
-            classifier._train_portions(change.data, run.missing, run.add)
-        return ensemble.with_items(run.items(change.retrain))
-    finally:
-        run.close()
+    if run.missing:
+        classifier._train_portions(change.data, run.missing, run.add)
+    return ensemble.with_items([run.item(index) for index in change.retrain])
 
 
 def _require_same_container(classifier: Any, change: Change) -> None:

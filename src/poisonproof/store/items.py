@@ -453,7 +453,7 @@ class StoredEnsemble(Ensemble):
     def shared_item(self) -> Item | None:
         """Return the arrays that all members have in common."""
         entry = self.reader.manifest.shared_arrays
-        return None if entry is None else self.reader.block(entry)[SHARED_ITEM]
+        return None if entry is None else self.reader.place.block(entry)[SHARED_ITEM]
 
     def _read(self) -> Ensemble:
         manifest, shared = self.reader.manifest, self.shared_item()

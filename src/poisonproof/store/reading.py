@@ -20,7 +20,6 @@ from poisonproof.store.manifest import (
     Manifest,
     content_name,
     decode_block,
-    is_content_name,
 )
 from poisonproof.strict import Buffer, check_zip
 
@@ -28,11 +27,17 @@ OBJECTS = "objects"
 _LARGEST_MANIFEST = 2**31
 
 
+_OPEN_BLOCKS = 32
+"""Decoded blocks kept: a mapped file holds a file descriptor, and those are few."""
+
+
 class Place(ABC):
     """Files by name: the manifest, and objects named by their content."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._decoded: OrderedDict[str, dict[int, Item]] = OrderedDict()
+        self._checked: set[str] = set()
 
     @abstractmethod
     def manifest(self) -> bytes:
@@ -45,6 +50,32 @@ class Place(ABC):
     def called(self, name: str) -> str:
         """Return what to call an object in a message."""
         return f"{self.path / OBJECTS / name}"
+
+    def object(self, entry: BlockEntry) -> Buffer:
+        """Return the bytes of a file, checked the first time."""
+        data = self.read(entry.name, entry.n_bytes)
+        if entry.name not in self._checked:
+            if content_name(data) != entry.name:
+                some = ", ".join(map(str, entry.items[:5])) + ", ..." * (len(entry.items) > 5)
+                raise StoreError(
+                    f"{self.called(entry.name)} is damaged: its content is not the one its "
+                    "name stands for." + f" It belongs to partition {some}." * bool(entry.items)
+                )
+            self._checked.add(entry.name)
+        return data
+
+    def block(self, entry: BlockEntry) -> Mapping[int, Item]:
+        """Return the items of a block."""
+        if entry.name not in self._decoded:
+            called = self.called(entry.name)
+            items = decode_block(self.object(entry), called)
+            if sorted(items) != sorted(entry.items):
+                raise StoreError(f"{called} is another block than the manifest says.")
+            self._decoded[entry.name] = items
+            if len(self._decoded) > _OPEN_BLOCKS:
+                self._decoded.popitem(last=False)
+        self._decoded.move_to_end(entry.name)
+        return self._decoded[entry.name]
 
 
 class Folder(Place):
@@ -92,39 +123,35 @@ class Archive(Place):
         super().__init__(path)
         try:
             with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-                entries = check_zip(archive, stored=True)
+                self._entries = check_zip(archive, stored=True)
                 self._data = memoryview(_mapped(file.fileno()))
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise StoreError(f"{path} is not a poisonproof model: {error}.") from error
-        self._places = {name: self._place(entry) for name, entry in entries.items()}
-
-    def _place(self, entry: zipfile.ZipInfo) -> tuple[int, int]:
-        """Return where an entry's bytes lie; nothing is ever unpacked, so nothing can swell."""
-        name = entry.filename
-        folder, _, base = name.rpartition("/")
-        if name != MANIFEST and (folder != OBJECTS or not is_content_name(base)):
-            raise StoreError(f"{self.path} holds {name[:80]!r}, which is not a file of a model.")
-        head = self._data[entry.header_offset : entry.header_offset + 30]
-        extra = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
-        start = entry.header_offset + 30 + extra
-        if start + entry.file_size > len(self._data):
-            raise StoreError(f"{self.path} is damaged: {name} reaches beyond its end.")
-        return start, entry.file_size
 
     def manifest(self) -> bytes:
         """Return the manifest's bytes."""
-        if MANIFEST not in self._places:
+        if MANIFEST not in self._entries:
             raise StoreError(f"{self.path} is not a poisonproof model: it has no {MANIFEST}.")
-        start, size = self._places[MANIFEST]
-        return bytes(self._data[start : start + size])
+        return bytes(self._bytes(self._entries[MANIFEST]))
 
     def read(self, name: str, n_bytes: int) -> Buffer:
         """Return a part of the mapped archive."""
-        start, size = self._places.get(f"{OBJECTS}/{name}", (0, -1))
-        if size != n_bytes:
-            what = "is missing" if size < 0 else f"has {size} bytes, the manifest says {n_bytes}"
+        entry = self._entries.get(f"{OBJECTS}/{name}")
+        if entry is None or entry.file_size != n_bytes:
+            what = (
+                f"has {entry.file_size} bytes, the manifest says {n_bytes}"
+                if entry
+                else "is missing"
+            )
             raise StoreError(f"{self.called(name)} {what}.")
-        return self._data[start : start + size]
+        return self._bytes(entry)
+
+    def _bytes(self, entry: zipfile.ZipInfo) -> Buffer:
+        """Return an entry's bytes; nothing is ever unpacked, so nothing can swell."""
+        head = self._data[entry.header_offset : entry.header_offset + 30]
+        extra = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        start = entry.header_offset + 30 + extra
+        return self._data[start : start + entry.file_size]
 
 
 def _mapped(descriptor: int) -> memoryview:
@@ -136,10 +163,6 @@ def open_place(path: str | os.PathLike[str]) -> Place:
     """Return the directory or archive at `path`."""
     where = Path(path)
     return Archive(where) if where.is_file() else Folder(where)
-
-
-_OPEN_BLOCKS = 32
-"""Decoded blocks kept: a mapped file holds a file descriptor, and those are few."""
 
 
 class ModelReader:
@@ -156,8 +179,6 @@ class ModelReader:
         self.manifest = manifest
         self._member_blocks = {i: entry for entry in manifest.members for i in entry.items}
         self._row_blocks = {i: entry for entry in manifest.rows for i in entry.items}
-        self._decoded: OrderedDict[str, dict[int, Item]] = OrderedDict()
-        self._checked: set[str] = set()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> ModelReader:
@@ -181,35 +202,8 @@ class ModelReader:
             raise StoreError(f"{self.place.path} does not keep its training rows.")
         return self._item(self._row_blocks[index], index, self.manifest.partition_digests[index])
 
-    def block(self, entry: BlockEntry) -> Mapping[int, Item]:
-        """Return the items of a block."""
-        if entry.name in self._decoded:
-            self._decoded.move_to_end(entry.name)
-            return self._decoded[entry.name]
-        called = self.place.called(entry.name)
-        items = decode_block(self.object(entry), called)
-        if sorted(items) != sorted(entry.items):
-            raise StoreError(f"{called} is another block than the manifest says.")
-        self._decoded[entry.name] = items
-        if len(self._decoded) > _OPEN_BLOCKS:
-            self._decoded.popitem(last=False)
-        return items
-
-    def object(self, entry: BlockEntry) -> Buffer:
-        """Return the bytes of a file, checked the first time."""
-        data = self.place.read(entry.name, entry.n_bytes)
-        if entry.name not in self._checked:
-            if content_name(data) != entry.name:
-                some = ", ".join(map(str, entry.items[:5])) + ", ..." * (len(entry.items) > 5)
-                raise StoreError(
-                    f"{self.place.called(entry.name)} is damaged: its content is not the one its "
-                    "name stands for." + f" It belongs to partition {some}." * bool(entry.items)
-                )
-            self._checked.add(entry.name)
-        return data
-
     def _item(self, entry: BlockEntry, index: int, digest: str) -> Item:
-        item = self.block(entry)[index]
+        item = self.place.block(entry)[index]
         if item.digest != digest or item.partition != self.manifest.partition_digests[index]:
             raise StoreError(
                 f"{self.place.called(entry.name)} holds another item {index} than the manifest."

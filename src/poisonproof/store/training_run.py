@@ -5,127 +5,27 @@ This is the one door through which engines, on this machine or on many, hand ove
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from poisonproof.exceptions import StoreError
-from poisonproof.files import OpenFolder
 from poisonproof.members.member import Ensemble
-from poisonproof.store.items import SHARED_ITEM, encode_members, shared_of
-from poisonproof.store.manifest import (
-    BLOCK_BYTES,
-    BlockEntry,
-    Item,
-    content_name,
-    decode_block,
-    encode_block,
-    n_bytes,
-)
-from poisonproof.store.writing import JOURNAL, FolderWriter, writing
-from poisonproof.strict import strict_json
-
-SYNC_SECONDS = 1.0
-_MAGIC = b"ppj1"
-_FRAME = len(_MAGIC) + 8 + 32
-
-Place = tuple[int, int]
-"""Where a record begins, and how long it is."""
-
-
-class Journal:
-    """An append-only file of records, made with the first one.
-
-    Every record is framed by its length and digest. A process that is killed leaves a torn last
-    record at worst; the next one drops it and goes on. What a record holds survives the end of the
-    process at once, and a power cut after at most `SYNC_SECONDS`.
-    """
-
-    def __init__(self, folder: OpenFolder) -> None:
-        self._folder = folder
-        self._raw: io.FileIO | None = None
-        self._end = 0
-        self._synced = time.monotonic()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no record yet."""
-        return self._end == 0
-
-    def records(self) -> Iterator[Place]:
-        """Yield the place of every whole record, and cut off what follows the last one."""
-        if JOURNAL not in self._folder.names():
-            return
-        size = os.fstat(self._file.fileno()).st_size
-        while place := self._record(self._end, size):
-            yield place
-            self._end = sum(place)
-        if self._end < size:
-            self._file.truncate(self._end)
-
-    def append(self, record: bytes) -> Place:
-        """Add one record and return its place; the system has it when this returns."""
-        frame = _MAGIC + len(record).to_bytes(8, "little") + _digest(record) + record
-        try:
-            rest = memoryview(frame)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError:  # a full disk: leave no torn record to those who go on
-            self._file.truncate(self._end)
-            raise
-        place = self._end + _FRAME, len(record)
-        self._end += len(frame)
-        if time.monotonic() - self._synced > SYNC_SECONDS:
-            os.fsync(self._file.fileno())
-            self._synced = time.monotonic()
-        return place
-
-    def read(self, start: int, size: int) -> bytes:
-        """Return the record at a place."""
-        self._file.seek(start)
-        return self._file.read(size)
-
-    @property
-    def _file(self) -> io.FileIO:
-        if self._raw is None:
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
-            self._raw = io.FileIO(self._folder.open(JOURNAL, flags), "a+")
-        return self._raw
-
-    def _record(self, start: int, end: int) -> Place | None:
-        """Return the place of the record whose frame begins at `start`, if it is whole."""
-        frame = self.read(start, _FRAME)
-        size = int.from_bytes(frame[4:12], "little")
-        if frame[:4] != _MAGIC or not 0 < size <= end - start - _FRAME:
-            return None
-        place = start + _FRAME, size
-        return place if _digest(self.read(*place)) == frame[12:] else None
-
-    def close(self) -> None:
-        """Close the file and leave it where it is."""
-        if self._raw is not None:
-            self._raw.close()
-            self._raw = None
-
-    def remove(self) -> None:
-        """Close and delete the file: what it held is stored elsewhere."""
-        self.close()
-        self._end = 0
-        self._folder.remove(JOURNAL)
-
-
-def _digest(record: bytes) -> bytes:
-    return hashlib.blake2b(record, digest_size=32).digest()
+from poisonproof.store.items import SHARED_ITEM, encode_members, failure_of, shared_of
+from poisonproof.store.manifest import BlockEntry, Item, packed
+from poisonproof.store.reading import Folder
+from poisonproof.store.writing import JOURNAL, ModelWriter, writing
+from poisonproof.strict import parse_json
 
 
 class TrainingRun:
     """Members of one spec that are finished, on disk, and those that are missing.
+
+    Finished members are blocks of the store, which a journal lists, one line each. Nothing waits
+    for the disk: what a process has written survives its end, and after a power cut a block or
+    line that is not whole counts for nothing.
 
     A member counts as finished only if its spec and the digest of its partition are those of this
     run, whichever run trained it. With `accept_elsewhere` members of machines of another kind
@@ -134,7 +34,7 @@ class TrainingRun:
 
     def __init__(
         self,
-        writer: FolderWriter,
+        writer: ModelWriter,
         spec: str,
         partition_digests: Sequence[str],
         which: Sequence[int] | None = None,
@@ -142,19 +42,19 @@ class TrainingRun:
         accept_elsewhere: bool = False,
     ) -> None:
         self._writer = writer
+        self._place = Folder(writer.path)
         self._spec = spec
         self._partitions = list(partition_digests)
         self._which = range(len(self._partitions)) if which is None else which
-        self._journal = Journal(writer.folder)
-        self._stored: set[int] = set()
-        self._small: dict[int, Place] = {}
-        self._large: dict[int, BlockEntry] = {}
-        self._last: tuple[Place, dict[int, Item]] | None = None
+        self._accept = accept_elsewhere
+        self._blocks: dict[int, BlockEntry] = {}
+        self._has_journal = False
         self.family: str | None = None
         self.shared: dict[str, Any] = {}
         self.shared_arrays: Item | None = None
+        self.digests: dict[int, str] = {}
+        self.failures: dict[int, str] = {}
         self.elsewhere: dict[int, dict[str, Any]] = {}
-        self._accept = accept_elsewhere
         with writing(writer.path):
             self._read_stored()
             self._read_journal()
@@ -162,8 +62,7 @@ class TrainingRun:
     @property
     def missing(self) -> list[int]:
         """Numbers of the members that are not finished."""
-        finished = {*self._small, *self._large, *self._stored}
-        return [index for index in self._which if index not in finished]
+        return [index for index in self._which if index not in self._blocks]
 
     def add(self, indices: Sequence[int], members: Ensemble) -> None:
         """Store the members of the partitions `indices` as soon as they are finished."""
@@ -187,116 +86,95 @@ class TrainingRun:
             self.family, self.shared, arrays = shared
             self.shared_arrays = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None
         with writing(self._writer.path):
-            if self._journal.is_empty:
-                common = self.shared_arrays and self._writer.put_block([self.shared_arrays])
-                self._append(
-                    {
-                        "spec": self._spec,
-                        "family": self.family,
-                        "shared": self.shared,
-                        "arrays": common and common.to_json(),
-                    }
-                )
-            small, large = list[Item](), list[Item]()
-            for item in items:
-                (small if n_bytes(item) < BLOCK_BYTES else large).append(item)
-            if small:
-                place = self._append({"elsewhere": elsewhere}, encode_block(small))
-                self._small |= {item.index: place for item in small}
-            for item in large:
-                entry = self._writer.put_block([item])
-                about = {"partition": item.partition, "entry": entry.to_json()}
-                self._append({"elsewhere": elsewhere, **about})
-                self._large[item.index] = entry
-            self._note_elsewhere([item.index for item in items], elsewhere)
+            if not self._has_journal:
+                self._begin_journal()
+            for block in packed(range(len(items)), items.__getitem__):
+                entry = self._writer.put_block(block, durable=False)
+                self._append({"block": entry.to_json(), "elsewhere": elsewhere})
+                self._take(entry, block, elsewhere)
 
-    def _append(self, about: dict[str, Any], block: bytes = b"") -> Place:
-        """Write a record: a line of JSON, and the members that are kept in the journal itself."""
-        return self._journal.append(json.dumps(about, sort_keys=True).encode() + b"\n" + block)
+    def _begin_journal(self) -> None:
+        common = self.shared_arrays and self._writer.put_block([self.shared_arrays])
+        arrays = common and common.to_json()
+        about = {"spec": self._spec, "family": self.family, "shared": self.shared}
+        self._append({**about, "arrays": arrays})
+        self._has_journal = True
 
-    def _read(self, place: Place) -> tuple[dict[str, Any], dict[int, Item]]:
-        about, _, block = self._journal.read(*place).partition(b"\n")
-        name = str(self._writer.path / JOURNAL)
-        return strict_json(about, name), decode_block(block, name) if block else {}
+    def _append(self, about: dict[str, Any]) -> None:
+        line = json.dumps(about, sort_keys=True)
+        self._writer.folder.append(JOURNAL, f"{line}\n".encode())
 
-    def _note_elsewhere(self, indices: Iterable[int], elsewhere: dict[str, Any] | None) -> None:
-        for index in indices:
+    def _take(
+        self, entry: BlockEntry, items: Sequence[Item], elsewhere: dict[str, Any] | None
+    ) -> None:
+        """Remember the members of a block that are those of this run."""
+        k = len(self._partitions)
+        for item in items:
+            index = item.index
+            if index >= k or item.partition != self._partitions[index]:
+                continue
+            self._blocks[index], self.digests[index] = entry, item.digest
+            if (reason := failure_of(item)) is not None:
+                self.failures[index] = reason
             self.elsewhere.pop(index, None)
             if elsewhere is not None:
                 self.elsewhere[index] = elsewhere
 
-    def items(self, indices: Sequence[int]) -> list[Item]:
-        """Return finished members as they are stored."""
-        return [self._item(index) for index in indices]
-
-    def _item(self, index: int) -> Item:
-        if index in self._stored:
-            assert self._writer.stored is not None
-            return self._writer.stored.member(index)
-        if index in self._large:
-            return self._get(self._large[index])
-        place = self._small[index]
-        if self._last is None or self._last[0] != place:
-            self._last = place, self._read(place)[1]
-        return self._last[1][index]
-
-    def close(self) -> None:
-        """Close the journal; the next run reads it."""
-        self._journal.close()
+    def item(self, index: int) -> Item:
+        """Return a finished member as it is stored."""
+        return self._place.block(self._blocks[index])[index]
 
     def forget(self) -> None:
         """Drop what this run and killed ones before it have stored; the model there stays."""
-        self._journal.remove()
-        self._small, self._large = {}, {}
-
-    def _get(self, entry: BlockEntry) -> Item:
-        data, path = self._writer.get(entry.name)
-        if content_name(data) != entry.name:
-            raise StoreError(f"{path} is damaged. Delete it and run again.")
-        return decode_block(data, str(path))[entry.items[0]]
-
-    def _is_wanted(self, index: int, partition: str) -> bool:
-        return index < len(self._partitions) and self._partitions[index] == partition
+        self._writer.folder.remove(JOURNAL)
 
     def _read_stored(self) -> None:
         """Find members of the model that is there already."""
         stored = self._writer.stored
         if stored is None or stored.manifest.spec != self._spec:
             return
-        manifest, which = stored.manifest, set(self._which)
-        self.family, self.shared = manifest.family, manifest.shared
-        if manifest.shared_arrays is not None:
-            self.shared_arrays = stored.block(manifest.shared_arrays)[SHARED_ITEM]
-        known = manifest.partition_digests
-        for entry in manifest.members:
-            wanted = {i for i in entry.items if i in which and self._is_wanted(i, known[i])}
-            try:
-                if wanted:
-                    stored.block(entry)
-            except StoreError:  # damaged: these members are trained again
-                continue
-            self._stored |= wanted
+        self.family, self.shared = stored.manifest.family, stored.manifest.shared
+        if (entry := stored.manifest.shared_arrays) is not None:
+            self.shared_arrays = self._place.block(entry)[SHARED_ITEM]
+        known, which = stored.manifest.partition_digests, set(self._which)
+        for entry in stored.manifest.members:
+            ours = (i for i in which.intersection(entry.items) if i < len(self._partitions))
+            if any(known[index] == self._partitions[index] for index in ours):
+                self._read_block(entry)
+
+    def _read_block(self, entry: BlockEntry, elsewhere: dict[str, Any] | None = None) -> None:
+        try:
+            items = self._place.block(entry).values()
+        except StoreError:  # damaged or lost: these members are trained again
+            return
+        self._take(entry, list(items), elsewhere)
 
     def _read_journal(self) -> None:
         """Find members that an earlier run finished, or drop a journal of another spec."""
-        records = list(self._journal.records())
-        head = self._read(records[0])[0] if records else {}
-        if head.get("spec") != self._spec:
-            self._journal.remove()
+        folder = self._writer.folder
+        *lines, torn = (folder.read(JOURNAL) or b"").split(b"\n")
+        whole = 0
+        try:
+            for line in lines:
+                self._read_record(parse_json(line), first=not whole)
+                whole += 1
+        except (KeyError, TypeError, ValueError):  # a power cut, or what is no journal
+            torn = line
+        self._has_journal = whole > 0
+        if not whole:
+            folder.remove(JOURNAL)
+        elif torn:
+            folder.write(JOURNAL, b"".join(line + b"\n" for line in lines[:whole]))
+
+    def _read_record(self, about: dict[str, Any], *, first: bool) -> None:
+        """Read a line of the journal, or raise `ValueError` or another error of a damaged one."""
+        if not first:
+            if about["elsewhere"] is None or self._accept:
+                self._read_block(BlockEntry.from_json(about["block"]), about["elsewhere"])
             return
-        self.family, self.shared = head["family"], head["shared"]
-        if head["arrays"] is not None:
-            self.shared_arrays = self._get(BlockEntry.from_json(head["arrays"]))
-        for place in records[1:]:
-            about, items = self._read(place)
-            if about["elsewhere"] is not None and not self._accept:
-                continue
-            found = [i for i in items if self._is_wanted(i, items[i].partition)]
-            self._small |= dict.fromkeys(found, place)
-            if "entry" in about:
-                entry = BlockEntry.from_json(about["entry"])
-                if self._is_wanted(entry.items[0], about["partition"]):
-                    self._get(entry)
-                    self._large[entry.items[0]] = entry
-                    found = [entry.items[0]]
-            self._note_elsewhere(found, about["elsewhere"])
+        if about["spec"] != self._spec:
+            raise ValueError("it is of another spec")
+        if about["arrays"] is not None:
+            shared = self._place.block(BlockEntry.from_json(about["arrays"]))
+            self.shared_arrays = shared[SHARED_ITEM]
+        self.family, self.shared = about["family"], about["shared"]

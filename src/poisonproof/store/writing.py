@@ -9,16 +9,16 @@ clears away what is left over.
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from poisonproof.exceptions import StoreError
-from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, writer_lock
+from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, replacing, writer_lock
 from poisonproof.store.manifest import (
     MANIFEST,
     BlockEntry,
@@ -51,24 +51,48 @@ _IDENTITY = (
 GetItem = Callable[[int], Item]
 
 
-class ModelWriter(AbstractContextManager[Any], ABC):
-    """Puts a model into its place."""
+class ModelWriter(AbstractContextManager[Any]):
+    """Writes to a model directory, alone.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    Parameters
+    ----------
+    path : path
+        The directory.
+    target : Path, optional
+        What the model will be called, if that is another place.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], target: Path | None = None) -> None:
         self.path = Path(path)
+        self.target = target or self.path
         self.stored: ModelReader | None = None  # the model there, if its files can be kept
-        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack, writing(self.path):
+            check_target(self.path)
+            self.folder = stack.enter_context(OpenFolder(self.path, owned=True))
+            self._objects = stack.enter_context(self.folder.child(OBJECTS))
+            stack.enter_context(writer_lock(self.folder.open(LOCK, LOCK_FLAGS), self.path))
+            names = self.folder.names()
+            # What would be taken for a file of the model must be one.
+            for name in names:
+                if name != OBJECTS and (name in _OURS or name.startswith(TEMPORARY)):
+                    self.folder.check(name, in_place=name in (LOCK, JOURNAL))
+            for name in self._present():
+                self._objects.check(name)
+            with suppress(StoreError):
+                self.stored = ModelReader.open(self.path)
+            for name in names:
+                if name.startswith(TEMPORARY):
+                    self.folder.remove(name)
+            # A journal may refer to objects, and so may a manifest that cannot be read.
+            if self.stored is not None and JOURNAL not in names:
+                self._sweep(set(self.stored.manifest.objects))
+            self._open = stack.pop_all()
+        return self
 
     def __exit__(self, *raised: object) -> None:
         self._open.close()
-
-    @abstractmethod
-    def put(self, data: bytes) -> str:
-        """Store bytes under the name of their content, and return it."""
-
-    @abstractmethod
-    def _finish(self, manifest: Manifest) -> None:
-        """Make `manifest` the model, and remove what it does not refer to."""
 
     def commit(
         self,
@@ -86,7 +110,7 @@ class ModelWriter(AbstractContextManager[Any], ABC):
         `member` and `rows` are called for the partitions that are not stored; without `rows` the
         training set is not kept. With `check_kept` the blocks that stay are read, to be sure.
         """
-        refuse_another(self.path, draft.model, overwrite=overwrite)
+        refuse_another(self.target, draft.model, overwrite=overwrite)
         with writing(self.path):
             old = None
             if self.stored is not None and _setting(self.stored.manifest) == _setting(draft):
@@ -132,56 +156,20 @@ class ModelWriter(AbstractContextManager[Any], ABC):
         blocks += map(self.put_block, packed(sorted(waiting), get))
         return tuple(blocks)
 
-    def _is_there(self, entry: BlockEntry, check_content: bool) -> bool:
-        return False
-
-    def put_block(self, items: list[Item]) -> BlockEntry:
-        """Store items as one block."""
+    def put_block(self, items: list[Item], *, durable: bool = True) -> BlockEntry:
+        """Store items as one block, which survives a power cut if it is `durable`."""
         data = encode_block(items)
-        return BlockEntry(self.put(data), len(data), tuple(item.index for item in items))
+        name = self.put(data, durable=durable)
+        return BlockEntry(name, len(data), tuple(item.index for item in items))
 
-
-class FolderWriter(ModelWriter):
-    """Writes to a model directory, alone."""
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack, writing(self.path):
-            check_target(self.path)
-            self.folder = stack.enter_context(OpenFolder(self.path, owned=True))
-            self._objects = stack.enter_context(self.folder.child(OBJECTS))
-            stack.enter_context(writer_lock(self.folder.open(LOCK, LOCK_FLAGS), self.path))
-            names = self.folder.names()
-            # What would be taken for a file of the model must be one.
-            for name in names:
-                if name != OBJECTS and (name in _OURS or name.startswith(TEMPORARY)):
-                    self.folder.check(name, in_place=name in (LOCK, JOURNAL))
-            for name in self._present():
-                self._objects.check(name)
-            with suppress(StoreError):
-                self.stored = ModelReader.open(self.path)
-            for name in names:
-                if name.startswith(TEMPORARY):
-                    self.folder.remove(name)
-            # A journal may refer to objects, and so may a manifest that cannot be read.
-            if self.stored is not None and JOURNAL not in names:
-                self._sweep(set(self.stored.manifest.objects))
-            self._open = stack.pop_all()
-        return self
-
-    def put(self, data: bytes) -> str:
-        """Write an object, unless it is there."""
+    def put(self, data: bytes, *, durable: bool = True) -> str:
+        """Store bytes under the name of their content, and return it."""
         name = content_name(data)
         if self._objects.read(name) != data:
-            self.folder.write(name, data, into=self._objects)
+            self.folder.write(name, data, into=self._objects, durable=durable)
+        elif durable:  # it may be of a training run that was in a hurry
+            self._objects.flush(name)
         return name
-
-    def get(self, name: str) -> tuple[bytes, Path]:
-        """Return an object, and what to call it in a message."""
-        path = self.path / OBJECTS / name
-        data = self._objects.read(name)
-        if data is None:
-            raise StoreError(f"{path} is missing.")
-        return data, path
 
     def _is_there(self, entry: BlockEntry, check_content: bool) -> bool:
         try:
@@ -189,7 +177,9 @@ class FolderWriter(ModelWriter):
                 return False
         except FileNotFoundError:
             return False
-        return not check_content or content_name(self.get(entry.name)[0]) == entry.name
+        return (
+            not check_content or content_name(self._objects.read(entry.name) or b"") == entry.name
+        )
 
     def _present(self) -> set[str]:
         """Return the names of all objects; other files in their folder are left alone."""
@@ -228,57 +218,35 @@ class FolderWriter(ModelWriter):
             self._objects.sync()
 
 
-class ArchiveWriter(ModelWriter):
-    """Writes one zip file, always as a whole."""
+@contextmanager
+def open_writer(path: str | os.PathLike[str]) -> Iterator[ModelWriter]:
+    """Give the writer for a path: a directory, or an archive if it ends in ``.zip``.
 
-    def __enter__(self) -> Self:
-        part = f"{TEMPORARY}{self.path.name}"
-        with ExitStack() as stack, writing(self.path):
-            check_target(self.path)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            folder = stack.enter_context(OpenFolder(self.path.parent))
-            # The unfinished file is the lock: what a killed writer left of it is overwritten.
-            lock = stack.enter_context(writer_lock(folder.open(part, LOCK_FLAGS), self.path.parent))
-            self._folder, self._part = folder, part
-            stack.callback(lambda: folder.remove(self._part) if self._part else None)
-            self._file = os.fdopen(os.dup(lock), "r+b")
-            self._file.truncate(0)
-            self._open = stack.pop_all()
-        self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
-        self._names: set[str] = set()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        with suppress(OSError, ValueError):
-            self._zip.close()
-        with suppress(OSError):
-            self._file.close()
-        self._open.close()
-
-    def put(self, data: bytes) -> str:
-        """Add an object to the archive, once."""
-        name = content_name(data)
-        if name not in self._names:
-            self._add(f"{OBJECTS}/{name}", data)
-            self._names.add(name)
-        return name
-
-    def _add(self, name: str, data: bytes) -> None:
-        self._zip.writestr(zipfile.ZipInfo(name), data)  # a fixed date: equal models, equal bytes
-
-    def _finish(self, manifest: Manifest) -> None:
-        self._add(MANIFEST, replace(manifest, pending=None).to_bytes())
-        self._zip.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._folder.rename(self._part, self.path.name)
-        self._part = ""  # by now it may be the file of the next writer
-        self._folder.sync()
+    An archive is written as a directory beside it and packed when, and only when, all went well.
+    """
+    where = Path(path)
+    if where.suffix.lower() != ".zip":
+        with ModelWriter(where) as writer:
+            yield writer
+        return
+    check_target(where)
+    with ModelWriter(where.with_name(f"{TEMPORARY}{where.name}"), where) as writer:
+        writer.stored = None  # what a killed process left would be arranged in other blocks
+        try:
+            yield writer
+            with writing(where), replacing(where) as file:
+                _pack(writer.path, file)
+        finally:
+            shutil.rmtree(writer.path)
 
 
-def open_writer(path: str | os.PathLike[str]) -> ModelWriter:
-    """Return the writer for a path: an archive if it ends in ``.zip``, else a directory."""
-    return ArchiveWriter(path) if str(path).lower().endswith(".zip") else FolderWriter(path)
+def _pack(model: Path, file: IO[bytes]) -> None:
+    """Write a model directory as an archive; equal models give equal bytes."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for part in [*sorted((model / OBJECTS).iterdir()), model / MANIFEST]:
+            # Whose date is fixed.
+            entry = zipfile.ZipInfo(part.relative_to(model).as_posix())
+            archive.writestr(entry, part.read_bytes())
 
 
 def _setting(manifest: Manifest) -> tuple[Any, ...]:
