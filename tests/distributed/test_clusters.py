@@ -150,18 +150,11 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
 
 
 class FragileBayes(GaussianNB):
-    """Naive Bayes whose process dies of one value, or goes on for ever while a file is there."""
-
-    def __init__(self, wait: str = "", *, priors: Any = None, var_smoothing: float = 1e-9) -> None:
-        self.wait = wait
-        super().__init__(priors=priors, var_smoothing=var_smoothing)
+    """Naive Bayes whose process dies of one value."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         if X.max() == 666:
-            if not self.wait:
-                os.kill(os.getpid(), signal.SIGSEGV)
-            while Path(self.wait).exists():
-                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGSEGV)
         return super().fit(X, y, sample_weight)
 
 
@@ -185,24 +178,6 @@ def test_a_row_that_kills_its_worker_stops_the_fit_and_is_named(
         model.fit_into(tmp_path / "model", rows, labels, cluster=cluster)
     model.fit_into(tmp_path / "model", rows[:-1], labels[:-1], cluster=cluster)
     assert model.ensemble_.digests() == clone(model).fit(X[:300], y[:300]).ensemble_.digests()
-
-
-def test_a_member_that_never_returns_is_reported_by_its_partition(
-    dask_client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows, labels, place = with_hostile_row()
-    (wait := tmp_path / "wait").touch()
-    monkeypatch.setattr(scheduling, "SLOW", 0.5)
-
-    def release(message: str, *_args: Any, **_more: Any) -> None:
-        if f"training Partition {place} for" in message:
-            wait.unlink(missing_ok=True)
-
-    monkeypatch.setattr(scheduling.warnings, "warn", release)
-    model = DPAClassifier(FragileBayes(str(wait)), 6, classes=range(10))
-    model.fit_into(tmp_path / "model", rows, labels, cluster=DaskCluster(dask_client))
-    assert not wait.exists()
-    assert model.ensemble_.digests() == clone(model).fit(rows, labels).ensemble_.digests()
 
 
 def pretend(marker: Path, everyone: bool) -> dict[str, Any]:

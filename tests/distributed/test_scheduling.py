@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -124,12 +123,12 @@ def test_blocks_of_a_lost_worker_go_to_another(tmp_path: Path) -> None:
 
 
 class Hostile(Diary):
-    """Workers die of some partitions, and never return from others; new workers come for them."""
+    """Workers die of some partitions; new workers come for them."""
 
-    def __init__(self, *, deadly: set[int] = frozenset(), endless: set[int] = frozenset()) -> None:
+    def __init__(self, deadly: set[int]) -> None:
         super().__init__()
-        self.deadly, self.endless = deadly, endless
-        self.come = self.idle = 0
+        self.deadly = deadly
+        self.come = 0
         self.asked: list[tuple[str, list[int] | None]] = []
         self.queues: dict[str, list[int]] = {}
 
@@ -142,26 +141,22 @@ class Hostile(Diary):
     def submit(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
         block = sorted(arguments[1]) if len(arguments) > 1 else None
         self.asked.append((worker, block))
-        stuck = self.endless & set(block or ())
-        self.results.append(None if stuck else function(*arguments))
+        self.results.append(function(*arguments))
         self.queues.setdefault(worker, []).append(len(self.results) - 1)
         return len(self.results) - 1
 
     def wait(self, tickets: Mapping[Any, str], seconds: float) -> list[Any]:
-        """Let every worker go on to the end of its queue, to its death, or to where it is stuck."""
+        """Let every worker go on to the end of its queue or to its death."""
         done = []
         for worker, queue in self.queues.items():
             while queue:
                 block = set(self.asked[queue[0]][1] or ())
-                if block & self.endless:
-                    break
                 if block & self.deadly:
                     self.alive.discard(worker)
                     done += queue
                     queue.clear()
                     break
                 done.append(queue.pop(0))
-        self.idle += 0 if done else 10
         return [ticket for ticket in done if ticket in tickets]
 
     def result(self, ticket: Any, worker: str) -> Any:
@@ -183,7 +178,7 @@ def trained_again(path: Path) -> list[int]:
 def test_rows_that_kill_their_workers_are_named_when_all_else_is_finished(
     deadly: set[int], tmp_path: Path
 ) -> None:
-    cluster = Hostile(deadly=deadly)
+    cluster = Hostile(deadly)
     named = ", ".join(map(str, sorted(deadly)))
     with pytest.raises(ClusterError, match=f"Partitions? {named} lost 3 workers each"):
         classifier().fit_into(tmp_path / "model", X, y, cluster=cluster)
@@ -192,29 +187,6 @@ def test_rows_that_kill_their_workers_are_named_when_all_else_is_finished(
         assert tries[1:] == [[index]] * (len(tries) - 1)  # after a loss, alone
         assert len(tries) <= (3 if index in deadly else 2)
     assert trained_again(tmp_path / "model") == sorted(deadly)
-
-
-@pytest.mark.parametrize("stuck", [0, 7, 29])
-def test_a_member_that_never_returns_is_named_and_keeps_no_other_from_being_finished(
-    stuck: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = Hostile(endless={stuck})
-    clock = SimpleNamespace(monotonic=lambda: cluster.idle, sleep=lambda seconds: None)
-    monkeypatch.setattr(scheduling, "time", clock)
-    said: list[str] = []
-
-    def listen(message: str, *_args: Any, **_more: Any) -> None:
-        said.append(message)
-        if f"training Partition {stuck} for" in message:
-            raise KeyboardInterrupt  # the operator has seen enough
-
-    monkeypatch.setattr(scheduling.warnings, "warn", listen)
-    with pytest.raises(KeyboardInterrupt):
-        classifier().fit_into(tmp_path / "model", X, y, cluster=cluster)
-    monkeypatch.undo()
-    singly = [message for message in said if "training Partition " in message]
-    assert all(f"training Partition {stuck} for" in message for message in singly)
-    assert trained_again(tmp_path / "model") == [stuck]
 
 
 class OtherLibraries(Diary):

@@ -290,7 +290,7 @@ def renamed(files: Files, old: str, data: bytes, *, elsewhere: bool = False) -> 
     name = content_name(data)
     manifest = json.loads(files["manifest.json"])
     entries = [manifest["templates"], *manifest["members"], *manifest["rows"]]
-    for entry in [*entries, manifest["shared_arrays"] or {}]:
+    for entry in entries:
         if entry.get("name") == old:
             entry["name"], entry["bytes"] = name, len(data)
     if elsewhere:
@@ -388,10 +388,6 @@ def readdressed(files: Files, described: Any, old: str, items: dict[int, Item]) 
 
 def _digests(files: Files, described: Any, items: dict[int, Item]) -> dict[int, str]:
     """Return the digests that changed members of arrays have, as far as they have any."""
-    shared: Any = {}
-    if described["shared_arrays"] is not None:
-        block = decode_block(files[f"objects/{described['shared_arrays']['name']}"], "block")
-        shared = next(iter(block.values())).tensors
     try:
         if described["family"] == "row_votes":
             from poisonproof.members.digest import state_digest
@@ -400,7 +396,7 @@ def _digests(files: Files, described: Any, items: dict[int, Item]) -> dict[int, 
             return {0: state_digest([(name, arrays[name]) for name in sorted(arrays)])}
         some = [items[i] for i in sorted(items)]
         about = described["family"], described["shared"]
-        ensemble = decode_members(*about, shared, some, np.arange(10), 0)
+        ensemble = decode_members(*about, some, np.arange(10), 0)
         return dict(zip(sorted(items), ensemble.digests(), strict=True))
     except Exception:  # arrays that make no members have no digests
         return {}

@@ -35,9 +35,9 @@ X, y = load_digits(return_X_y=True)
 @pytest.mark.parametrize(
     ("learner", "found"),
     [
-        (Clock(), r"its state differs \(at centres_\)"),
-        (RacingThreads(), r"its state differs \(at centres_\)"),
-        (RandomVotes(), r", [\d,]+ of its [\d,]+ votes on these rows are others"),
+        (Clock(), "its state differs"),
+        (RacingThreads(), "its state differs"),
+        (RandomVotes(), "its votes on these rows differ"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -262,7 +262,9 @@ def _members(make: Callable[[], Any], rows: Any, **fit: Any) -> Digests:
 def _arrays(value: Any) -> set[str]:
     """Return digests of the arrays that members hold, whatever names lead to them."""
     if hasattr(value, "export"):
-        value = {name: array for name, array in value.export()[1].items() if name[0].isdigit()}
+        value = value.export()[1]
+        if isinstance(value, Mapping):  # in earlier commits, with arrays that members shared
+            value = {name: array for name, array in value.items() if name[0].isdigit()}
     found, waiting, alive = set[str](), [value], dict[int, Any]()
     while waiting:
         part = waiting.pop()

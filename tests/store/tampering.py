@@ -23,7 +23,6 @@ def edit_manifest(model: Path, path: list[str], value: Any, *, careful: bool) ->
 def reprinted(manifest: dict[str, Any]) -> bytes:
     """Return the text of a manifest with the fingerprints its content has."""
     data = json_digest([manifest.get("partition_sizes"), manifest.get("partition_digests")])
-    shared = manifest.get("shared_arrays")
     fingerprint = json_digest(
         {
             "format": [FORMAT, VERSION],
@@ -33,7 +32,6 @@ def reprinted(manifest: dict[str, Any]) -> bytes:
             "data": data,
             "family": manifest.get("family"),
             "shared": manifest.get("shared"),
-            "shared_arrays": shared and shared.get("name"),
             "members": manifest.get("member_digests"),
         }
     )

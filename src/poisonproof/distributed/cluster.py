@@ -163,9 +163,8 @@ def surroundings_of(classifier: Any) -> dict[str, Any]:
 # Who trains what. The driver reads partitions when a worker is free for them, keeps none, and
 # writes members to the store as they arrive. That only schedules: no member depends on it.
 #
-# A row can kill the worker that trains on it, or keep it busy for ever. There is one rule for both:
-# the partitions that such a worker held go last, each alone. So the others are finished whatever
-# happens, and it is certain which partition is to blame.
+# A row can kill the worker that trains on it. So the partitions that a lost worker held go last,
+# each alone: the others are finished whatever happens, and it is certain which one is to blame.
 
 SHARES = 16
 """A worker gets its share of what is left in about so many blocks; one is lost with it at most."""
@@ -176,21 +175,8 @@ TRIES = 3
 PATIENCE = 60.0
 """How many seconds a cluster may be without any worker."""
 
-SLOW = 600.0
-"""Seconds after which a call that has not returned is reported, and its block taken apart."""
-
 LOOK = 1.0
 """Seconds after which lost and new workers are looked for."""
-
-
-@dataclass
-class _Call:
-    """What a worker is to do: train a block, or (None) describe itself."""
-
-    worker: str
-    block: list[int] | None
-    since: float
-    slow: bool = False
 
 
 @dataclass
@@ -203,7 +189,8 @@ class _Driver:
     progress: Progress
     waiting: list[int] = field(default_factory=list)
     suspects: deque[int] = field(default_factory=deque)
-    calls: dict[Any, _Call] = field(default_factory=dict)
+    # Worker and block of every call; without a block the worker is to describe itself.
+    calls: dict[Any, tuple[str, list[int] | None]] = field(default_factory=dict)
     admitted: dict[str, Any] = field(default_factory=dict)  # worker to where its spec lies
     environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # if others
     refused: set[str] = field(default_factory=set)
@@ -213,13 +200,12 @@ class _Driver:
     def train(self, missing: Sequence[int]) -> None:
         self.waiting = list(missing)
         looked = -math.inf
-        while self.waiting or self.suspects or any(call.block for call in self.calls.values()):
+        while self.waiting or self.suspects or any(block for _, block in self.calls.values()):
             if not self.calls or time.monotonic() - looked > LOOK:
                 self.look()
-                self.report_slow()
                 looked = time.monotonic()
             self.hand_out()
-            whose = {ticket: call.worker for ticket, call in self.calls.items()}
+            whose = {ticket: worker for ticket, (worker, _) in self.calls.items()}
             for ticket in self.cluster.wait(whose, LOOK):
                 self.take(ticket)
         if deadly := [index for index, lost in self.losses.items() if lost >= TRIES]:
@@ -233,7 +219,7 @@ class _Driver:
     def look(self) -> None:
         """Let workers that have come describe themselves; wait for one if there is none."""
         there = self.cluster.workers()
-        busy = {call.worker for call in self.calls.values()}
+        busy = {worker for worker, _ in self.calls.values()}
         for worker in there - self.admitted.keys() - self.refused - busy:
             self.submit(worker, None)
         for worker in self.admitted.keys() - there:
@@ -250,37 +236,15 @@ class _Driver:
                 "accept and record them: other_workers='accept'."
             )
         if now - self.lonely_since > PATIENCE:
-            suspicion = f" {_named(self.suspects)} lost workers." if self.suspects else ""
             raise ClusterError(
-                f"The cluster has had no worker for {PATIENCE:.0f} s.{suspicion} Finished "
-                "members are in the store; run again when it has some."
+                f"The cluster has had no worker for {PATIENCE:.0f} s. Finished members "
+                "are in the store; run again when it has some."
             )
         time.sleep(0.1)
 
-    def report_slow(self) -> None:
-        """Say who has been busy for long, and with what, as exactly as can be known."""
-        now = time.monotonic()
-        for call in self.calls.values():
-            if not call.block or call.slow or now - call.since < SLOW:
-                continue
-            call.slow = True
-            _warn(
-                f"Worker {call.worker} has been training {_named(call.block)} for "
-                f"{now - call.since:.0f} s. There is no time limit; interrupting keeps what is "
-                "finished, and the next run goes on from there."
-            )
-            if len(call.block) > 1:  # of which one may keep all waiting
-                self.suspect(call.block)
-                call.block = []  # what it returns is not needed any more
-
-    def suspect(self, block: Collection[int]) -> None:
-        """Put partitions last, each alone."""
-        self.losses.update(block)
-        self.suspects.extend(index for index in block if self.losses[index] < TRIES)
-
     def hand_out(self) -> None:
         """Give a block to every worker that has nothing to do."""
-        busy = {call.worker for call in self.calls.values()}
+        busy = {worker for worker, _ in self.calls.values()}
         for worker in self.admitted.keys() - busy:
             if not (self.waiting or self.suspects):
                 return
@@ -307,31 +271,29 @@ class _Driver:
         except WorkerLostError:
             self.lose(worker, block)
         else:
-            self.calls[ticket] = _Call(worker, block, time.monotonic())
+            self.calls[ticket] = worker, block
 
     def take(self, ticket: Any) -> None:
         """Receive what a worker returns."""
-        call = self.calls.pop(ticket)
+        worker, block = self.calls.pop(ticket)
         try:
-            result = self.cluster.result(ticket, call.worker)
-            if call.block is None:
-                self.admit(call.worker, result)
+            result = self.cluster.result(ticket, worker)
+            if block is None:
+                self.admit(worker, result)
                 return
         except WorkerLostError:
-            self.lose(call.worker, call.block)
-            return
-        if not call.block:  # others train these members, with the same bits
+            self.lose(worker, block)
             return
         shared, items, surroundings = result
         if surroundings != (here := surroundings_of(self.spec.classifier)):
             if self.cluster.other_workers == "refuse":
-                self.waiting += call.block
+                self.waiting += block
                 why = f"its learner names {surroundings}, here it names {here}"
-                self.refuse(call.worker, why)
+                self.refuse(worker, why)
                 return
-            known = self.environments[call.worker] or environment_here()
-            self.environments[call.worker] = {**known, "learner": surroundings}
-        self.run.add_items(shared, items, self.environments[call.worker])
+            known = self.environments[worker] or environment_here()
+            self.environments[worker] = {**known, "learner": surroundings}
+        self.run.add_items(shared, items, self.environments[worker])
         self.progress.advance(len(items))
 
     def admit(self, worker: str, environment: dict[str, Any]) -> None:
@@ -353,7 +315,8 @@ class _Driver:
         """Let others do what a lost worker was to do."""
         self.admitted.pop(worker, None)
         if block:
-            self.suspect(block)
+            self.losses.update(block)
+            self.suspects.extend(index for index in block if self.losses[index] < TRIES)
             _warn(f"Worker {worker} was lost; {len(block)} members go to others.")
 
 

@@ -21,18 +21,14 @@ from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import MemberList
 from poisonproof.store.items import (
-    SHARED_ITEM,
     StoredEnsemble,
     encode_members,
     shared_of,
     without_addresses,
 )
 from poisonproof.store.manifest import (
-    BlockEntry,
     Item,
     Manifest,
-    content_name,
-    encode_block,
     environment_here,
     json_digest,
 )
@@ -239,38 +235,33 @@ def commit(
             "this model was loaded without its training rows, so it cannot keep them. Fit it "
             "again, or save with keep_data=False."
         )
-    manifest, shared_item = draft(classifier)
     writer.commit(
-        replace(manifest, pending=pending),
+        replace(draft(classifier), pending=pending),
         encode_object(classifier._templates()),
         _member_items(ensemble, classifier.partition_digests_),
         rows.item if keep else None,
-        shared_item,
         # Whoever updates a store pays for what changes, not for what is there.
         check_kept=not isinstance(ensemble, StoredEnsemble),
         overwrite=overwrite,
     )
 
 
-def draft(classifier: Any) -> tuple[Manifest, Item | None]:
-    """Return the manifest without blocks, and the arrays that all members share."""
+def draft(classifier: Any) -> Manifest:
+    """Return the manifest without blocks."""
     ensemble = classifier.ensemble_
-    if isinstance(ensemble, StoredEnsemble):
-        stored, item = ensemble.reader.manifest, ensemble.shared_item()
+    if not isinstance(ensemble, StoredEnsemble):
+        family, shared = shared_of(ensemble)
+    else:
+        stored = ensemble.reader.manifest
         if not ensemble.is_changed:
             # Whoever trained the members described them; this machine may be another.
             model = stored.model | names_of(classifier)
-            return replace(stored, model=model, notes=notes_of(classifier)), item
-        family, shared, entry = stored.family, stored.shared, stored.shared_arrays
-    else:
-        family, shared, arrays = shared_of(ensemble)
-        item, entry = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None, None
-    failures = ensemble.failures()
-    digests = ensemble.digests()
-    manifest = draft_manifest(
+            return replace(stored, model=model, notes=notes_of(classifier))
+        family, shared = stored.family, stored.shared
+    failures, digests = ensemble.failures(), ensemble.digests()
+    return draft_manifest(
         classifier, describe(classifier), family, digests, shared=shared, failures=failures
     )
-    return replace(manifest, shared_arrays=entry), item
 
 
 def model_fingerprint(classifier: Any) -> str:
@@ -293,12 +284,7 @@ def model_fingerprint(classifier: Any) -> str:
     ensemble = classifier.ensemble_
     if isinstance(ensemble, StoredEnsemble) and not ensemble.is_changed:
         return ensemble.reader.manifest.fingerprint
-    manifest, shared = draft(classifier)
-    if shared is not None:
-        data = encode_block([shared])
-        entry = BlockEntry(content_name(data), len(data), (shared.index,))
-        manifest = replace(manifest, shared_arrays=entry)
-    return manifest.fingerprint
+    return draft(classifier).fingerprint
 
 
 def _member_items(ensemble: Any, digests: list[str]) -> Callable[[int], Item]:

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +29,6 @@ from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.estimators.saving import TrainingSpec
 from poisonproof.estimators.training_set import TrainingSet, shards_for_others
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError, SelfCheckError
-from poisonproof.members.digest import state_digest
 from poisonproof.members.member import Ensemble, MemberList
 from poisonproof.members.training import train
 from poisonproof.partition.partitioned import Shard, gathered
@@ -89,9 +87,13 @@ def check_members(
     spec = TrainingSpec.of(classifier, k)
     again = _in_fresh_process(spec, shards)
     data = spec.classifier._member_data(gathered(shards, k), which)
-    for index, there in zip(which, again, strict=True):
-        here = _Seen.of(alone(index), digests[index], data[index].X)
-        if found := _difference(here, there):
+    for index, (digest, votes, failure) in zip(which, again, strict=True):
+        found = None
+        if digest != digests[index]:
+            found = f"its learner raised {failure}" if failure else "its state differs"
+        elif not np.array_equal(votes, _votes(alone(index), data[index].X)):
+            found = "its votes on these rows differ"
+        if found is not None:
             raise GuaranteeError(
                 f"Member {index}, a {type(classifier._template()).__name__}, is not a function of "
                 f"its partition: trained again from the same rows in a fresh process, {found}. "
@@ -122,29 +124,17 @@ def _each_alone(ensemble: Ensemble, classifier: Any) -> Callable[[int], Ensemble
     return lambda index: decode_members(*shared, [items[index]], *about)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """Hold what is compared of a member, and what says where two of them differ."""
+_Seen = tuple[str, NDArray[np.int16], str | None]
+"""What is compared of a member, its digest and its votes, and why its learner failed."""
 
-    digest: str
-    votes: NDArray[np.int16]
-    parts: Mapping[str, str]
-    failure: str | None
 
-    @classmethod
-    def of(cls, alone: Ensemble, digest: str, X: Any) -> _Seen:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                votes = alone.votes(X, n_jobs=1, progress=Silent())[:, 0]
-            except InvalidRowsError:  # it cannot vote on its own rows
-                votes = np.full(1, ABSTAIN, dtype=np.int16)
-        if isinstance(alone, MemberList):
-            parts = getattr(getattr(alone.members[0], "estimator", None), "__dict__", {})
-        else:
-            parts = dict(encode_members(alone, [0], [""])[0].tensors)
-        digests = {name: state_digest(part) for name, part in parts.items()}
-        return cls(digest, votes, digests, alone.failures().get(0))
+def _votes(alone: Ensemble, X: Any) -> NDArray[np.int16]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return alone.votes(X, n_jobs=1, progress=Silent())[:, 0]
+        except InvalidRowsError:  # it cannot vote on its own rows
+            return np.full(1, ABSTAIN, dtype=np.int16)
 
 
 def _in_fresh_process(spec: TrainingSpec, shards: Mapping[int, Shard]) -> list[_Seen]:
@@ -157,8 +147,7 @@ def _in_fresh_process(spec: TrainingSpec, shards: Mapping[int, Shard]) -> list[_
                 dump_by_value((spec, shards), file)  # classes of a script travel, too
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise _could_not_run(f"members cannot be sent to another process: {error}") from error
-        optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
-        command = [sys.executable, *optimized, "-c", _CHILD, str(task), str(answer_file)]
+        command = [sys.executable, "-c", _CHILD, str(task), str(answer_file)]
         done = subprocess.run(
             command, env=_other_environment(), capture_output=True, text=True, check=False
         )
@@ -167,9 +156,8 @@ def _in_fresh_process(spec: TrainingSpec, shards: Mapping[int, Shard]) -> list[_
             raise _could_not_run(f"its process was ended by {name}, perhaps for want of memory")
         if done.returncode:
             raise _could_not_run((done.stderr.strip().splitlines() or ["no reason given"])[-1])
-        answer = pickle.loads(
-            answer_file.read_bytes()
-        )  # from our own child, in a folder of our own
+        # From our own child, in a folder of our own.
+        answer = pickle.loads(answer_file.read_bytes())
     if isinstance(answer, str):
         raise _could_not_run(answer)
     seen: list[_Seen] = answer
@@ -185,9 +173,10 @@ def retrain(file: IO[bytes], answered: str) -> None:
         with spec.settings():
             task = spec.classifier._task(gathered(shards, spec.n_partitions), which)
             members = train(*task, n_jobs=1, progress=Silent())
-            alone, digests = _each_alone(members, spec.classifier), members.digests()
+            alone = _each_alone(members, spec.classifier)
+            digests, failures = members.digests(), members.failures()
             answer = [
-                _Seen.of(alone(place), digests[place], task[1][index].X)
+                (digests[place], _votes(alone(place), task[1][index].X), failures.get(place))
                 for place, index in enumerate(which)
             ]
     except Exception as error:  # of the machine: what a learner raises makes its member abstain
@@ -201,21 +190,6 @@ def _other_environment() -> dict[str, str]:
     now = int(threads) if threads.isdecimal() else os.cpu_count() or 1
     other = dict.fromkeys((*_THREADS, "LOKY_MAX_CPU_COUNT"), str(2 if now == 1 else now - 1))
     return {**os.environ, **other, "PYTHONHASHSEED": "2" if seed == "1" else "1"}
-
-
-def _difference(here: _Seen, there: _Seen) -> str:
-    """Say in what two members differ; nothing if they are the same."""
-    said = []
-    if there.failure is not None:
-        said.append(f"its learner raised {there.failure}")
-    elif here.digest != there.digest:
-        names = dict.fromkeys((*here.parts, *there.parts))
-        other = [name for name in names if here.parts.get(name) != there.parts.get(name)]
-        said.append("its state differs" + (f" (at {other[0]})" if other else ""))
-    if not np.array_equal(here.votes, there.votes):
-        n = sum(a != b for a, b in zip(here.votes, there.votes, strict=False))
-        said.append(f"{n:,} of its {len(here.votes):,} votes on these rows are others")
-    return " and ".join(said)
 
 
 def _could_not_run(reason: str) -> SelfCheckError:

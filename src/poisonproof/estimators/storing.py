@@ -71,7 +71,6 @@ def store_members(
             encode_object(classifier._templates()),
             run.item,
             rows.item if keep_data else None,
-            run.shared_arrays,
             overwrite=overwrite,
         )
     reader = ModelReader.open(path)
@@ -88,10 +87,9 @@ def _checked(
     trusted: Sequence[str],
 ) -> int:
     """Compare some members, old and new, with members trained again; return how many."""
-    arrays = {} if run.shared_arrays is None else run.shared_arrays.tensors
 
     def alone(index: int) -> Ensemble:
-        about = str(run.family), run.shared, arrays, [run.item(index)]
+        about = str(run.family), run.shared, [run.item(index)]
         return decode_members(*about, classifier.classes_, classifier.random_state, trusted)
 
     try:
@@ -161,7 +159,7 @@ def update_model(
         receipt = replace(
             apply_change(classifier, change, writer),
             fingerprint_before=found,
-            fingerprint_after=draft(classifier)[0].fingerprint,
+            fingerprint_after=draft(classifier).fingerprint,
         )
         commit(classifier, writer, pending={"request": request, "receipt": receipt.to_json()})
     return receipt

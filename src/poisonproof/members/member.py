@@ -140,6 +140,10 @@ Finished = Callable[[Sequence[int], Ensemble], None]
 """Receives members as soon as they are trained: their partitions, and an ensemble of as many."""
 
 
+Content = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
+"""What a member consists of: JSON values, and arrays by name."""
+
+
 class ArrayEnsemble(Ensemble):
     """Members that are nothing but arrays, so that the store need not know what they do."""
 
@@ -147,22 +151,12 @@ class ArrayEnsemble(Ensemble):
     """What rebuilds them, by the name the store knows it."""
 
     @abstractmethod
-    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return JSON values and named arrays from which the same members can be rebuilt.
+    def export(self) -> tuple[dict[str, Any], list[Content]]:
+        """Return what all members share, as JSON values, and what each consists of.
 
-        ``values["members"]`` lists one JSON object per member, and an array named ``"3/weights"``
-        belongs to member 3 alone; all other values and arrays are shared. So a store can keep,
-        replace and forget every member by itself.
+        The same members can be rebuilt from that, and a store can keep, replace and forget every
+        member by itself.
         """
-
-
-def arrays_by_member(arrays: Mapping[str, NDArray[Any]], k: int) -> list[dict[str, NDArray[Any]]]:
-    """Return the arrays that `ArrayEnsemble.export` named, for each of k members its own."""
-    own: list[dict[str, NDArray[Any]]] = [{} for _ in range(k)]
-    for key, array in arrays.items():
-        place, _, name = key.partition("/")
-        own[int(place)][name] = array
-    return own
 
 
 class Learner(ABC):

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.members.member import ArrayEnsemble, Ensemble, Spec, arrays_by_member
+from poisonproof.members.member import ArrayEnsemble, Content, Ensemble, Spec
 from poisonproof.members.streams import stream_seed
-from poisonproof.networks.batches import Array, MemberState, Score, as_samples, stacked_tensors
+from poisonproof.networks.batches import MemberState, Score, as_samples, stacked_tensors
 from poisonproof.networks.device import deterministic, require_device, use_onednn
 from poisonproof.networks.graphs import GraphVoter, member_scores
 from poisonproof.networks.lanes import module_forward, perceptron_forward, stack_scores
@@ -216,25 +216,21 @@ class TorchEnsemble(ArrayEnsemble):
             copy[index] = member
         return self._with(copy)
 
-    def export(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return everything as JSON values and arrays named ``member/tensor``."""
-        meta = {
-            "spec": self.spec.to_json(),
-            "members": [{"index": m.index, "failure": m.failure} for m in self.members],
-        }
-        arrays = {
-            f"{place}/{name}": np.asarray(array)
-            for place, member in enumerate(self.members)
-            for name, array in member.tensors.items()
-        }
-        return meta, arrays
+    def export(self) -> tuple[dict[str, Any], list[Content]]:
+        """Return what members share and what each consists of, for `restore_members`."""
+        contents: list[Content] = [
+            (
+                {"index": member.index, "failure": member.failure},
+                {name: np.asarray(array) for name, array in member.tensors.items()},
+            )
+            for member in self.members
+        ]
+        return {"spec": self.spec.to_json()}, contents
 
 
-def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> TorchEnsemble:
+def restore_members(shared: Mapping[str, Any], contents: Sequence[Content]) -> TorchEnsemble:
     """Return the ensemble that `TorchEnsemble.export` described; arrays are not copied."""
-    tensors = arrays_by_member(arrays, len(meta["members"]))
     members = [
-        MemberState(entry["index"], own, entry["failure"])
-        for entry, own in zip(meta["members"], tensors, strict=True)
+        MemberState(about["index"], dict(tensors), about["failure"]) for about, tensors in contents
     ]
-    return TorchEnsemble(NetworkSpec.from_json(meta["spec"]), members)
+    return TorchEnsemble(NetworkSpec.from_json(shared["spec"]), members)

@@ -27,6 +27,7 @@ from poisonproof.members.member import (
     AbstainingMember,
     ArrayEnsemble,
     ConstantMember,
+    Content,
     Ensemble,
     Member,
     MemberList,
@@ -234,9 +235,6 @@ def _decode_frame(names: Sequence[Any], tensors: Mapping[str, NDArray[Any]], kin
 Text = TypeVar("Text", str, str | None)
 
 LIST = "list"
-SHARED_ITEM = 0
-"""Index of the one item in the block of arrays that all members share."""
-
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _RESTORERS = {
@@ -246,16 +244,19 @@ _RESTORERS = {
 """Families of ensembles kept as arrays: where the function that rebuilds them lives."""
 
 
-def shared_of(ensemble: Ensemble) -> tuple[str, dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the family of an ensemble, and the JSON values and arrays its members share."""
+def shared_of(ensemble: Ensemble) -> tuple[str, dict[str, Any]]:
+    """Return the family of an ensemble, and the JSON values that its members share."""
     if isinstance(ensemble, MemberList):
-        return LIST, {}, {}
+        return LIST, {}
+    exported = _exported(ensemble)
+    return exported[0], exported[1]
+
+
+def _exported(ensemble: Ensemble) -> tuple[str, dict[str, Any], Sequence[Content]]:
     if not isinstance(ensemble, ArrayEnsemble):
         raise StoreError(f"ensembles of type {type(ensemble).__name__} cannot be saved.")
-    meta, arrays = ensemble.export()
-    values = {key: value for key, value in meta.items() if key != "members"}
-    shared = {key: array for key, array in arrays.items() if not key[0].isdecimal()}
-    return ensemble.family, json.loads(json.dumps(values)), shared
+    shared, members = ensemble.export()
+    return ensemble.family, json.loads(json.dumps(shared)), members
 
 
 def encode_members(
@@ -266,13 +267,9 @@ def encode_members(
     """Return the members of the partitions `indices` as items."""
     digests = ensemble.digests_of(range(len(indices)))
     if isinstance(ensemble, MemberList):
-        contents = [_encode_member(member) for member in ensemble.members]
-    elif isinstance(ensemble, ArrayEnsemble):
-        meta, arrays = ensemble.export()
-        own = _by_member(arrays, len(ensemble))
-        contents = list(zip(json.loads(json.dumps(meta["members"])), own, strict=True))
+        contents: Sequence[Content] = [_encode_member(member) for member in ensemble.members]
     else:
-        raise StoreError(f"ensembles of type {type(ensemble).__name__} cannot be saved.")
+        contents = _exported(ensemble)[2]
     return [
         Item(int(index), partition_digests[index], digest, about, tensors)
         for index, digest, (about, tensors) in zip(indices, digests, contents, strict=True)
@@ -297,7 +294,6 @@ def failure_of(item: Item) -> str | None:
 def decode_members(
     family: str,
     shared: Mapping[str, Any],
-    shared_arrays: Mapping[str, NDArray[Any]],
     items: Sequence[Item],
     classes: NDArray[Any],
     seed: int,
@@ -309,25 +305,12 @@ def decode_members(
     if family not in _RESTORERS:
         raise StoreError(f"unknown kind of ensemble {family[:80]!r}; a newer poisonproof may know.")
     module, name = _RESTORERS[family]
-    meta = {**shared, "members": [dict(item.about) for item in items]}
-    arrays = dict(shared_arrays)
-    for place, item in enumerate(items):
-        for key, array in item.tensors.items():
-            arrays[f"{place}/{key}"] = array
-    restored: Ensemble = getattr(import_module(module), name)(meta, arrays)
+    contents = [(item.about, item.tensors) for item in items]
+    restored: Ensemble = getattr(import_module(module), name)(shared, contents)
     return restored
 
 
-def _by_member(arrays: Mapping[str, NDArray[Any]], n: int) -> list[dict[str, NDArray[Any]]]:
-    own: list[dict[str, NDArray[Any]]] = [{} for _ in range(n)]
-    for key, array in arrays.items():
-        place, _, name = key.partition("/")
-        if place.isdecimal():
-            own[int(place)][name] = array
-    return own
-
-
-def _encode_member(member: Member) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _encode_member(member: Member) -> Content:
     if isinstance(member, ConstantMember):
         return {"constant": member.label}, {}
     if isinstance(member, AbstainingMember):
@@ -421,7 +404,7 @@ class StoredEnsemble(Ensemble):
     def replaced(self, which: Sequence[int], members: Ensemble) -> StoredEnsemble:
         """Return a copy in which member ``which[j]`` is member j of `members`; reads nothing."""
         manifest = self.reader.manifest
-        family, shared, _ = shared_of(members)
+        family, shared = shared_of(members)
         if len(which) and (family, shared) != (manifest.family, manifest.shared):
             raise StoreError(
                 "the new members have other settings than the stored ones; fit the model again."
@@ -450,21 +433,14 @@ class StoredEnsemble(Ensemble):
         """Whether members have been replaced since the store was read."""
         return bool(self._new)
 
-    def shared_item(self) -> Item | None:
-        """Return the arrays that all members have in common."""
-        entry = self.reader.manifest.shared_arrays
-        return None if entry is None else self.reader.place.block(entry)[SHARED_ITEM]
-
     def _read(self) -> Ensemble:
-        manifest, shared = self.reader.manifest, self.shared_item()
-        arrays: Mapping[str, Any] = {} if shared is None else shared.tensors
+        manifest = self.reader.manifest
         everyone = range(len(manifest.member_digests))
         items = self.reader.members([i for i in everyone if i not in self._new]) | self._new
         try:
             ensemble = decode_members(
                 manifest.family,
                 manifest.shared,
-                arrays,
                 [items[index] for index in everyone],
                 self._classes,
                 self._seed,

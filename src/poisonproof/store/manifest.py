@@ -186,7 +186,6 @@ class Manifest:
     templates: BlockEntry = _NOTHING  # the unfitted estimator and the feature map
     members: tuple[BlockEntry, ...] = ()
     rows: tuple[BlockEntry, ...] = ()
-    shared_arrays: BlockEntry | None = None
     notes: dict[str, Any] = field(default_factory=dict)  # what decides nothing
     pending: dict[str, Any] | None = None  # an update whose superseded files may still exist
 
@@ -217,7 +216,6 @@ class Manifest:
                 "data": self.data_fingerprint,
                 "family": self.family,
                 "shared": self.shared,
-                "shared_arrays": self.shared_arrays and self.shared_arrays.name,
                 "members": self.member_digests,
             }
         )
@@ -229,8 +227,7 @@ class Manifest:
 
     def entries(self) -> Iterable[BlockEntry]:
         """Return every block."""
-        shared = () if self.shared_arrays is None else (self.shared_arrays,)
-        return (self.templates, *shared, *self.members, *self.rows)
+        return (self.templates, *self.members, *self.rows)
 
     def to_bytes(self) -> bytes:
         """Return the one text of this manifest."""
@@ -240,7 +237,6 @@ class Manifest:
             "templates": self.templates.to_json(),
             "members": [entry.to_json() for entry in self.members],
             "rows": [entry.to_json() for entry in self.rows],
-            "shared_arrays": self.shared_arrays and self.shared_arrays.to_json(),
             "fingerprint": self.fingerprint,
             "data_fingerprint": self.data_fingerprint,
         }
@@ -282,26 +278,23 @@ _KINDS: dict[str, type] = {
     "templates": dict,
     "members": list,
     "rows": list,
-    "shared_arrays": dict,
     "notes": dict,
     "pending": dict,
 }
-_OPTIONAL = ("shared_arrays", "pending")
 
 
 def _parsed(raw: dict[str, Any]) -> Manifest:
     values = {name: raw[name] for name in _KINDS}
     for name, value in values.items():
-        if type(value) is not _KINDS[name] and (value is not None or name not in _OPTIONAL):
+        if type(value) is not _KINDS[name] and (value is not None or name != "pending"):
             raise ValueError(
                 f"{name} must be a {_KINDS[name].__name__}, got {type(value).__name__}"
             )
-    entry, shared = BlockEntry.from_json, values["shared_arrays"]
+    entry = BlockEntry.from_json
     values["failures"] = {int(index): reason for index, reason in values["failures"].items()}
     values["templates"] = entry(values["templates"])
     values["members"] = tuple(map(entry, values["members"]))
     values["rows"] = tuple(map(entry, values["rows"]))
-    values["shared_arrays"] = None if shared is None else entry(shared)
     manifest = Manifest(**values)
     _check_counts(manifest)
     return manifest

@@ -9,11 +9,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
 from poisonproof.exceptions import StoreError
 from poisonproof.members.member import Ensemble
-from poisonproof.store.items import SHARED_ITEM, encode_members, failure_of, shared_of
+from poisonproof.store.items import encode_members, failure_of, shared_of
 from poisonproof.store.manifest import BlockEntry, Item, packed
 from poisonproof.store.reading import Folder
 from poisonproof.store.writing import JOURNAL, ModelWriter, writing
@@ -51,7 +49,6 @@ class TrainingRun:
         self._has_journal = False
         self.family: str | None = None
         self.shared: dict[str, Any] = {}
-        self.shared_arrays: Item | None = None
         self.digests: dict[int, str] = {}
         self.failures: dict[int, str] = {}
         self.elsewhere: dict[int, dict[str, Any]] = {}
@@ -67,12 +64,12 @@ class TrainingRun:
     def add(self, indices: Sequence[int], members: Ensemble) -> None:
         """Store the members of the partitions `indices` as soon as they are finished."""
         first = self.family is None
-        shared = shared_of(members) if first else (str(self.family), self.shared, {})
+        shared = shared_of(members) if first else (str(self.family), self.shared)
         self.add_items(shared, encode_members(members, indices, self._partitions))
 
     def add_items(
         self,
-        shared: tuple[str, dict[str, Any], dict[str, NDArray[Any]]],
+        shared: tuple[str, dict[str, Any]],
         items: Sequence[Item],
         elsewhere: dict[str, Any] | None = None,
     ) -> None:
@@ -83,22 +80,15 @@ class TrainingRun:
                     f"member {item.index} was trained on other rows than its partition holds."
                 )
         if self.family is None:
-            self.family, self.shared, arrays = shared
-            self.shared_arrays = Item(SHARED_ITEM, "", "", {}, arrays) if arrays else None
+            self.family, self.shared = shared
         with writing(self._writer.path):
             if not self._has_journal:
-                self._begin_journal()
+                self._append({"spec": self._spec, "family": self.family, "shared": self.shared})
+                self._has_journal = True
             for block in packed(range(len(items)), items.__getitem__):
                 entry = self._writer.put_block(block, durable=False)
                 self._append({"block": entry.to_json(), "elsewhere": elsewhere})
                 self._take(entry, block, elsewhere)
-
-    def _begin_journal(self) -> None:
-        common = self.shared_arrays and self._writer.put_block([self.shared_arrays])
-        arrays = common and common.to_json()
-        about = {"spec": self._spec, "family": self.family, "shared": self.shared}
-        self._append({**about, "arrays": arrays})
-        self._has_journal = True
 
     def _append(self, about: dict[str, Any]) -> None:
         line = json.dumps(about, sort_keys=True)
@@ -134,8 +124,6 @@ class TrainingRun:
         if stored is None or stored.manifest.spec != self._spec:
             return
         self.family, self.shared = stored.manifest.family, stored.manifest.shared
-        if (entry := stored.manifest.shared_arrays) is not None:
-            self.shared_arrays = self._place.block(entry)[SHARED_ITEM]
         known, which = stored.manifest.partition_digests, set(self._which)
         for entry in stored.manifest.members:
             ours = (i for i in which.intersection(entry.items) if i < len(self._partitions))
@@ -174,7 +162,4 @@ class TrainingRun:
             return
         if about["spec"] != self._spec:
             raise ValueError("it is of another spec")
-        if about["arrays"] is not None:
-            shared = self._place.block(BlockEntry.from_json(about["arrays"]))
-            self.shared_arrays = shared[SHARED_ITEM]
         self.family, self.shared = about["family"], about["shared"]

@@ -100,7 +100,6 @@ class ModelWriter(AbstractContextManager[Any]):
         templates: bytes,
         member: GetItem,
         rows: GetItem | None = None,
-        shared_arrays: Item | None = None,
         *,
         check_kept: bool = True,
         overwrite: bool = False,
@@ -124,7 +123,6 @@ class ModelWriter(AbstractContextManager[Any]):
                 templates=BlockEntry(self.put(templates), len(templates), ()),
                 members=members,
                 rows=blocks,
-                shared_arrays=self.put_block([shared_arrays]) if shared_arrays else None,
             )
             self._finish(manifest)
 

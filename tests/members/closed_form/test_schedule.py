@@ -105,20 +105,21 @@ def test_restored_members_are_the_same(learner, data) -> None:
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "retyped"])
 def test_damaged_arrays_are_refused(learner, data, damage) -> None:
-    meta, arrays = trained(learner, data[0], which=range(1, 9)).export()
+    shared, members = trained(learner, data[0], which=range(1, 9)).export()
+    arrays = members[3][1]
     if damage == "lost":
-        del arrays["3/rows.values"]
+        del arrays["rows.values"]
     elif damage == "cut":
-        arrays["3/rows.values"] = arrays["3/rows.values"][:-1]
+        arrays["rows.values"] = arrays["rows.values"][:-1]
     else:
-        arrays["3/rows.values"] = arrays["3/rows.values"].astype(np.int64)
+        arrays["rows.values"] = arrays["rows.values"].astype(np.int64)
     with pytest.raises(StoreError, match=r"rows\.values"):
-        restore_members(meta, arrays)
+        restore_members(shared, members)
 
 
 def test_unknown_kinds_of_members_are_refused() -> None:
     with pytest.raises(StoreError, match="Unknown kind"):
-        restore_members({"kind": "oracle"}, {})
+        restore_members({"kind": "oracle"}, [])
 
 
 def test_one_fit_equals_the_member_of_that_partition(learner, data) -> None:

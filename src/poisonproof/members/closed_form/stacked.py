@@ -24,7 +24,7 @@ from scipy import sparse
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidRowsError, StoreError
 from poisonproof.features.exact import ExactRows, exact_rows
-from poisonproof.members.member import ArrayEnsemble, Ensemble, arrays_by_member
+from poisonproof.members.member import ArrayEnsemble, Content, Ensemble
 from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
@@ -390,38 +390,28 @@ class StackedMembers(ArrayEnsemble):
         parts = [members.member(new[i]) if i in new else self.member(i) for i in range(len(self))]
         return self.stack(self.settings, parts)
 
-    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the members as JSON and named arrays, for `restore_members`."""
+    def export(self) -> tuple[dict[str, Any], list[Content]]:
+        """Return what members share and what each consists of, for `restore_members`."""
         parts = [self.member(index) for index in range(len(self))]
-        meta = {
-            "kind": self.kind,
-            "settings": self.settings,
-            "members": [{"failure": part.failure} for part in parts],
-        }
-        return meta, {
-            f"{index}/{name}": array
-            for index, part in enumerate(parts)
-            for name, array in part.arrays().items()
-        }
+        shared = {"kind": self.kind, "settings": self.settings}
+        return shared, [({"failure": part.failure}, part.arrays()) for part in parts]
 
     @classmethod
-    def restore(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+    def restore(cls, shared: Mapping[str, Any], members: Sequence[Content]) -> Self:
         """Return the members that `export` described."""
-        own = arrays_by_member(arrays, len(meta["members"]))
-        like = cls.like(meta["settings"])
+        like = cls.like(shared["settings"])
         parts = [
-            MemberParts.from_arrays(found, like, entry["failure"])
-            for found, entry in zip(own, meta["members"], strict=True)
+            MemberParts.from_arrays(arrays, like, about["failure"]) for about, arrays in members
         ]
-        return cls.stack(dict(meta["settings"]), parts)
+        return cls.stack(dict(shared["settings"]), parts)
 
 
-def restore_members(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StackedMembers:
+def restore_members(shared: Mapping[str, Any], members: Sequence[Content]) -> StackedMembers:
     """Return the ensemble that `StackedMembers.export` described."""
-    kind = meta.get("kind")
+    kind = shared.get("kind")
     if kind not in _KINDS:
         raise StoreError(f"Unknown kind of members {kind!r}; known are {sorted(_KINDS)}.")
-    return _KINDS[kind].restore(meta, arrays)
+    return _KINDS[kind].restore(shared, members)
 
 
 def padded(n: int) -> int:
