@@ -273,32 +273,18 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Make or replace a file in a folder that exists; what the system refuses is a StoreError."""
-    try:
-        with replacing(path) as file:
-            file.write(data)
-    except OSError as error:
-        raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
+    write_together({path: data})
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Make or replace several files, all or none; what the system refuses is a StoreError.
+    """Make or replace several files; what the system refuses is a StoreError.
 
-    Everything is on the disk before the first file takes its place. If a later one cannot, the
-    earlier ones are as they were.
+    Everything is on the disk before the first file takes its place.
     """
-    before: dict[Path, bytes | None] = {}
     try:
         with ExitStack() as waiting:
             for path, data in files.items():
-                before[path] = path.read_bytes() if path.is_file() else None
                 waiting.enter_context(replacing(path)).write(data)
-    except BaseException as error:
-        for path, held in before.items():
-            if held is None and path.is_file():
-                path.unlink()
-            elif held is not None and path.read_bytes() != held:
-                write_bytes(path, held)
-        if isinstance(error, OSError):
-            names = ", ".join(map(str, files))
-            raise StoreError(f"Cannot write {names}: {error.strerror or error}.") from error
-        raise
+    except OSError as error:
+        names = ", ".join(map(str, files))
+        raise StoreError(f"Cannot write {names}: {error.strerror or error}.") from error

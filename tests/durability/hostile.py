@@ -315,7 +315,7 @@ def manifest(files: Files, rng: Rng) -> Files:
     """Say something else in the manifest and correct the fingerprints."""
     text = changed_json(json.loads(files["manifest.json"]), rng)
     if rng.random() < 0.1:
-        text = json.dumps({**json.loads(files["manifest.json"]), "pending": {}})
+        text = json.dumps({**json.loads(files["manifest.json"]), "another": {}})
     try:
         data = reprinted(json.loads(text))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
@@ -435,10 +435,7 @@ def placed(files: Files, folder: Path) -> None:
 
 def directory(files: Files, rng: Rng, folder: Path, outside: Path) -> None:
     """Write a model whose directory is a trap: links, pipes, folders for files."""
-    described = json.loads(files["manifest.json"])
-    if rng.random() < 0.5:
-        described["pending"] = pick([{}, {"old": ["0" * 64]}, {"superseded": list(HOSTILE)}], rng)
-    placed(files | {"manifest.json": reprinted(described)}, folder)
+    placed(files, folder)
     kind = int(rng.integers(7))
     block = pick(sorted((folder / "objects").iterdir()), rng)
     if kind == 0:

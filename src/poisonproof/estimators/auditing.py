@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.store.items import LIST
 from poisonproof.store.manifest import differences, environment_here
-from poisonproof.store.reading import OBJECTS, ModelReader
+from poisonproof.store.reading import ModelReader
 
 SUSPECTED = 0.01
 """The share of dishonest members for which the report gives the odds of finding one."""
@@ -154,12 +153,9 @@ class _Audit:
                 self.classifier.rows_.shard(index)
         except StoreError as error:
             return Finding("Files", False, str(error))
-        folder = Path(self.reader.place.path)
-        if folder.is_dir():
-            here = {entry.name for entry in (folder / OBJECTS).iterdir()}
-            if others := sorted(here - set(manifest.objects)):
-                words = f"The store holds files that no manifest names: {', '.join(others[:5])}."
-                return Finding("Files", False, words)
+        if others := self.reader.unnamed():
+            words = f"The store holds files that no manifest names: {', '.join(others[:5])}."
+            return Finding("Files", False, words)
         count = f"All {len(manifest.objects):,} files have the content their names stand for"
         packages = manifest.environment.get("packages")
         if manifest.family == LIST and packages != environment_here()["packages"]:

@@ -19,7 +19,7 @@ from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioners import partitioner_from_spec
-from poisonproof.store.manifest import environment_here
+from poisonproof.store.manifest import environment_here, is_content_name
 from poisonproof.store.objects import decode_object
 from poisonproof.store.reading import ModelReader
 
@@ -65,11 +65,11 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
             f"is a decision; got {trusted!r}."
         )
     reader = ModelReader.open(path)
-    if reader.manifest.pending is not None:
+    if any(map(is_content_name, reader.unnamed())):
         warnings.warn(
-            f"an update of {path} was interrupted, and files of an earlier version of the model, "
-            "which may hold rows that were removed, are still there. Update or save the model to "
-            "delete them.",
+            f"an update of {path} was interrupted, or is under way: there are files of another "
+            "version of the model, which may hold rows that were removed. Update or save the model "
+            "to delete them.",
             UserWarning,
             stacklevel=2,
         )

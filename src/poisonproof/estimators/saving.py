@@ -210,9 +210,7 @@ def save(
         if isinstance(ensemble, StoredEnsemble) and writer.stored is not None:
             read, there = ensemble.reader, writer.stored
             same = Path(read.place.path).resolve() == Path(there.place.path).resolve()
-            if same and replace(read.manifest, pending=None) != replace(
-                there.manifest, pending=None
-            ):
+            if same and read.manifest != there.manifest:
                 raise StoreError(
                     f"{writer.path} was changed by someone else after it was loaded. Load it again."
                 )
@@ -224,7 +222,6 @@ def commit(
     writer: ModelWriter,
     *,
     keep_data: bool | None = None,
-    pending: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write an ensemble through an open writer."""
@@ -236,7 +233,7 @@ def commit(
             "again, or save with keep_data=False."
         )
     writer.commit(
-        replace(draft(classifier), pending=pending),
+        draft(classifier),
         encode_object(classifier._templates()),
         _member_items(ensemble, classifier.partition_digests_),
         rows.item if keep else None,

@@ -11,7 +11,7 @@ from poisonproof.estimators.dpa import PartitionAggregation
 from poisonproof.estimators.saving import commit, describe, draft, draft_manifest, member_spec
 from poisonproof.estimators.self_check import check_members
 from poisonproof.estimators.training_set import TrainingSet
-from poisonproof.estimators.updating import Receipt, apply_change, plan_update, request_digest
+from poisonproof.estimators.updating import Receipt, apply_change, plan_update
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.member import Ensemble, Finished
 from poisonproof.store.items import StoredEnsemble, decode_members
@@ -112,6 +112,8 @@ def update_model(
 ) -> Receipt:
     """Update a model directory in place; killed at any moment, the same call finishes the work.
 
+    Or it says that the rows to remove are gone already.
+
     Parameters
     ----------
     path : path
@@ -128,8 +130,7 @@ def update_model(
     Returns
     -------
     Receipt
-        What was done. If the same update was written before and only its superseded files were
-        left, they are deleted now and the receipt is the one of that update.
+        What was done.
     """
     from poisonproof.estimators.loading import rebuild
 
@@ -137,8 +138,6 @@ def update_model(
     with ModelWriter(path) as writer:
         if writer.stored is None:
             raise StoreError(f"{path} is not a poisonproof model.")
-        pending = writer.stored.manifest.pending or {}
-        writer.clear()
         classifier = rebuild(writer.stored, trusted)
         if not isinstance(classifier, PartitionAggregation):
             raise StoreError(
@@ -146,9 +145,6 @@ def update_model(
                 "Load it, update it (NeighborVoteClassifier) or fit it again, and save it."
             )
         classifier.set_params(n_jobs=n_jobs, verbose=verbose)
-        request = request_digest(classifier, add, remove)
-        if pending.get("request") == request:
-            return Receipt.from_json(pending["receipt"])
         found = writer.stored.manifest.fingerprint
         if expect is not None and expect != found:
             raise StoreError(
@@ -161,5 +157,5 @@ def update_model(
             fingerprint_before=found,
             fingerprint_after=draft(classifier).fingerprint,
         )
-        commit(classifier, writer, pending={"request": request, "receipt": receipt.to_json()})
+        commit(classifier, writer)
     return receipt

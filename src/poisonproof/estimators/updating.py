@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from poisonproof.partition.containers import kind_of, stacked
 from poisonproof.partition.partitioned import PartitionedData, gathered, row_keys
 from poisonproof.partition.partitioners import ContentHash
 from poisonproof.store.items import StoredEnsemble
-from poisonproof.store.manifest import differences, json_digest
+from poisonproof.store.manifest import differences
 from poisonproof.store.training_run import TrainingRun
 from poisonproof.store.writing import ModelWriter
 
@@ -69,13 +69,6 @@ class Receipt:
     def to_json(self) -> dict[str, Any]:
         """Return the receipt as JSON values."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Receipt:
-        """Read what `to_json` returned."""
-        retrained = tuple(Retrained(**entry) for entry in value["retrained"])
-        rows = {name: tuple(value[name]) for name in ("added", "removed")}
-        return cls(**{**value, **rows, "retrained": retrained})
 
     def sentences(self) -> list[str]:
         """Return the receipt in words."""
@@ -247,12 +240,6 @@ def _change(
     if local:
         later = rows.changed({index: after.shard(index) for index in retrain})
     return Change(retrain, after, later, found, features)
-
-
-def request_digest(classifier: Any, add: Any, remove: Any) -> str:
-    """Return what identifies an update."""
-    rows = _requested(classifier, add, "add"), _requested(classifier, remove, "remove")
-    return json_digest([sorted(_names(classifier, some)) for some in rows])
 
 
 def apply_change(classifier: Any, change: Change, writer: ModelWriter | None = None) -> Receipt:

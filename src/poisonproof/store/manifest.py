@@ -187,7 +187,6 @@ class Manifest:
     members: tuple[BlockEntry, ...] = ()
     rows: tuple[BlockEntry, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)  # what decides nothing
-    pending: dict[str, Any] | None = None  # an update whose superseded files may still exist
 
     @property
     def k(self) -> int:
@@ -279,14 +278,13 @@ _KINDS: dict[str, type] = {
     "members": list,
     "rows": list,
     "notes": dict,
-    "pending": dict,
 }
 
 
 def _parsed(raw: dict[str, Any]) -> Manifest:
     values = {name: raw[name] for name in _KINDS}
     for name, value in values.items():
-        if type(value) is not _KINDS[name] and (value is not None or name != "pending"):
+        if type(value) is not _KINDS[name]:
             raise ValueError(
                 f"{name} must be a {_KINDS[name].__name__}, got {type(value).__name__}"
             )

@@ -47,6 +47,10 @@ class Place(ABC):
     def read(self, name: str, n_bytes: int) -> Buffer:
         """Return the object `name`, which must have `n_bytes` bytes; large ones are mapped."""
 
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of all objects."""
+
     def called(self, name: str) -> str:
         """Return what to call an object in a message."""
         return f"{self.path / OBJECTS / name}"
@@ -95,6 +99,14 @@ class Folder(Place):
         except OSError as error:
             raise _unreadable(self.path / MANIFEST, error) from error
 
+    def names(self) -> list[str]:
+        """Return the names of all files of the folder of objects."""
+        try:
+            with OpenFolder(self.path) as folder, folder.child(OBJECTS) as objects:
+                return objects.names()
+        except OSError as error:
+            raise _unreadable(self.path / OBJECTS, error) from error
+
     def read(self, name: str, n_bytes: int) -> Buffer:
         """Read or map a file."""
         path = self.path / OBJECTS / name
@@ -133,6 +145,10 @@ class Archive(Place):
         if MANIFEST not in self._entries:
             raise StoreError(f"{self.path} is not a poisonproof model: it has no {MANIFEST}.")
         return bytes(self._bytes(self._entries[MANIFEST]))
+
+    def names(self) -> list[str]:
+        """Return the names of all entries but the manifest."""
+        return sorted(name.removeprefix(f"{OBJECTS}/") for name in {*self._entries} - {MANIFEST})
 
     def read(self, name: str, n_bytes: int) -> Buffer:
         """Return a part of the mapped archive."""
@@ -201,6 +217,10 @@ class ModelReader:
         if not self.manifest.keeps_data:
             raise StoreError(f"{self.place.path} does not keep its training rows.")
         return self._item(self._row_blocks[index], index, self.manifest.partition_digests[index])
+
+    def unnamed(self) -> list[str]:
+        """Return the names of objects that the manifest does not name."""
+        return sorted({*self.place.names()} - {*self.manifest.objects})
 
     def _item(self, entry: BlockEntry, index: int, digest: str) -> Item:
         item = self.place.block(entry)[index]

@@ -14,7 +14,7 @@ from poisonproof.members.member import Ensemble
 from poisonproof.store.items import encode_members, failure_of, shared_of
 from poisonproof.store.manifest import BlockEntry, Item, packed
 from poisonproof.store.reading import Folder
-from poisonproof.store.writing import JOURNAL, ModelWriter, writing
+from poisonproof.store.writing import JOURNAL, ModelWriter, run_digest, writing
 from poisonproof.strict import parse_json
 
 
@@ -83,7 +83,9 @@ class TrainingRun:
             self.family, self.shared = shared
         with writing(self._writer.path):
             if not self._has_journal:
-                self._append({"spec": self._spec, "family": self.family, "shared": self.shared})
+                run = run_digest(self._spec, self._partitions)
+                about = {"spec": self._spec, "family": self.family, "shared": self.shared}
+                self._append({"run": run, **about})
                 self._has_journal = True
             for block in packed(range(len(items)), items.__getitem__):
                 entry = self._writer.put_block(block, durable=False)

@@ -9,9 +9,10 @@ clears away what is left over.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from poisonproof.store.manifest import (
     content_name,
     encode_block,
     is_content_name,
+    json_digest,
     packed,
 )
 from poisonproof.store.reading import OBJECTS, ModelReader, open_place
@@ -85,9 +87,8 @@ class ModelWriter(AbstractContextManager[Any]):
             for name in names:
                 if name.startswith(TEMPORARY):
                     self.folder.remove(name)
-            # A journal may refer to objects, and so may a manifest that cannot be read.
-            if self.stored is not None and JOURNAL not in names:
-                self._sweep(set(self.stored.manifest.objects))
+            if self.stored is not None:  # else its manifest may refer to any object
+                self._tidy(self.stored.manifest)
             self._open = stack.pop_all()
         return self
 
@@ -184,29 +185,21 @@ class ModelWriter(AbstractContextManager[Any]):
         return set(filter(is_content_name, self._objects.names()))
 
     def _finish(self, manifest: Manifest) -> None:
+        """Make `manifest` the model, and remove what it does not refer to."""
         self._objects.sync()
-        if manifest.pending is None and self._present() - set(manifest.objects):
-            manifest = replace(manifest, pending={})
-        self._write(manifest)
-        self._forget_others(manifest)
-
-    def clear(self) -> None:
-        """Finish what an earlier writer began: delete what its manifest superseded."""
-        if self.stored is not None and self.stored.manifest.pending is not None:
-            with writing(self.path):
-                self._forget_others(self.stored.manifest)
-            self.stored = ModelReader.open(self.path)
-
-    def _forget_others(self, manifest: Manifest) -> None:
+        self.folder.write(MANIFEST, manifest.to_bytes())
+        self.folder.sync()
         self._sweep(set(manifest.objects))
         self.folder.remove(JOURNAL)
         self.folder.sync()
-        if manifest.pending is not None:
-            self._write(replace(manifest, pending=None))
 
-    def _write(self, manifest: Manifest) -> None:
-        self.folder.write(MANIFEST, manifest.to_bytes())
-        self.folder.sync()
+    def _tidy(self, manifest: Manifest) -> None:
+        """Delete what killed writers have left, but for members that the next run can use."""
+        journal = self.folder.read(JOURNAL) or b""
+        if run_digest(manifest.spec, manifest.partition_digests).encode() in journal:
+            self.folder.remove(JOURNAL)  # its members are part of the model
+            journal = b""
+        self._sweep({*manifest.objects, *re.findall("[0-9a-f]{64}", str(journal))})
 
     def _sweep(self, needed: set[str]) -> None:
         """Delete every object that is not `needed`."""
@@ -245,6 +238,11 @@ def _pack(model: Path, file: IO[bytes]) -> None:
             # Whose date is fixed.
             entry = zipfile.ZipInfo(part.relative_to(model).as_posix())
             archive.writestr(entry, part.read_bytes())
+
+
+def run_digest(spec: str, partition_digests: Sequence[str]) -> str:
+    """Return what identifies the members of one training, finished or not."""
+    return json_digest([spec, *partition_digests])
 
 
 def _setting(manifest: Manifest) -> tuple[Any, ...]:
