@@ -85,8 +85,6 @@ def test_a_cluster_gives_the_model_of_one_process(
         (("--stream", "--memory", "1MiB"), "memory is at least"),
         (("--stream", "--method", "ss-dpa"), "--stream is for --method dpa"),
         (("--cluster", "spark"), "A cluster is dask, dask://HOST:PORT"),
-        (("--other-workers", "accept"), "--other-workers has a meaning with --cluster only"),
-        (("--cluster", "dask", "--other-workers", "ask"), "--other-workers is one of"),
     ],
 )
 def test_options_that_do_not_fit_are_one_line_and_write_nothing(

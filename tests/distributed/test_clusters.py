@@ -22,14 +22,10 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier, SSDPAClassifier, load
-from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
 from poisonproof.distributed import Cluster, DaskCluster, RayCluster
 from poisonproof.distributed import cluster as scheduling
-from poisonproof.estimators.auditing import audit_model
-from poisonproof.exceptions import ClusterError, ClusterWarning, GuaranteeError
+from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.members.closed_form import KernelRidgeClassifier
-from poisonproof.store.manifest import ELSEWHERE
-from poisonproof.store.reading import ModelReader
 
 distributed = pytest.importorskip("distributed")
 ray = pytest.importorskip("ray")
@@ -206,7 +202,6 @@ def test_a_worker_unlike_this_machine_is_refused(
     unlike(False)
     with pytest.warns(ClusterWarning, match=r"is refused: it has python 2.7 \(here"):
         same(MAKERS["trees"], cluster(), tmp_path / "model")
-    assert ELSEWHERE not in ModelReader.open(tmp_path / "model").manifest.environment
 
 
 def test_without_a_worker_like_this_machine_nothing_is_trained(
@@ -218,32 +213,3 @@ def test_without_a_worker_like_this_machine_nothing_is_trained(
         pytest.raises(ClusterError, match="All 2 workers differ"),
     ):
         MAKERS["trees"]().fit_into(tmp_path / "model", X, y, cluster=cluster())
-
-
-def test_members_of_accepted_workers_are_recorded(
-    cluster: Callable[..., Cluster], unlike: Callable[[bool], None], tmp_path: Path
-) -> None:
-    unlike(False)
-    path = tmp_path / "model"
-    there = same(slow, cluster(other_workers="accept"), path)
-    manifest = ModelReader.open(path).manifest
-    (group,) = manifest.environment[ELSEWHERE]
-    assert group["environment"]["python"] == "2.7"
-    assert 0 < len(group["members"]) < K
-    again = load(path, trusted=TRUSTED)
-    for model in (there, again):
-        assert SAME_BITS_ELSEWHERE in model.certify(X[:5]).threat.assumptions
-    report = audit_model(path, (X, y), trusted=TRUSTED)
-    assert any("trained by workers of another kind" in words for words in report.sentences())
-    with pytest.raises(GuaranteeError, match="trained by workers of another kind"):
-        again.update(remove=(X[:1], y[:1]), data=(X, y))
-    # Whoever trains there again and accepts nobody gets members of this machine alone.
-    slow().fit_into(path, X, y)
-    manifest = ModelReader.open(path).manifest
-    assert ELSEWHERE not in manifest.environment
-    assert manifest.fingerprint == _fingerprint_of_serial(tmp_path)
-
-
-def _fingerprint_of_serial(folder: Path) -> str:
-    slow().fit_into(folder / "serial", X, y)
-    return ModelReader.open(folder / "serial").manifest.fingerprint

@@ -13,15 +13,12 @@ from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
 
 from poisonproof import DPAClassifier
-from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
 from poisonproof.distributed import Cluster
 from poisonproof.distributed import cluster as scheduling
 from poisonproof.distributed.cluster import WorkerLostError
 from poisonproof.estimators.saving import TrainingSpec
 from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.partition.partitioned import Shard
-from poisonproof.store.manifest import ELSEWHERE
-from poisonproof.store.reading import ModelReader
 
 X, y = load_digits(return_X_y=True)
 X = X + np.arange(len(X))[:, np.newaxis] * 1e-6  # every row can be told from every other
@@ -204,17 +201,6 @@ def test_a_worker_whose_learner_has_other_libraries_is_refused(tmp_path: Path) -
     with pytest.warns(ClusterWarning, match="Worker two is refused: its learner names"):
         there = classifier().fit_into(tmp_path / "model", X, y, cluster=OtherLibraries())
     assert there.ensemble_.digests() == classifier().fit(X, y).ensemble_.digests()
-    assert ELSEWHERE not in ModelReader.open(tmp_path / "model").manifest.environment
-
-
-def test_members_of_other_libraries_are_recorded_where_they_are_accepted(tmp_path: Path) -> None:
-    cluster = OtherLibraries()
-    cluster.other_workers = "accept"
-    there = classifier().fit_into(tmp_path / "model", X, y, cluster=cluster)
-    (group,) = ModelReader.open(tmp_path / "model").manifest.environment[ELSEWHERE]
-    assert group["environment"]["learner"] == {"packages": {"a learner's own": "0.1"}}
-    assert 0 < len(group["members"]) < K
-    assert SAME_BITS_ELSEWHERE in there.certify(X[:5]).threat.assumptions
 
 
 def test_members_come_one_block_after_the_other_with_a_bar(

@@ -19,9 +19,6 @@ OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely
 TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
 """The assumption of SS-DPA: its features and its partitions are made from all samples."""
 
-SAME_BITS_ELSEWHERE = "workers with other software or CPUs train the same members"
-"""Holds back a certificate of members that unlike machines have trained, by the user's choice."""
-
 UNTOUCHED_MAP = "the features of the members were learned from samples out of the attacker's reach"
 """Holds back a certificate against inserted rows whose members begin with a learned map."""
 

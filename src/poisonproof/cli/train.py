@@ -159,14 +159,6 @@ def train(
             **_LARGE,
         ),
     ] = None,
-    other_workers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="refuse|accept",
-            help="What to do with workers of other software or another CPU.  [refuse]",
-            **_LARGE,
-        ),
-    ] = None,
     jobs: JobsOption = None,
 ) -> None:
     """Train one small model per partition of the rows.
@@ -181,7 +173,7 @@ def train(
     check_target(out)
     check_writable(out.absolute().parent, out)
     n_bytes = _memory(stream, memory, scratch, method)
-    machines = _cluster(cluster, other_workers, jobs, out)
+    machines = _cluster(cluster, jobs, out)
     choose("--method", method, list(PARTITIONERS))
     if invalid_rows is not None:
         choose("--invalid-rows", invalid_rows, ("raise", "drop"))
@@ -247,22 +239,18 @@ def _memory(stream: bool, memory: str | None, scratch: Path | None, method: str)
     return int(float(found[1]) * 2 ** (10 * " kmg".index(found[2] or " ")))
 
 
-def _cluster(address: str | None, others: str | None, jobs: int | None, out: Path) -> Any:
+def _cluster(address: str | None, jobs: int | None, out: Path) -> Any:
     """Return the cluster that trains, or None."""
     if address is None:
-        if others is not None:
-            raise InvalidInputError("--other-workers has a meaning with --cluster only.")
         return None
-    from poisonproof.distributed.cluster import POLICIES
     from poisonproof.distributed.dask_and_ray import open_cluster
 
-    policy = choose("--other-workers", others or POLICIES[0], POLICIES)
     if out.suffix.lower() == ".zip":
         raise InvalidInputError(
             "--cluster writes members as they arrive, into a directory. Give --out a name that "
             "does not end in .zip."
         )
-    return open_cluster(address, n_workers=jobs, other_workers=policy)
+    return open_cluster(address, n_workers=jobs)
 
 
 def _image_shape(source: TrainingSource) -> tuple[int, ...] | None:

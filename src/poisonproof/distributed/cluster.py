@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from poisonproof.estimators.saving import TrainingSpec
 from poisonproof.estimators.training_set import TrainingSet, shards_for_others
-from poisonproof.exceptions import ClusterError, ClusterWarning, InvalidInputError
+from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.members.member import Ensemble
 from poisonproof.members.training import train_portions
 from poisonproof.partition.partitioned import Shard, gathered
@@ -22,8 +22,6 @@ from poisonproof.progress import Progress, Silent, make_progress, reporting
 from poisonproof.store.items import encode_members, shared_of
 from poisonproof.store.manifest import Item, differences, environment_here
 from poisonproof.store.training_run import TrainingRun
-
-POLICIES = ("refuse", "accept")
 
 
 class WorkerLostError(Exception):
@@ -39,35 +37,21 @@ class Cluster(ABC):
         Where the cluster is; workers are started on this machine by default.
     n_workers : int, optional
         How many workers; all cores by default.
-    other_workers : {"refuse", "accept"}, default="refuse"
-        What to do with workers whose software or CPU differs from this machine's. Members
-        that accepted ones train are recorded in the model, and certificates then assume that such
-        workers train the same members.
 
     Guarantee
     ---------
     Which worker trains a member, and how often it is tried, has no influence on it: members are
-    those of serial training on this machine, by digest.
+    those of serial training on this machine, by digest. Workers whose software or CPU differs from
+    this machine's are refused.
 
     Assumes
     -------
     Workers are honest: whoever runs one can hand in any member. `audit` finds that out afterwards.
     """
 
-    def __init__(
-        self,
-        address: Any = None,
-        *,
-        n_workers: int | None = None,
-        other_workers: str = "refuse",
-    ) -> None:
-        if other_workers not in POLICIES:
-            raise InvalidInputError(
-                f"other_workers is one of {', '.join(POLICIES)}. Got {other_workers!r}."
-            )
+    def __init__(self, address: Any = None, *, n_workers: int | None = None) -> None:
         self.address = address
         self.n_workers = n_workers
-        self.other_workers = other_workers
 
     def train(self, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
         """Train the members that are missing in `run`, and put each into it.
@@ -192,7 +176,6 @@ class _Driver:
     # Worker and block of every call; without a block the worker is to describe itself.
     calls: dict[Any, tuple[str, list[int] | None]] = field(default_factory=dict)
     admitted: dict[str, Any] = field(default_factory=dict)  # worker to where its spec lies
-    environments: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # if others
     refused: set[str] = field(default_factory=set)
     losses: Counter[int] = field(default_factory=Counter)
     lonely_since: float | None = None
@@ -232,8 +215,8 @@ class _Driver:
         if there and there <= self.refused:
             raise ClusterError(
                 f"All {len(there)} workers differ from this machine in software or CPU and "
-                "were refused. Install the same versions there, train on such a machine, or "
-                "accept and record them: other_workers='accept'."
+                "were refused. Install the same versions there, or start the training on such "
+                "a machine."
             )
         if now - self.lonely_since > PATIENCE:
             raise ClusterError(
@@ -286,24 +269,18 @@ class _Driver:
             return
         shared, items, surroundings = result
         if surroundings != (here := surroundings_of(self.spec.classifier)):
-            if self.cluster.other_workers == "refuse":
-                self.waiting += block
-                why = f"its learner names {surroundings}, here it names {here}"
-                self.refuse(worker, why)
-                return
-            known = self.environments[worker] or environment_here()
-            self.environments[worker] = {**known, "learner": surroundings}
-        self.run.add_items(shared, items, self.environments[worker])
+            self.waiting += block
+            self.refuse(worker, f"its learner names {surroundings}, here it names {here}")
+            return
+        self.run.add_items(shared, items)
         self.progress.advance(len(items))
 
     def admit(self, worker: str, environment: dict[str, Any]) -> None:
-        """Let a worker train, if it is like this machine or others are accepted."""
-        others = differences(environment)
-        if others and self.cluster.other_workers == "refuse":
+        """Let a worker train, if it is like this machine."""
+        if others := differences(environment):
             self.refuse(worker, f"it has {'; '.join(others)}")
-            return
-        self.environments[worker] = environment if environment != environment_here() else None
-        self.admitted[worker] = self.cluster.send(worker, self.spec)
+        else:
+            self.admitted[worker] = self.cluster.send(worker, self.spec)
 
     def refuse(self, worker: str, why: str) -> None:
         """Give a worker no more to do: members trained there could have other bits."""

@@ -29,8 +29,6 @@ class DaskCluster(Cluster):
         workers are started on this machine, one process each.
     n_workers : int, optional
         How many to start here; as `n_jobs` in joblib. All cores by default.
-    other_workers : {"refuse", "accept"}, default="refuse"
-        As in `Cluster`.
 
     Examples
     --------
@@ -126,8 +124,6 @@ class RayCluster(Cluster):
         for another. By default Ray is started here, unless this process is connected already.
     n_workers : int, optional
         How many actors; by default one for every core of the cluster.
-    other_workers : {"refuse", "accept"}, default="refuse"
-        As in `Cluster`.
 
     Examples
     --------
@@ -214,9 +210,7 @@ class _Caller:
 # The text by which a cluster is named on the command line.
 
 
-def open_cluster(
-    text: str, *, n_workers: int | None = None, other_workers: str = "refuse"
-) -> Cluster:
+def open_cluster(text: str, *, n_workers: int | None = None) -> Cluster:
     """Return the cluster that a text names.
 
     Parameters
@@ -224,7 +218,7 @@ def open_cluster(
     text : str
         ``dask`` or ``ray`` start workers on this machine; ``dask://HOST:PORT`` is a scheduler of
         Dask, ``ray://HOST:PORT`` a cluster of Ray, and ``ray://auto`` the one this machine is in.
-    n_workers, other_workers
+    n_workers : int, optional
         As in `DaskCluster` and `RayCluster`.
 
     Examples
@@ -235,10 +229,10 @@ def open_cluster(
     name, separator, host = text.partition("://")
     if name == "dask" and bool(separator) == bool(host):
         address = f"tcp://{host}" if host else None
-        return DaskCluster(address, n_workers=n_workers, other_workers=other_workers)
+        return DaskCluster(address, n_workers=n_workers)
     if name == "ray" and bool(separator) == bool(host):
         address = {"": None, "auto": "auto"}.get(host, text)
-        return RayCluster(address, n_workers=n_workers, other_workers=other_workers)
+        return RayCluster(address, n_workers=n_workers)
     raise InvalidInputError(
         f"A cluster is dask, dask://HOST:PORT, ray, ray://HOST:PORT or ray://auto. Got {text!r}."
     )

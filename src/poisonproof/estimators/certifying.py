@@ -329,7 +329,7 @@ class VotingMembers(CertifyingClassifier):
 
     def _assumptions(self) -> tuple[str, ...]:
         """Return what the method itself takes for granted."""
-        return tuple(self.ensemble_.assumptions)
+        return ()
 
     def _sees_samples_first(self) -> Any:
         return self._template() if self.features is None else self.features

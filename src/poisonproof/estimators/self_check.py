@@ -70,8 +70,7 @@ def check_members(
 ) -> int:
     """Train some members again in a fresh process; return how many, all of which were equal.
 
-    `alone` returns an ensemble of one member; `excluded` are members that have failed, or that
-    machines of another kind have trained.
+    `alone` returns an ensemble of one member; `excluded` are members that have failed.
     """
     k, sizes = len(digests), rows.sizes
     real = [

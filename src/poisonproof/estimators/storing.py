@@ -15,7 +15,6 @@ from poisonproof.estimators.updating import Receipt, apply_change, plan_update
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.member import Ensemble, Finished
 from poisonproof.store.items import StoredEnsemble, decode_members
-from poisonproof.store.manifest import ELSEWHERE, json_digest, with_elsewhere
 from poisonproof.store.objects import encode_object, types_of
 from poisonproof.store.reading import ModelReader, open_place
 from poisonproof.store.training_run import TrainingRun
@@ -48,9 +47,8 @@ def store_members(
     with ModelWriter(path) as writer:
         model = describe(classifier)
         refuse_another(path, model, overwrite=overwrite)
-        accepts = cluster is not None and cluster.other_workers == "accept"
         spec, digests = member_spec(classifier, model), classifier.partition_digests_
-        run = TrainingRun(writer, spec, digests, accept_elsewhere=accepts)
+        run = TrainingRun(writer, spec, digests)
         if cluster is not None and run.missing:
             cluster.train(classifier, rows, run)
         elif run.missing or run.family is None:
@@ -62,10 +60,6 @@ def store_members(
         manifest = draft_manifest(
             classifier, model, str(run.family), members, shared=run.shared, failures=run.failures
         )
-        if run.elsewhere:  # another spec: nobody may take them for members of this machine
-            environment = with_elsewhere(manifest.environment, run.elsewhere)
-            spec = json_digest([spec, environment[ELSEWHERE]])
-            manifest = replace(manifest, environment=environment, spec=spec)
         writer.commit(
             manifest,
             encode_object(classifier._templates()),
@@ -93,7 +87,7 @@ def _checked(
         return decode_members(*about, classifier.classes_, classifier.random_state, trusted)
 
     try:
-        return check_members(classifier, rows, digests, alone, {*run.failures, *run.elsewhere})
+        return check_members(classifier, rows, digests, alone, run.failures)
     except GuaranteeError:
         run.forget()
         raise

@@ -130,11 +130,6 @@ class Ensemble(ABC):
     def replaced(self, which: Sequence[int], members: Ensemble) -> Ensemble:
         """Return a copy in which member ``which[j]`` is member j of `members`."""
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What must hold, besides the method's own assumptions, for members to keep their bits."""
-        return ()
-
 
 Finished = Callable[[Sequence[int], Ensemble], None]
 """Receives members as soon as they are trained: their partitions, and an ensemble of as many."""

@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from poisonproof.certificates.plurality import ABSTAIN
-from poisonproof.certificates.threats import SAME_BITS_ELSEWHERE
 from poisonproof.exceptions import (
     GuaranteeError,
     InvalidRowsError,
@@ -44,7 +43,7 @@ from poisonproof.partition.cells import (
 from poisonproof.partition.containers import as_objects, is_pandas, is_sparse
 from poisonproof.partition.partitioned import Shard
 from poisonproof.progress import Progress
-from poisonproof.store.manifest import ELSEWHERE, Item, environment_here
+from poisonproof.store.manifest import Item, environment_here
 from poisonproof.store.objects import decode_object, encode_object
 from poisonproof.store.reading import ModelReader
 from poisonproof.strict import strict_json
@@ -422,11 +421,6 @@ class StoredEnsemble(Ensemble):
     def item(self, index: int) -> Item:
         """Return one member as it is stored; the digest of a new one's partition is left open."""
         return self._new[index] if index in self._new else self.reader.member(index)
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Members of machines of another kind are as good as those machines are alike."""
-        return (SAME_BITS_ELSEWHERE,) if self.reader.manifest.environment.get(ELSEWHERE) else ()
 
     @property
     def is_changed(self) -> bool:

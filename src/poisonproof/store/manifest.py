@@ -335,9 +335,6 @@ def json_digest(value: Mapping[str, Any] | list[Any]) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-ELSEWHERE = "elsewhere"
-"""Where an environment lists the others that trained some of the members."""
-
 _PARTS = {"numpy.libs", "scipy.libs", "numpy", "scipy"}
 _PACKAGES = ("poisonproof", "numpy", "scipy", "scikit-learn", "torch")
 
@@ -384,29 +381,12 @@ def differences(other: Mapping[str, Any]) -> list[str]:
     mine, theirs = ({**one, **(one.get("packages") or {})} for one in (here, other))
     found = [
         f"{key} {theirs.get(key)} (here {mine.get(key)})"
-        for key in sorted({*mine, *theirs} - {"packages", "instructions", ELSEWHERE})
+        for key in sorted({*mine, *theirs} - {"packages", "instructions"})
         if mine.get(key) != theirs.get(key)
     ]
     if missing := sorted(set(other.get("instructions") or ()) ^ set(here["instructions"])):
         found.append(f"the instruction set (not on both machines: {', '.join(missing)})")
-    for group in other.get(ELSEWHERE) or ():
-        found.append(f"{len(group['members']):,} members trained by workers of another kind")
     return found
-
-
-def with_elsewhere(
-    trained_in: Mapping[str, Any], elsewhere: Mapping[int, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return an environment that lists who else trained which members.
-
-    >>> with_elsewhere({}, {3: {"python": "3.12"}, 1: {"python": "3.12"}})
-    {'elsewhere': [{'environment': {'python': '3.12'}, 'members': [1, 3]}]}
-    """
-    groups: dict[str, list[int]] = {}
-    for index in sorted(elsewhere):
-        groups.setdefault(json.dumps(elsewhere[index], sort_keys=True), []).append(index)
-    listed = [{"environment": json.loads(text), "members": groups[text]} for text in sorted(groups)]
-    return {**trained_in, ELSEWHERE: listed} if listed else dict(trained_in)
 
 
 def installed_version(package: str) -> str | None:

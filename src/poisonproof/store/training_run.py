@@ -6,7 +6,7 @@ This is the one door through which engines, on this machine or on many, hand ove
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from poisonproof.exceptions import StoreError
@@ -26,8 +26,7 @@ class TrainingRun:
     line that is not whole counts for nothing.
 
     A member counts as finished only if its spec and the digest of its partition are those of this
-    run, whichever run trained it. With `accept_elsewhere` members of machines of another kind
-    count, too; `elsewhere` says which software and CPU those had.
+    run, whichever run trained it.
     """
 
     def __init__(
@@ -36,22 +35,18 @@ class TrainingRun:
         spec: str,
         partition_digests: Sequence[str],
         which: Sequence[int] | None = None,
-        *,
-        accept_elsewhere: bool = False,
     ) -> None:
         self._writer = writer
         self._place = Folder(writer.path)
         self._spec = spec
         self._partitions = list(partition_digests)
         self._which = range(len(self._partitions)) if which is None else which
-        self._accept = accept_elsewhere
         self._blocks: dict[int, BlockEntry] = {}
         self._has_journal = False
         self.family: str | None = None
         self.shared: dict[str, Any] = {}
         self.digests: dict[int, str] = {}
         self.failures: dict[int, str] = {}
-        self.elsewhere: dict[int, dict[str, Any]] = {}
         with writing(writer.path):
             self._read_stored()
             self._read_journal()
@@ -67,13 +62,8 @@ class TrainingRun:
         shared = shared_of(members) if first else (str(self.family), self.shared)
         self.add_items(shared, encode_members(members, indices, self._partitions))
 
-    def add_items(
-        self,
-        shared: tuple[str, dict[str, Any]],
-        items: Sequence[Item],
-        elsewhere: dict[str, Any] | None = None,
-    ) -> None:
-        """Store members that were encoded where they were trained, perhaps `elsewhere`."""
+    def add_items(self, shared: tuple[str, dict[str, Any]], items: Sequence[Item]) -> None:
+        """Store members that were encoded where they were trained."""
         for item in items:
             if item.partition != self._partitions[item.index]:
                 raise StoreError(
@@ -89,16 +79,14 @@ class TrainingRun:
                 self._has_journal = True
             for block in packed(range(len(items)), items.__getitem__):
                 entry = self._writer.put_block(block, durable=False)
-                self._append({"block": entry.to_json(), "elsewhere": elsewhere})
-                self._take(entry, block, elsewhere)
+                self._append(entry.to_json())
+                self._take(entry, block)
 
     def _append(self, about: dict[str, Any]) -> None:
         line = json.dumps(about, sort_keys=True)
         self._writer.folder.append(JOURNAL, f"{line}\n".encode())
 
-    def _take(
-        self, entry: BlockEntry, items: Sequence[Item], elsewhere: dict[str, Any] | None
-    ) -> None:
+    def _take(self, entry: BlockEntry, items: Iterable[Item]) -> None:
         """Remember the members of a block that are those of this run."""
         k = len(self._partitions)
         for item in items:
@@ -108,9 +96,6 @@ class TrainingRun:
             self._blocks[index], self.digests[index] = entry, item.digest
             if (reason := failure_of(item)) is not None:
                 self.failures[index] = reason
-            self.elsewhere.pop(index, None)
-            if elsewhere is not None:
-                self.elsewhere[index] = elsewhere
 
     def item(self, index: int) -> Item:
         """Return a finished member as it is stored."""
@@ -132,12 +117,12 @@ class TrainingRun:
             if any(known[index] == self._partitions[index] for index in ours):
                 self._read_block(entry)
 
-    def _read_block(self, entry: BlockEntry, elsewhere: dict[str, Any] | None = None) -> None:
+    def _read_block(self, entry: BlockEntry) -> None:
         try:
             items = self._place.block(entry).values()
         except StoreError:  # damaged or lost: these members are trained again
             return
-        self._take(entry, list(items), elsewhere)
+        self._take(entry, items)
 
     def _read_journal(self) -> None:
         """Find members that an earlier run finished, or drop a journal of another spec."""
@@ -159,8 +144,7 @@ class TrainingRun:
     def _read_record(self, about: dict[str, Any], *, first: bool) -> None:
         """Read a line of the journal, or raise `ValueError` or another error of a damaged one."""
         if not first:
-            if about["elsewhere"] is None or self._accept:
-                self._read_block(BlockEntry.from_json(about["block"]), about["elsewhere"])
+            self._read_block(BlockEntry.from_json(about))
             return
         if about["spec"] != self._spec:
             raise ValueError("it is of another spec")
