@@ -20,16 +20,10 @@ from poisonproof.exceptions import StoreError
 
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
-    """Return `cache`, else the folder POISONPROOF_CACHE names, else the platform's for caches."""
+    """Return `cache`, else the folder POISONPROOF_CACHE names, else ``~/.cache/poisonproof``."""
     if cache or (cache := os.environ.get("POISONPROOF_CACHE")):
         return Path(cache)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "poisonproof"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poisonproof"
 
 
 LOCK = "lock"

@@ -2,7 +2,7 @@
 
 Written here around threadpoolctl for four reasons. Finding the libraries of a process takes it
 milliseconds, longer than many small members take to vote, so they are remembered until the process
-loads or unloads another one. BLAS has one number of threads for the whole process, and where a
+imports another module. BLAS has one number of threads for the whole process, and where a
 server predicts in several of its threads, the first to finish must not give the number back that
 the others still rely on. A learner may import a library only when it is fitted; its first member is
 then trained again on one thread. And a learner that names a backend of joblib gets it whatever
@@ -11,12 +11,11 @@ then trained again on one thread. And a learner that names a backend of joblib g
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 from joblib import Parallel, parallel_config
@@ -25,22 +24,6 @@ from threadpoolctl import ThreadpoolController
 Result = TypeVar("Result")
 
 
-class _Library(ctypes.Structure):
-    """The beginning of ``struct dl_phdr_info`` in link.h."""
-
-    _fields_ = (
-        ("addr", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("headers", ctypes.c_void_p),
-        ("n_headers", ctypes.c_uint16),
-        ("adds", ctypes.c_ulonglong),
-        ("subs", ctypes.c_ulonglong),
-    )
-
-
-_Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
-_iterate: Any = ctypes.CDLL(None).dl_iterate_phdr if sys.platform == "linux" else None
-_known: tuple[tuple[int, int], ThreadpoolController] | None = None
 _limits = threading.local()  # the libraries limited in this thread by the innermost block
 _lock = threading.Lock()
 _inside: list[int] = []  # the threads of all blocks that have not ended
@@ -179,23 +162,10 @@ def _set(library: Any, number: int) -> None:
 
 
 def _controller() -> ThreadpoolController:
-    global _known  # noqa: PLW0603 - the libraries belong to the process
-    now = _loads_and_unloads() or (len(sys.modules), -1)
-    if _known is None or _known[0] != now:
-        _known = now, ThreadpoolController()
-    return _known[1]
+    """Return the libraries of the process, found anew when a module has been imported since."""
+    return _found_among(len(sys.modules))
 
 
-def _loads_and_unloads() -> tuple[int, int] | None:
-    """Return how many libraries were ever loaded and unloaded, where the system counts them."""
-    if _iterate is None:
-        return None
-    found: list[tuple[int, int]] = []
-
-    def first(library: Any, size: int, _: Any) -> int:
-        if size >= ctypes.sizeof(_Library):  # else a libc from before there were counts
-            found.append((library.contents.adds, library.contents.subs))
-        return 1  # no more libraries: the counts are those of the process
-
-    _iterate(_Visit(first), None)
-    return found[0] if found else None
+@lru_cache(maxsize=1)
+def _found_among(n_modules: int) -> ThreadpoolController:
+    return ThreadpoolController()

@@ -208,7 +208,11 @@ def test_members_that_are_not_the_ones_that_were_saved_are_refused(tmp_path: Pat
     """Blocks of one model under the manifest of another, which lists them by their right names."""
     ensemble(GaussianNB()).fit(X, y).save(tmp_path / "model")
     ensemble(GaussianNB()).fit(X, np.roll(y, 1)).save(tmp_path / "other")
-    other = json.loads((tmp_path / "other" / "manifest.json").read_text())
+    here, other = (
+        json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("model", "other")
+    )
+    for entry in here["members"]:
+        (tmp_path / "model" / "objects" / entry["name"]).unlink()
     for entry in other["members"]:
         source = tmp_path / "other" / "objects" / entry["name"]
         source.replace(tmp_path / "model" / "objects" / entry["name"])

@@ -106,40 +106,38 @@ def audit_model(
     except StoreError as error:
         return AuditReport(None, (Finding("Manifest", False, str(error)),))
     audit = _Audit(reader, classifier)
-    findings = [audit.manifest(), audit.fingerprint(fingerprint), audit.files()]
+    manifest, found = reader.manifest, reader.manifest.fingerprint
+    words = (
+        f"It describes {manifest.k:,} members on {sum(manifest.partition_sizes):,} rows and "
+        f"has the fingerprint {found}, which is the one of its content."
+    )
+    findings = [Finding("Manifest", True, words), _compared(found, fingerprint), audit.files()]
     findings += [audit.environment(), *audit.training(data, sample, seed)]
-    return AuditReport(reader.manifest.fingerprint, tuple(findings), audit.retrained)
+    return AuditReport(found, tuple(findings), audit.retrained)
+
+
+def _compared(found: str, expected: str | None) -> Finding:
+    """Compare the fingerprint with the one that is expected."""
+    if expected is None:
+        words = (
+            "No fingerprint from elsewhere was given, so whoever can write to the store could "
+            "have replaced all of it by another model."
+        )
+        return Finding("Fingerprint", None, words)
+    if expected.strip().lower() == found:
+        return Finding("Fingerprint", True, "It is the one that was expected.")
+    words = f"The model has the fingerprint {found}, but {expected} was expected."
+    return Finding("Fingerprint", False, words)
 
 
 class _Audit:
-    """The checks of one audit; each returns what it found."""
+    """The checks of one audit that look at more than the manifest; each returns what it found."""
 
     def __init__(self, reader: ModelReader, classifier: Any) -> None:
         self.reader = reader
         self.classifier = classifier
         self.retrained: tuple[int, ...] = ()
         self.others = differences(reader.manifest.environment)
-
-    def manifest(self) -> Finding:
-        manifest = self.reader.manifest
-        words = (
-            f"It describes {manifest.k:,} members on {sum(manifest.partition_sizes):,} rows and "
-            f"has the fingerprint {manifest.fingerprint}, which is the one of its content."
-        )
-        return Finding("Manifest", True, words)
-
-    def fingerprint(self, expected: str | None) -> Finding:
-        found, passed = self.reader.manifest.fingerprint, None
-        if expected is None:
-            words = (
-                "No fingerprint from elsewhere was given, so whoever can write to the store could "
-                "have replaced all of it by another model."
-            )
-        elif passed := expected.strip().lower() == found:
-            words = "It is the one that was expected."
-        else:
-            words = f"The model has the fingerprint {found}, but {expected} was expected."
-        return Finding("Fingerprint", passed, words)
 
     def files(self) -> Finding:
         """Read every file, recompute every digest."""
@@ -182,11 +180,10 @@ class _Audit:
             )
             yield Finding("Training rows", None, words)
             return
-        rows = None
         try:
             rows, finding = self._rows(data)
         except (StoreError, InvalidInputError) as error:
-            finding = Finding("Training rows", False, str(error))
+            rows, finding = None, Finding("Training rows", False, str(error))
         yield finding
         if rows is None:
             yield Finding("Members", None, "None was trained again.")

@@ -133,7 +133,12 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
         }
         if len(set(sizes.values())) != 1:
             raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
-    _check_columns(model["n_features_in"], model["feature_names_in"])
+    width, names = model["n_features_in"], model["feature_names_in"]
+    if width is not None and (type(width) is not int or not 0 < width < 2**31):
+        raise StoreError(f"n_features_in must be a number of features, got {str(width)[:80]!r}.")
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if names is not None and not (texts and len(names) == width):
+        raise StoreError(f"feature_names_in must list the names of {width} features.")
     if manifest.environment["packages"] != environment_here()["packages"]:
         return  # digests cover the state as the library that made it wrote it
     code = (model["learner"] or {}).get("code")
@@ -148,18 +153,6 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
             raise StoreError(
                 f"{reader.place.called(manifest.templates.name)}: {name} is not what was saved."
             )
-
-
-def _check_columns(width: Any, names: Any) -> None:
-    """Raise `StoreError` unless these are a number of features and their names."""
-    if width is not None and (type(width) is not int or not 0 < width < 2**31):
-        raise StoreError(f"n_features_in must be a number of features, got {str(width)[:80]!r}.")
-    if names is None:
-        return
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise StoreError("feature_names_in must list the names of the features.")
-    if len(names) != width:
-        raise StoreError(f"there are {len(names)} names of {width} features.")
 
 
 def decode_classes(entry: dict[str, Any]) -> NDArray[Any]:

@@ -17,7 +17,6 @@ import json
 import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import metadata
@@ -70,10 +69,9 @@ class BlockEntry:
         if not isinstance(value, dict) or {key: type(v) for key, v in value.items()} != kinds:
             raise ValueError("a block needs a name, a number of bytes and a list of items")
         name, size, items = value["name"], value["bytes"], value["items"]
-        if not is_content_name(name) or not 0 < size < 2**62:
-            raise ValueError(f"{name[:80]!r} of {str(size)[:80]} bytes is no block")
-        if not all(type(i) is int and i >= 0 for i in items):
-            raise ValueError("the items of a block are numbers of partitions")
+        sound = all(type(i) is int and i >= 0 for i in items)
+        if not (is_content_name(name) and 0 < size < 2**62 and sound):
+            raise ValueError(f"{name[:80]!r} of {str(size)[:80]} bytes is no block of partitions")
         return cls(name, size, tuple(items))
 
 
@@ -306,18 +304,16 @@ def _check_counts(manifest: Manifest) -> None:
         raise ValueError(
             f"numbers of partitions differ: {k} digests, {len(sizes)} sizes, {len(digests)} members"
         )
+    texts = (*digests, *manifest.partition_digests, *manifest.failures.values())
     if not all(type(size) is int and 0 <= size < 2**62 for size in sizes):
         raise ValueError("sizes of partitions are integers")
-    if not all(isinstance(d, str) for d in (*digests, *manifest.partition_digests)):
-        raise ValueError("digests are text")
-    for index, reason in manifest.failures.items():
-        if not 0 <= index < k or not isinstance(reason, str):
-            raise ValueError("a failure is the reason of a member that exists")
-    everyone = list(range(k))
-    if sorted(i for entry in manifest.members for i in entry.items) != everyone:
-        raise ValueError("the blocks of members do not hold every member once")
-    if manifest.keeps_data and sorted(i for e in manifest.rows for i in e.items) != everyone:
-        raise ValueError("the blocks of rows do not hold every partition once")
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("digests and reasons of failures are text")
+    if not all(0 <= index < k for index in manifest.failures):
+        raise ValueError("a failure is one of a member that exists")
+    for blocks in (manifest.members, manifest.rows) if manifest.rows else (manifest.members,):
+        if sorted(i for entry in blocks for i in entry.items) != list(range(k)):
+            raise ValueError("its blocks do not hold every partition once")
 
 
 def canonical_json(value: Any) -> bytes:
@@ -339,18 +335,15 @@ _PARTS = {"numpy.libs", "scipy.libs", "numpy", "scipy"}
 _PACKAGES = ("poisonproof", "numpy", "scipy", "scikit-learn", "torch")
 
 
+@cache
 def environment_here() -> dict[str, Any]:
     """Return library versions, the linear algebra in use and the CPU's instruction set.
+
+    Nothing of this changes while a process runs, so it looks once.
 
     >>> sorted(environment_here())
     ['blas', 'instructions', 'machine', 'packages', 'python', 'system']
     """
-    return deepcopy(_environment())
-
-
-@cache
-def _environment() -> dict[str, Any]:
-    """Look once: nothing of this changes while a process runs."""
     instructions = np.show_config(mode="dicts")["SIMD Extensions"]
     return {
         "python": platform.python_version(),

@@ -37,19 +37,6 @@ JOURNAL = "journal"
 """Where members lie that a training run has finished, until they are part of a model."""
 
 _OURS = {MANIFEST, OBJECTS, LOCK, JOURNAL}
-_IDENTITY = (
-    "classifier",
-    "parameters",
-    "classes_declared",
-    "classes",
-    "partitioner",
-    "learner",
-    "n_features_in",
-    "feature_names_in",
-    "provenance",
-)
-"""What a model and its later states have in common, whichever rows they were trained on."""
-
 GetItem = Callable[[int], Item]
 
 
@@ -193,6 +180,13 @@ class ModelWriter(AbstractContextManager[Any]):
         self.folder.remove(JOURNAL)
         self.folder.sync()
 
+    def pack(self, file: IO[bytes]) -> None:
+        """Write the model as an archive; equal models give equal bytes."""
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name in [*(f"{OBJECTS}/{name}" for name in sorted(self._present())), MANIFEST]:
+                # Whose date is fixed.
+                archive.writestr(zipfile.ZipInfo(name), (self.path / name).read_bytes())
+
     def _tidy(self, manifest: Manifest) -> None:
         """Delete what killed writers have left, but for members that the next run can use."""
         journal = self.folder.read(JOURNAL) or b""
@@ -226,18 +220,9 @@ def open_writer(path: str | os.PathLike[str]) -> Iterator[ModelWriter]:
         try:
             yield writer
             with writing(where), replacing(where) as file:
-                _pack(writer.path, file)
+                writer.pack(file)
         finally:
-            shutil.rmtree(writer.path)
-
-
-def _pack(model: Path, file: IO[bytes]) -> None:
-    """Write a model directory as an archive; equal models give equal bytes."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for part in [*sorted((model / OBJECTS).iterdir()), model / MANIFEST]:
-            # Whose date is fixed.
-            entry = zipfile.ZipInfo(part.relative_to(model).as_posix())
-            archive.writestr(entry, part.read_bytes())
+            shutil.rmtree(writer.path, ignore_errors=True)
 
 
 def run_digest(spec: str, partition_digests: Sequence[str]) -> str:
@@ -283,9 +268,13 @@ def refuse_another(
         standing = ModelReader.open(where).manifest.model
     except StoreError as error:
         raise StoreError(f"{error} It would be lost. {way_out}") from error
-    pairs = {key: (standing.get(key), model.get(key)) for key in _IDENTITY}
-    features = [m.get("templates", {}).get("features") for m in (standing, model)]
-    pairs["features"] = (features[0], features[1])
+    mine, theirs = (
+        {**some, "features": some.get("templates", {}).get("features")}
+        for some in (model, standing)
+    )
+    # These two have the rows in them, or parts that depend on them.
+    keys = [key for key in theirs if key not in ("templates", "context")]
+    pairs = {key: (mine.get(key), theirs[key]) for key in keys}
     other = [key for key, pair in pairs.items() if None not in pair and pair[0] != pair[1]]
     if other:
         raise StoreError(
