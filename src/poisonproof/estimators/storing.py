@@ -13,7 +13,7 @@ from poisonproof.estimators.self_check import check_members
 from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.estimators.updating import Receipt, apply_change, plan_update
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
-from poisonproof.members.member import Ensemble, Finished
+from poisonproof.members.member import Finished
 from poisonproof.store.items import StoredEnsemble, decode_members
 from poisonproof.store.objects import encode_object, types_of
 from poisonproof.store.reading import ModelReader, open_place
@@ -56,7 +56,18 @@ def store_members(
         members = [run.digests[index] for index in range(len(digests))]
         classifier.n_self_checked_ = 0
         if self_check:
-            classifier.n_self_checked_ = _checked(classifier, rows, run, members, trusted)
+            about = classifier.classes_, classifier.random_state, trusted
+            try:
+                classifier.n_self_checked_ = check_members(
+                    classifier,
+                    rows,
+                    members,
+                    lambda i: decode_members(str(run.family), run.shared, [run.item(i)], *about),
+                    run.failures,
+                )
+            except GuaranteeError:
+                run.forget()
+                raise
         manifest = draft_manifest(
             classifier, model, str(run.family), members, shared=run.shared, failures=run.failures
         )
@@ -71,26 +82,6 @@ def store_members(
     seed = classifier.random_state
     classifier.ensemble_ = StoredEnsemble(reader, classifier.classes_, seed, trusted)
     classifier.rows_ = TrainingSet(reader) if keep_data else rows
-
-
-def _checked(
-    classifier: Any,
-    rows: TrainingSet,
-    run: TrainingRun,
-    digests: Sequence[str],
-    trusted: Sequence[str],
-) -> int:
-    """Compare some members, old and new, with members trained again; return how many."""
-
-    def alone(index: int) -> Ensemble:
-        about = str(run.family), run.shared, [run.item(index)]
-        return decode_members(*about, classifier.classes_, classifier.random_state, trusted)
-
-    try:
-        return check_members(classifier, rows, digests, alone, run.failures)
-    except GuaranteeError:
-        run.forget()
-        raise
 
 
 def update_model(

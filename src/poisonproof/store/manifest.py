@@ -97,7 +97,6 @@ def encode_block(items: Sequence[Item]) -> bytes:
             "partition": item.partition,
             "digest": item.digest,
             "about": dict(item.about),
-            "names": sorted(item.tensors),
         }
         for item in items
     ]
@@ -114,27 +113,23 @@ def decode_block(data: Buffer, name: str) -> dict[int, Item]:
     entries = strict_json(about.get("about", ""), name)
     if not isinstance(entries, list):
         raise StoreError(f"{name} is damaged: it lists no items.")
+    own: dict[str, dict[str, NDArray[Any]]] = {}
+    for key, array in tensors.items():
+        place, slash, called = key.partition("/")
+        own.setdefault(place if slash else key + "/", {})[called] = array
     items: dict[int, Item] = {}
     for entry in entries:
         if not _is_entry(entry) or entry["index"] in items:
             raise StoreError(f"{name} is damaged: an item in it is not described.")
-        index = entry["index"]
-        own = {key: tensors.pop(f"{index}/{key}", None) for key in entry["names"]}
-        if any(array is None for array in own.values()):
-            raise StoreError(f"{name} is damaged: item {index} lacks arrays.")
-        items[index] = Item(index, entry["partition"], entry["digest"], entry["about"], own)  # type: ignore[arg-type]
-    if tensors:
+        items[entry["index"]] = Item(**entry, tensors=own.pop(str(entry["index"]), {}))
+    if own:
         raise StoreError(f"{name} is damaged: it holds arrays that belong to no item.")
     return items
 
 
 def _is_entry(entry: Any) -> bool:
-    kinds = {"index": int, "partition": str, "digest": str, "about": dict, "names": list}
-    return (
-        isinstance(entry, dict)
-        and {name: type(value) for name, value in entry.items()} == kinds
-        and all(isinstance(name, str) for name in entry["names"])
-    )
+    kinds = {"index": int, "partition": str, "digest": str, "about": dict}
+    return isinstance(entry, dict) and {key: type(v) for key, v in entry.items()} == kinds
 
 
 def n_bytes(item: Item) -> int:

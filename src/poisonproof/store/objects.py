@@ -42,11 +42,7 @@ def skops_io() -> Any:
 
 @cache
 def _check_trees_first() -> None:
-    """Let skops look at the parts of a tree: scikit-learn's C code takes their shapes for granted.
-
-    A tree reads the length of its nodes, and the classes of so many outputs, from wherever they
-    would lie; a file whose arrays have another number of dimensions ends the process.
-    """
+    """Let skops look at the shapes of a tree's parts, which scikit-learn takes for granted."""
     from skops.io._audit import NODE_TYPE_MAPPING
     from skops.io._sklearn import TreeNode
 
@@ -127,11 +123,7 @@ _NONE = {
 
 @cache
 def _known(trusted: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the types that may be built: the list above, this library's own, and `trusted`.
-
-    The state of this library's learners and feature maps is parameters; building one from a file
-    runs nothing but their own code.
-    """
+    """Return the types that may be built: the list above, this library's own, and `trusted`."""
     public = [
         getattr(module, name) for module in (closed_form, features) for name in module.__all__
     ]
@@ -172,11 +164,7 @@ class _Rewriting:
         return buffer.getvalue()
 
     def _number(self, value: Any) -> None:
-        """Replace addresses by numbers, and names of files by numbers of their contents.
-
-        Every object has a number of its own: whether equal parts are one object in memory depends
-        on where they were made, and on whether a worker process has sent them.
-        """
+        """Replace addresses by numbers, and names of files by numbers of their contents."""
         if isinstance(value, list):
             for part in value:
                 self._number(part)
@@ -189,6 +177,7 @@ class _Rewriting:
                 data = _without_padding(self._written.read(value["file"]))
                 suffix = value["file"].rpartition(".")[2]
                 value["file"] = self._files.setdefault(data, f"{len(self._files)}.{suffix}")
+            # One for every object, as equal parts may be one object in memory, or several.
             self._count += 1  # skops takes 0 for none
             value["__id__"] = self._count
         for part in value.values():
