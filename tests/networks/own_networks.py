@@ -22,21 +22,6 @@ class Plain(nn.Module):
         return self.last(functional.relu(self.first(x)))
 
 
-class Smooth(nn.Module):
-    """Odd widths, and activations that torch rounds differently behind the last whole vector."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm = nn.Linear(64, 33), nn.LayerNorm(33)
-        self.last = nn.Linear(33, 10)
-        self.gate = nn.Parameter(torch.tensor(0.3))
-
-    def forward(self, x):
-        hidden = functional.silu(self.norm(self.first(x)))
-        hidden = functional.elu(hidden) + functional.gelu(hidden) * torch.sigmoid(self.gate)
-        return self.last(functional.softplus(hidden))
-
-
 class DrawsWithPython(Plain):
     """Skips its hidden layer at random, as stochastic depth does."""
 

@@ -92,13 +92,6 @@ def test_adamw_in_a_stack_is_torchs_adamw(parts):
         assert np.allclose(one.tensors[name], other.tensors[name], atol=2e-3)
 
 
-def test_a_module_through_vmap_equals_it_one_by_one(parts):
-    together = members(TorchLearner(small_module, execution="vmap", epochs=4), parts)
-    alone = members(TorchLearner(small_module, epochs=4), parts)
-    for one, other in zip(together.members, alone.members, strict=True):
-        assert np.allclose(one.tensors["1.weight"], other.tensors["1.weight"], atol=1e-4)
-
-
 def test_dropout_of_a_users_module_draws_from_the_members_own_stream(parts):
     learner = TorchLearner(dropout_module, epochs=2)
     everyone = members(learner, parts).digests()
@@ -118,12 +111,6 @@ def test_a_member_that_fails_in_a_process_abstains_alone(parts):
     few = [(parts[0][0][:1], parts[0][1][:1]), *parts[1:3]]
     ensemble = members(TorchLearner(norm_module, epochs=1), few, n_jobs=2)
     assert list(ensemble.failures()) == [0]
-
-
-@pytest.mark.parametrize("factory", [dropout_module, norm_module])
-def test_a_module_that_cannot_be_stacked_is_refused(parts, factory):
-    with pytest.raises(InvalidInputError, match="cannot be stacked"):
-        members(TorchLearner(factory, execution="vmap", epochs=1), parts)
 
 
 def test_a_member_whose_module_raises_abstains_and_the_rest_go_on(parts):

@@ -37,14 +37,9 @@ LAWFUL = {
     ],
     "graph": [own.Plain, own.BeginsWithNumpy, own.KeepsHalves, own.WorksInPlace, own.PositionTable,
               own.Recurrent],
-    "vmap": [own.Plain, own.Smooth, own.BeginsWithNumpy, own.KeepsHalves, own.WorksInPlace],
 }  # fmt: skip
-REFUSED = {
-    "graph": [own.DrawsWithPython, own.DrawsWithNumpy, own.DropsAlways, own.CountsSteps,
-              own.HiddenMean, own.RemembersWhatItIsAsked],
-    "vmap": [own.DrawsWithPython, own.DrawsWithNumpy, own.DropsAlways, own.CountsSteps,
-             own.RemembersWhatItIsAsked],
-}  # fmt: skip
+REFUSED = [own.DrawsWithPython, own.DrawsWithNumpy, own.DropsAlways, own.CountsSteps,
+           own.HiddenMean, own.RemembersWhatItIsAsked]  # fmt: skip
 PAIRS = [(execution, factory) for execution in LAWFUL for factory in LAWFUL[execution]]
 
 
@@ -96,18 +91,6 @@ def test_a_member_that_falls_silent_moves_no_other_vote(execution, factory):
     assert np.array_equal(before.scores(X)[:, 1:], after.scores(X)[:, 1:], equal_nan=True)
 
 
-@pytest.mark.parametrize("stack_width", [5, 50])
-def test_a_lane_at_the_end_of_the_stack_computes_what_every_other_lane_does(stack_width):
-    """An attacker who empties a partition, or silences a member, moves all others by one lane."""
-    (part,) = random_parts([70], (64,))
-    options = {"stack_width": stack_width, "batch_size": 33, "vote_rows": 7, "input_scale": 1 / 255}
-    maker = learner(own.Smooth, "vmap", seed_rule="shared", **options)
-    ensemble = maker.fit_members(partitioned([part] * 64, (64,)), range(64), 10, 0)
-    assert len(set(ensemble.digests())) == 1
-    scores = ensemble.scores(part[0])
-    assert np.array_equal(scores, np.repeat(scores[:, :1], 64, axis=1))
-
-
 @pytest.mark.parametrize("factory", LAWFUL[None])
 def test_processes_and_repeated_questions_only_schedule(factory):
     parts = [(x / 255, y) for x, y in random_parts((40, 33), (64,))]
@@ -121,16 +104,14 @@ def test_processes_and_repeated_questions_only_schedule(factory):
     assert np.array_equal(one.scores(X), one.scores(X), equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("execution", "factory"), [(way, factory) for way in REFUSED for factory in REFUSED[way]]
-)
-def test_what_members_in_one_module_would_share_is_refused(execution, factory):
+@pytest.mark.parametrize("factory", REFUSED)
+def test_what_members_in_one_module_would_share_is_refused(factory):
     parts = random_parts([20], (64,))
     with pytest.raises(InvalidInputError, match=r"random|writes to .*Use execution='single'"):
-        learner(factory, execution).fit_members(partitioned(parts, (64,)), [0], 10, 0)
+        learner(factory, "graph").fit_members(partitioned(parts, (64,)), [0], 10, 0)
 
 
-@pytest.mark.parametrize("execution", [None, "graph", "vmap"])
+@pytest.mark.parametrize("execution", [None, "graph"])
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [

@@ -49,7 +49,6 @@ SETTINGS = {
 }
 LEARNERS = {
     "stacked": TorchLearner("mlp", epochs=1, input_scale=1 / 255),
-    "vmap": TorchLearner(own.Plain, execution="vmap", epochs=1, input_scale=1 / 255),
     "own": TorchLearner(own.TurnsOneDNNOff, epochs=1, input_scale=1 / 255),
     "single": TorchLearner("nin", image_shape=(1, 8, 8), epochs=1, vote_rows=8),
     "graph": TorchLearner(
@@ -97,10 +96,8 @@ def test_the_callers_settings_change_no_member_and_are_given_back(usual, name, s
     assert np.array_equal(scores, usual[name][1])
 
 
-@pytest.mark.parametrize("execution", ["stacked", "vmap"])
-def test_threads_that_would_cut_through_lanes_are_refused(execution):
-    network = "mlp" if execution == "stacked" else own.Plain
-    learner = TorchLearner(network, execution=execution, epochs=1, threads=2)
+def test_threads_that_would_cut_through_lanes_are_refused():
+    learner = TorchLearner("mlp", epochs=1, threads=2)
     with pytest.raises(InvalidInputError, match=r"one thread.*n_jobs"):
         learner.fit_members(partitioned(PARTS, (64,)), [0], 10, 0)
 

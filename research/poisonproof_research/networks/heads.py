@@ -25,7 +25,7 @@ from poisonproof.networks.batches import (
 )
 from poisonproof.networks.device import deterministic, require_device
 from poisonproof.networks.ensemble import Block, score_blocks
-from poisonproof.networks.lanes import perceptron_gradients, train_stack
+from poisonproof.networks.lanes import train_stack
 from poisonproof.networks.learner import TorchLearner
 from poisonproof.networks.pretraining.frozen import FrozenNetwork, as_pixels
 from poisonproof.networks.pretraining.tasks import LARGEST_RATIO, as_images, framed
@@ -357,4 +357,4 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
         seen = [
             replace(rows, X=torch.from_numpy(views)) for rows, views in zip(group, own, strict=True)
         ]
-        return train_stack(spec.linear, seen, seed, device, perceptron_gradients, layout=ViewLanes)
+        return train_stack(spec.linear, seen, seed, device, ViewLanes)

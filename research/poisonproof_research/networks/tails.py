@@ -401,10 +401,13 @@ class TailLearner(OnFrozenLearner[TailSpec, TailEnsemble]):
         frozen, lane_rows = params.pop("features"), params.pop("lane_rows")
         first = params.pop("first_weights")
         params["dtype"] = params["dtype"] or frozen.spec.dtype
+        if frozen.spec.device == "cpu":
+            # What lies behind the last whole vector of a tensor, torch may round differently. A
+            # stack of so many lanes has nothing there, whatever the shapes.
+            params["stack_width"] = -(-self.stack_width // 64) * 64
         deep = TorchLearner(
-            third_block,
+            "linear",  # any network that is stacked: the tail is built here
             **params,
-            execution="vmap",
             normalize="none",
             device=frozen.spec.device,
             threads=frozen.spec.threads,

@@ -18,7 +18,7 @@ from poisonproof.members.streams import stream_seed
 from poisonproof.networks.batches import MemberState, Score, as_samples, stacked_tensors
 from poisonproof.networks.device import deterministic, require_device, use_onednn
 from poisonproof.networks.graphs import GraphVoter, member_scores
-from poisonproof.networks.lanes import module_forward, perceptron_forward, stack_scores
+from poisonproof.networks.lanes import stack_scores
 from poisonproof.networks.modules import blank_module, kept_values, own_streams, prepare_module
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.progress import Progress, reporting
@@ -99,14 +99,11 @@ def _voting(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Iterator
 
 
 def _together(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Load:
-    stacked = spec.execution == "stacked"
-    forward = perceptron_forward if stacked else module_forward(spec, device, training=False)
-
     def load(start: int, lanes: list[MemberState]) -> Score:
         if start not in stacks:
             stacks[start] = stacked_tensors(lanes, device)
         tensors = stacks[start]
-        return lambda number, block, count: stack_scores(spec, tensors, block, forward)
+        return lambda number, block, count: stack_scores(spec, tensors, block)
 
     return load
 

@@ -1,4 +1,4 @@
-"""Many members per launch, each on its own lane: linear networks, perceptrons, users' modules.
+"""Many members per launch, each on its own lane: linear networks and perceptrons.
 
 Guarantee
 ---------
@@ -10,43 +10,23 @@ So a member's bits do not depend on which members share its stack, nor on their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
 
-from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks.batches import (
     Lanes,
     MemberState,
     MemberTensors,
     TrainingStep,
-    lane_losses,
-    member_stream,
     members_of,
     planned_steps,
 )
-from poisonproof.networks.modules import (
-    blank_module,
-    build,
-    initialise,
-    own_streams,
-    require_repeatable,
-    seed_streams,
-)
+from poisonproof.networks.modules import build, initialise
 from poisonproof.networks.specification import NetworkSpec
 
 Layer = tuple[str, Tensor, Tensor]
-
-Forward = Callable[[dict[str, Tensor], Tensor], Tensor]
-"""From stacked parameters and inputs (S, B, ...) to scores (S, B, C)."""
-
-Gradients = Callable[
-    [dict[str, Tensor], Tensor, Tensor, Tensor, Tensor], tuple[dict[str, Tensor], Tensor]
-]
-"""From parameters, inputs, targets, rows of each lane, and what means divide by, to gradients
-and losses."""
 
 
 def _layers(parameters: dict[str, Tensor]) -> list[Layer]:
@@ -104,20 +84,6 @@ def perceptron_gradients(
             through: Tensor = torch.ops.aten.threshold_backward(before, inputs[number], 0)
             slope = through.transpose(1, 2)
     return found, losses
-
-
-def autograd_gradients(forward: Forward) -> Gradients:
-    """Return the gradients of any stacked network, by autograd."""
-
-    def compute(
-        parameters: dict[str, Tensor], x: Tensor, targets: Tensor, counts: Tensor, total: Tensor
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        own = {name: p.detach().requires_grad_(True) for name, p in parameters.items()}
-        losses = lane_losses(forward(own, x), targets, counts, total)
-        found = torch.autograd.grad(losses.sum(), list(own.values()))
-        return dict(zip(own, found, strict=True)), losses.detach()
-
-    return compute
 
 
 class LaneOptimizer:
@@ -198,20 +164,15 @@ def train_stack(
     members: Sequence[MemberTensors],
     seed: int,
     device: torch.device,
-    gradients: Gradients,
-    initial: dict[str, Tensor] | None = None,
     layout: type[Lanes] = Lanes,
 ) -> list[MemberState]:
-    """Train at most `stack_width` members with rows side by side.
-
-    `initial` are first parameters (S, ...) where the specification's own rule does not apply.
-    """
+    """Train at most `stack_width` members with rows side by side."""
     lanes = layout(spec, members, seed, device)
-    parameters = initial if initial is not None else initialise(build(spec), lanes.stream)
+    parameters = initialise(build(spec), lanes.stream)
     optimizer = LaneOptimizer(spec, parameters)
     healthy = torch.ones(spec.stack_width, dtype=torch.bool, device=device)
     for step in planned_steps(spec, lanes.stream, lanes.sizes):
-        found, losses = _tiled(lanes, step, parameters, gradients)
+        found, losses = _tiled(lanes, step, parameters)
         healthy = healthy & torch.isfinite(losses)
         optimizer.step(found, step.rates, healthy & (step.counts > 0))
     host = {name: p.detach().cpu().numpy() for name, p in parameters.items()}
@@ -220,7 +181,7 @@ def train_stack(
 
 
 def _tiled(
-    lanes: Lanes, step: TrainingStep, parameters: dict[str, Tensor], compute: Gradients
+    lanes: Lanes, step: TrainingStep, parameters: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return gradients and losses of one step; a lane adds up the tiles that hold its own rows."""
     height = min(lanes.spec.tile_rows, lanes.spec.batch_size)
@@ -232,7 +193,7 @@ def _tiled(
             x, targets = lanes.batch(tile, height)
         else:
             x, targets = (_piece(value, number * height, height) for value in whole)
-        new, part = compute(parameters, x, targets, tile.counts, step.counts)
+        new, part = perceptron_gradients(parameters, x, targets, tile.counts, step.counts)
         if number == 0:
             gradients, losses = new, part
             continue
@@ -256,59 +217,10 @@ def _piece(value: Tensor, start: int, height: int) -> Tensor:
 
 
 @torch.no_grad()
-def stack_scores(
-    spec: NetworkSpec, tensors: dict[str, Tensor], X: Tensor, forward: Forward
-) -> Tensor:
+def stack_scores(spec: NetworkSpec, tensors: dict[str, Tensor], X: Tensor) -> Tensor:
     """Return the scores of a full stack on exactly `vote_rows` samples, shape (S, n, C)."""
     parameters = {k: v for k, v in tensors.items() if not k.startswith("normalise.")}
     mean, std = tensors["normalise.mean"][:, None], tensors["normalise.std"][:, None]
     if spec.normalize == "none":
-        wide = X.expand(spec.stack_width, *X.shape)
-        # A user's module may work in place, on samples on which the next stack votes.
-        return forward(parameters, wide.clone() if spec.execution == "vmap" else wide)
-    return forward(parameters, (X - mean) / std)
-
-
-# A user's module for many members at once, through `torch.func`.
-
-
-def module_forward(spec: NetworkSpec, device: torch.device, *, training: bool) -> Forward:
-    """Return the stacked form of a user's module, or say why it has none."""
-    module = blank_module(spec).to(device).train(training)
-    cannot = "cannot be stacked"
-    if list(module.buffers()):
-        raise InvalidInputError(
-            f"The module of {spec.factory} {cannot}: it has buffers (batch norm?), which padding"
-            " would reach. Use execution='single'."
-        )
-
-    def alone(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-        scores: Tensor = functional_call(module, parameters, (x,))
-        return scores
-
-    # Random layers would draw one tensor for the whole stack: a lane's draw would then depend
-    # on where the lane is. `randomness="error"` refuses them.
-    forward: Forward = vmap(alone, randomness="error")
-    parameters = {name: p.detach()[None] for name, p in module.named_parameters()}
-    with own_streams(0):
-        sample = torch.rand(1, 2, *spec.input_shape, device=device)
-        require_repeatable(spec, module, device, cannot, lambda: forward(parameters, sample))
-    return forward
-
-
-def first_parameters(
-    spec: NetworkSpec, members: Sequence[MemberTensors], seed: int, device: torch.device
-) -> dict[str, Tensor]:
-    """Build every lane's module from its own stream and stack the parameters."""
-    indices = [rows.index for rows in members]
-    indices += [-1] * (spec.stack_width - len(members))
-    stream = member_stream(spec, seed, indices, torch.device("cpu"))
-    states = []
-    with own_streams(0):
-        for word in stream.values(2**16, 1)[:, 0].tolist():
-            seed_streams(word)
-            states.append(dict(build(spec).named_parameters()))
-    return {
-        name: torch.stack([state[name].detach() for state in states]).to(device)
-        for name in states[0]
-    }
+        return perceptron_forward(parameters, X.expand(spec.stack_width, *X.shape))
+    return perceptron_forward(parameters, (X - mean) / std)

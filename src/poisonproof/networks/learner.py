@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from itertools import chain, islice
 from typing import Any
@@ -28,14 +27,7 @@ from poisonproof.networks.batches import (
 from poisonproof.networks.device import deterministic, fingerprint, require_device, use_onednn
 from poisonproof.networks.ensemble import TorchEnsemble
 from poisonproof.networks.graphs import train_member, train_on_tracks
-from poisonproof.networks.lanes import (
-    Gradients,
-    autograd_gradients,
-    first_parameters,
-    module_forward,
-    perceptron_gradients,
-    train_stack,
-)
+from poisonproof.networks.lanes import train_stack
 from poisonproof.networks.modules import (
     code_digest,
     factory_name,
@@ -122,16 +114,14 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         Multiplies every value first, whatever its dtype.
     seed_rule : {"partition", "shared"}
         Whether members draw from streams of their own.
-    execution : {None, "stacked", "single", "graph", "fused", "vmap"}
+    execution : {None, "stacked", "single", "graph", "fused"}
         How members are trained; None takes the one for the network and device. ``"stacked"``:
         `stack_width` members per launch, batches padded to `batch_size`. ``"single"``: one member
         at a time, shapes follow its own partition. ``"graph"``: the same shapes, `stack_width`
         members at once, each replayed from CUDA graphs on a stream of its own. ``"fused"``: NiN
-        kernels in which every program belongs to one member; CUDA only. ``"vmap"``: a user's
-        module through `torch.func`, shapes as in ``"stacked"``.
+        kernels in which every program belongs to one member; CUDA only.
     stack_width : int, optional
-        Members per launch, or at once for ``"graph"``; 32, or 8 for ``"graph"``. For ``"vmap"`` on
-        a CPU it is rounded up to a multiple of 64, the vectors of any processor.
+        Members per launch, or at once for ``"graph"``; 32, or 8 for ``"graph"``.
     tile_rows : int
         Rows per launch of a stacked batch: it is computed tile by tile, and its gradients are added
         in that order. Lanes with few rows then carry little padding.
@@ -140,8 +130,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     device : {"cpu", "cuda"}
         Never chosen automatically: another device is another model.
     threads : int
-        Threads inside one CPU operation; 1 for ``"stacked"`` and ``"vmap"``, where they would
-        cut through lanes. Workers (`n_jobs`) only schedule.
+        Threads inside one CPU operation; 1 for ``"stacked"``, where they would cut through
+        lanes. Workers (`n_jobs`) only schedule.
     vote_rows : int
         Samples per launch when voting.
     mirrored_votes : bool
@@ -270,11 +260,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         partition = "channel" if len(shape) == 3 else "feature"
         usual = 8 if graph else 32
         width = usual if self.stack_width is None else self.stack_width
-        if execution == "vmap" and self.device == "cpu":
-            # What lies behind the last whole vector of a tensor, torch rounds differently in
-            # sigmoid, SiLU, ELU and others. A stack of so many lanes has nothing there, whatever
-            # shapes a user's module makes.
-            width = -(-width // 64) * 64
         params.update(
             execution=execution,
             stack_width=width,
@@ -382,9 +367,8 @@ def _train(
     """Train the members of the partitions `which`; workers and grouping only schedule."""
     require_device(spec)
     done: dict[int, MemberState] = {}
-    with _settled(spec):
-        refuse_shared_state(spec)
     with reporting(progress, len(which), "Training"), _settled(spec):
+        refuse_shared_state(spec)
         members = _with_rows(spec, data, which, done, progress)
         width = 1 if spec.is_alone else spec.stack_width
         groups = iter(lambda: list(islice(members, width)), [])
@@ -428,88 +412,56 @@ def _trained(
     spec: NetworkSpec, seed: int, groups: Iterator[_Group], n_jobs: int | None
 ) -> Iterator[list[MemberState]]:
     """Yield the members of groups, as they are trained in the way of the specification."""
-    device = torch.device(spec.device)
     if spec.execution == "graph":
-        tracks = train_on_tracks(spec, chain.from_iterable(groups), seed, device)
+        tracks = train_on_tracks(spec, chain.from_iterable(groups), seed, torch.device(spec.device))
         yield from ([state] for state in tracks)
     elif spec.execution == "fused":
-        yield from (states for _, states in _fused(spec, seed, groups))
-    elif (workers := _workers(spec, n_jobs)) == 1:
-        yield from map(_trainer(spec, seed, device), groups)
-    elif spec.execution == "single":
-        # In threads their many small steps would wait for each other, and users' modules would
-        # share torch's random stream.
-        pool = Parallel(n_jobs=workers, backend="loky", return_as="generator")
-        for window in _windows(groups, workers):
-            yield from pool(delayed(_in_process)(spec, group, seed) for group in window)
+        yield from _fused(spec, seed, groups)
     else:
-        train = _trainer(spec, seed, device)
-        with ThreadPoolExecutor(workers) as threads:
-            for window in _windows(groups, workers):
-                yield from threads.map(train, window)
-
-
-def _windows(groups: Iterator[_Group], workers: int) -> Iterator[list[_Group]]:
-    """Yield some groups at a time: partitions are gathered as they are needed, not all at once."""
-    return iter(lambda: list(islice(groups, 8 * workers)), [])
+        workers = _workers(spec, n_jobs)
+        # Members alone need processes: in threads their many small steps would wait for each
+        # other, and users' modules would share torch's random stream.
+        backend = "loky" if spec.execution == "single" else "threading"
+        pool = Parallel(n_jobs=workers, backend=backend, return_as="generator")
+        # Partitions are gathered as they are needed, not all at once.
+        while window := list(islice(groups, 8 * workers)):
+            yield from pool(delayed(_train_group)(spec, group, seed) for group in window)
 
 
 def _workers(spec: NetworkSpec, n_jobs: int | None) -> int:
-    # Another process could not import what only this program's main script defines; threads, which
-    # a stack of a user's module would need, could share what the module keeps to itself.
+    # Another process could not import what only this program's main script defines.
     script = (spec.factory or "").startswith("__main__:")
-    if spec.device == "cuda" or spec.execution == "vmap" or script:
-        return 1
-    return int(effective_n_jobs(n_jobs))
+    return 1 if spec.device == "cuda" or script else int(effective_n_jobs(n_jobs))
 
 
-def _fused(
-    spec: NetworkSpec, seed: int, groups: Iterator[_Group]
-) -> Iterator[tuple[_Group, list[MemberState]]]:
+def _fused(spec: NetworkSpec, seed: int, groups: Iterator[_Group]) -> Iterator[list[MemberState]]:
     """Queue the training of a group before the one before it is unpacked."""
     from poisonproof.networks.fused.trainer import FusedTrainer
 
     trainer = FusedTrainer(spec, seed)
-    queued: tuple[_Group, Callable[[], list[MemberState]]] | None = None
-    for group in chain(groups, [None]):
-        following = None if group is None else (group, trainer.submit(group))
+    queued: Callable[[], list[MemberState]] | None = None
+    for group in groups:
+        following = trainer.submit(group)
         if queued is not None:
-            yield queued[0], queued[1]()
+            yield queued()
         queued = following
+    if queued is not None:
+        yield queued()
 
 
-def _in_process(spec: NetworkSpec, group: _Group, seed: int) -> list[MemberState]:
-    with _settled(spec):
-        return _trainer(spec, seed, torch.device(spec.device))(group)
-
-
-def _trainer(
-    spec: NetworkSpec, seed: int, device: torch.device
-) -> Callable[[_Group], list[MemberState]]:
-    """Return what trains one group: a stack, or a member alone."""
-    gradients: Gradients = perceptron_gradients
-    if spec.execution == "vmap":
-        gradients = autograd_gradients(module_forward(spec, device, training=True))
-
-    def train(group: _Group) -> list[MemberState]:
+def _train_group(spec: NetworkSpec, group: _Group, seed: int) -> list[MemberState]:
+    """Train a stack, or a member alone: what it raises is its abstention, not the ensemble's."""
+    device = torch.device(spec.device)
+    if spec.execution == "stacked":
         torch.set_num_threads(spec.threads)  # OpenMP keeps this number per calling thread
         use_onednn()
-        if spec.execution == "single":
-            return [_train_alone(spec, group[0], seed, device)]
-        own = spec.execution == "vmap"
-        first = first_parameters(spec, group, seed, device) if own else None
-        return train_stack(spec, group, seed, device, gradients, first)
-
-    return train
-
-
-def _train_alone(
-    spec: NetworkSpec, rows: MemberTensors, seed: int, device: torch.device
-) -> MemberState:
-    """Train one member; what it raises becomes its abstention, not the ensemble's end."""
-    try:
-        # A user's module draws from global streams, which are seeded anew for every member.
-        with own_streams(0) if spec.network == "custom" else nullcontext():
-            return train_member(spec, rows, seed, device)
-    except Exception as error:
-        return failed(spec, rows.index, error)
+        return train_stack(spec, group, seed, device)
+    (rows,) = group
+    with _settled(spec):  # in a process of its own, perhaps
+        use_onednn()
+        try:
+            # A user's module draws from global streams, which are seeded anew for every member.
+            with own_streams(0) if spec.network == "custom" else nullcontext():
+                return [train_member(spec, rows, seed, device)]
+        except Exception as error:
+            return [failed(spec, rows.index, error)]

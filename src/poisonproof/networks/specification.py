@@ -12,7 +12,7 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.member import Spec
 
 NETWORKS = ("linear", "mlp", "nin", "nin4", "resnet10", "resnet18", "custom")
-EXECUTIONS = ("stacked", "single", "graph", "fused", "vmap")
+EXECUTIONS = ("stacked", "single", "graph", "fused")
 _FUSED: dict[str, Sequence[object]] = {
     "network": ("nin", "nin4"),
     "device": ("cuda",),
@@ -192,10 +192,8 @@ class NetworkSpec(Spec):
         if self.execution == "stacked" and self.network not in ("linear", "mlp"):
             wrong.append(
                 f"network={self.network!r} cannot be stacked; use execution='single' or 'graph',"
-                " or 'fused' for NiN on CUDA, or 'vmap' for a custom module."
+                " or 'fused' for NiN on CUDA."
             )
-        if self.execution == "vmap" and self.network != "custom":
-            wrong.append("execution='vmap' is for custom modules only.")
         if self.execution == "fused":
             wrong += [
                 f"execution='fused' is for {name} in {allowed!r}, got"
@@ -223,7 +221,7 @@ class NetworkSpec(Spec):
     @property
     def shares_launches(self) -> bool:
         """Whether a launch holds several members."""
-        return self.execution in ("stacked", "vmap", "fused") and self.stack_width > 1
+        return self.execution in ("stacked", "fused") and self.stack_width > 1
 
     @property
     def is_image_network(self) -> bool:
