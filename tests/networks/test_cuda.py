@@ -148,9 +148,9 @@ LEARNERS = {
     "mlp": (TorchLearner("mlp", hidden=(256,), **SHORT), MNIST),
     "resnet-graph": (TorchLearner("resnet10", width=64, **STRONG, **SHORT), CIFAR),
     "resnet-single": (TorchLearner("resnet10", width=16, execution="single", **SHORT), CIFAR),
-    "resnet18-adamw": (TorchLearner("resnet18", width=16, optimizer="adamw", **SHORT), CIFAR),
+    "resnet18": (TorchLearner("resnet18", width=16, **SHORT), CIFAR),
     "module-graph": (TorchLearner(small_convolutions, execution="graph", **SHORT), CIFAR),
-    "nin-graph": (TorchLearner("nin", execution="graph", optimizer="adamw", **SHORT), MNIST),
+    "nin-graph": (TorchLearner("nin", execution="graph", **SHORT), MNIST),
     "nin": (TorchLearner.from_preset("nin-mnist", **SHORT), MNIST),
     "nin4": (TorchLearner("nin4", augmentation="crop", **SHORT), MNIST),
     "nin-gtsrb": (TorchLearner.from_preset("nin-gtsrb", **SHORT), GTSRB),
@@ -189,9 +189,8 @@ def test_the_number_of_tracks_only_schedules(name):
     assert bits[0] == bits[1] == bits[2]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_replayed_graph_trains_the_same_function_as_the_eager_loop(optimizer):
-    options = {"width": 16, "dtype": "float32", "optimizer": optimizer, "learning_rate": 1e-3}
+def test_a_replayed_graph_trains_the_same_function_as_the_eager_loop():
+    options = {"width": 16, "dtype": "float32", "learning_rate": 1e-3}
     data = partitioned(random_parts([150, 40], CIFAR), CIFAR)
     graph, eager = (
         TorchLearner("resnet10", execution=how, **options, **SHORT).fit_members(data, [0, 1], 10, 0)
@@ -221,17 +220,6 @@ def test_a_nan_member_abstains_and_its_neighbours_keep_their_bits(name):
     assert list(bad.failures()) == [1]
     assert [good.digests()[i] for i in (0, 2)] == [bad.digests()[i] for i in (0, 2)]
     assert (bad.votes(parts[0][0])[:, 1] == -1).all()
-
-
-def test_an_exploding_member_keeps_its_last_finite_state():
-    data = partitioned(random_parts([25, 81], CIFAR), CIFAR)
-    learner = TorchLearner(
-        "resnet10", width=16, learning_rate=1e9, on_nan="last_finite", **SHORT
-    )  # fmt: skip
-    ensemble = learner.fit_members(data, [0, 1], 10, 0)
-    assert ensemble.failures() == {}
-    for member in ensemble.members:
-        assert all(np.isfinite(array).all() for array in member.tensors.values())
 
 
 def alone(measure, *arguments):

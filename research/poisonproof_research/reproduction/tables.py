@@ -31,7 +31,6 @@ _COMPARED = (
     "views",
     "epochs",
     "batch_size",
-    "optimizer",
     "learning_rate",
     "momentum",
     "nesterov",

@@ -121,10 +121,6 @@ def _normalisation(X: NDArray[np.float32], spec: NetworkSpec) -> tuple[Array, Ar
     per_feature = spec.normalize == "feature"
     shape = spec.input_shape if per_feature or not image else (spec.input_shape[0], 1, 1)
     zeros, ones = np.zeros(shape, np.float32), np.ones(shape, np.float32)
-    if spec.normalize == "fixed":
-        given = (np.asarray(v, np.float32) for v in (spec.mean, spec.std))
-        mean, std = (v.reshape(-1, *(1,) * (len(shape) - 1)) for v in given)
-        return np.broadcast_to(mean, shape).copy(), np.broadcast_to(std, shape).copy()
     if spec.normalize == "none" or not len(X):
         return zeros, ones
     axes = (0, 2, 3) if image and not per_feature else (0,)
@@ -134,13 +130,6 @@ def _normalisation(X: NDArray[np.float32], spec: NetworkSpec) -> tuple[Array, Ar
 
 
 # Cross-entropy per member: a mean over its own rows, and over nothing else.
-
-
-def soft_labels(y: Tensor, spec: NetworkSpec) -> Tensor:
-    """Return one distribution over classes per label, smoothed as the specification says."""
-    even = spec.label_smoothing / spec.n_classes
-    sharp = torch.nn.functional.one_hot(y, spec.n_classes).to(torch.float32)
-    return sharp * (1.0 - spec.label_smoothing) + even
 
 
 def mix(values: Tensor, share: Tensor, counts: Tensor) -> Tensor:
@@ -307,7 +296,8 @@ class Lanes:
         self.X = self._table(lanes)
         no_label = torch.zeros(1, dtype=torch.int64)
         labels = torch.cat([no_label, *(lane.y for lane in lanes)])
-        self.targets = sent(soft_labels(labels, spec), device)
+        targets = torch.nn.functional.one_hot(labels, spec.n_classes).to(torch.float32)
+        self.targets = sent(targets, device)
         self._lengths = torch.tensor(self.sizes)
         starts = torch.cumsum(self._lengths, 0) - self._lengths + 1
         self.starts = sent(starts[:, None], device)

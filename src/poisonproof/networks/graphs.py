@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -51,50 +51,28 @@ def train_member(
     """Train one member from its own rows and its own stream."""
     lane = Lanes(spec, [rows], seed, device)
     module = prepare_module(first_module(spec, lane.stream), spec, device)
-    optimizer = _optimizer(spec, module)
-    last: dict[str, Tensor] = {}
+    nesterov = spec.nesterov and spec.momentum > 0
+    optimizer = torch.optim.SGD(
+        module.parameters(),
+        lr=spec.learning_rate,
+        momentum=spec.momentum,
+        nesterov=nesterov,
+        weight_decay=spec.weight_decay,
+    )
     for step in planned_steps(spec, lane.stream, lane.sizes):
         # A stack of one has no padding: the batch is as wide as the member's own rows make it.
         x, targets = lane.batch(step, step.sizes[0])
-        for group in optimizer.param_groups:
-            group["lr"] = float(step.rates[0])
-        if spec.on_nan == "last_finite":
-            last = {k: v.clone() for k, v in module.state_dict().items()}
-        if not _step(spec, module, optimizer, x[0], targets):
-            return member_of(rows, last or None)
+        optimizer.param_groups[0]["lr"] = float(step.rates[0])
+        module.train()
+        with autocast(spec):
+            logits = module(ordered(x[0]))
+        loss = lane_losses(logits[None], targets, step.counts).sum()
+        if not torch.isfinite(loss):
+            return member_of(rows, None)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
     return member_of(rows, module.state_dict())
-
-
-def _optimizer(spec: NetworkSpec, module: nn.Module) -> torch.optim.Optimizer:
-    weights = list(module.parameters())
-    shared: dict[str, Any] = {"lr": spec.learning_rate, "weight_decay": spec.weight_decay}
-    if spec.optimizer == "adamw":
-        return torch.optim.AdamW(weights, betas=spec.betas, eps=spec.epsilon, **shared)
-    nesterov = spec.nesterov and spec.momentum > 0
-    return torch.optim.SGD(weights, momentum=spec.momentum, nesterov=nesterov, **shared)
-
-
-def _step(
-    spec: NetworkSpec,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    x: Tensor,
-    targets: Tensor,
-) -> bool:
-    """Do one step; return False, and change nothing, if the loss is not finite."""
-    module.train()
-    with autocast(spec):
-        logits = module(ordered(x))
-    counts = torch.tensor([len(x)], device=x.device)
-    loss = lane_losses(logits[None], targets, counts).sum()
-    if not torch.isfinite(loss):
-        return False
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    if spec.on_nan == "last_finite":
-        return all(bool(torch.isfinite(v).all()) for v in module.state_dict().values())
-    return True
 
 
 def load_network(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -263,28 +241,6 @@ class PretrainSGD(SGD):
         self.velocity.mul_(self.spec.momentum).add_(gradients)
 
 
-class AdamW:
-    """Adam with decoupled weight decay."""
-
-    def __init__(self, spec: NetworkSpec, parameters: Tensor) -> None:
-        self._spec = spec
-        self._first = torch.zeros_like(parameters)
-        self._second = torch.zeros_like(parameters)
-        self._count = torch.zeros(1, dtype=torch.float64, device=parameters.device)
-        self.state = [self._first, self._second, self._count]
-
-    def step(self, parameters: Tensor, gradients: Tensor, rate: Tensor) -> None:
-        """Move the parameters."""
-        spec, (beta1, beta2) = self._spec, self._spec.betas
-        self._count.add_(1.0)
-        grown1, grown2 = ((1.0 - beta**self._count).float() for beta in (beta1, beta2))
-        self._first.mul_(beta1).add_(gradients, alpha=1.0 - beta1)
-        self._second.mul_(beta2).addcmul_(gradients, gradients, value=1.0 - beta2)
-        size = (self._second / grown2).sqrt_().add_(spec.epsilon)
-        parameters.mul_(1.0 - rate * spec.weight_decay)
-        parameters.addcdiv_(self._first * (rate / grown1), size, value=-1.0)
-
-
 # Several members at once, each on a track with its weights, rows and random stream. Launches have
 # the member's own batch widths and read nothing of another track. How many tracks there are, and
 # who follows whom, only schedules: a member is copied in whole, nothing of the last one is left.
@@ -333,8 +289,7 @@ class Track:
     def __init__(self, spec: NetworkSpec, seed: int, device: torch.device) -> None:
         self.spec, self.seed, self.device = spec, seed, device
         self.flat = FlatModule(prepare_module(blank_module(spec), spec, device))
-        rule = SGD if spec.optimizer == "sgd" else AdamW
-        self.rule: SGD | AdamW = rule(spec, self.flat.parameters)
+        self.rule = SGD(spec, self.flat.parameters)
         shape = (spec.batch_size, *spec.input_shape)
         self.x = ordered(torch.zeros(shape, device=device))
         self.targets = torch.zeros(1, spec.batch_size, spec.n_classes, device=device)
@@ -393,8 +348,7 @@ class Track:
             step()
 
     def _end(self, rows: MemberTensors) -> MemberState:
-        fine = bool(self.healthy) or self.spec.on_nan == "last_finite"
-        return member_of(rows, self.flat.module.state_dict() if fine else None)
+        return member_of(rows, self.flat.module.state_dict() if bool(self.healthy) else None)
 
     def _step_of(self, width: int) -> Work:
         """Return the step for batches of one width; recorded when it is first needed."""
@@ -405,22 +359,15 @@ class Track:
 
     @torch.enable_grad()
     def _step(self, width: int, count: Tensor) -> None:
-        spec, flat = self.spec, self.flat
-        keep = spec.on_nan == "last_finite"
-        everything = [flat.parameters, *self.rule.state, *flat.module.buffers()] if keep else []
-        before = [tensor.clone() for tensor in everything]
+        flat = self.flat
         flat.module.train()
-        with autocast(spec):
+        with autocast(self.spec):
             logits = flat.module(self.x[:width])
         loss = lane_losses(logits[None], self.targets[:, :width], count).sum()
         flat.collect(loss)
         self.healthy.logical_and_(torch.isfinite(loss.detach()))
         with torch.no_grad():
             self.rule.step(flat.parameters, flat.gradients, self.rate)
-            for tensor in everything:
-                self.healthy.logical_and_(torch.isfinite(tensor).all())
-            for tensor, old in zip(everything, before, strict=True):
-                tensor.copy_(torch.where(self.healthy, tensor, old))
 
     def _try(self) -> None:
         """Refuse a user's module that cannot be replayed, before any member is trained."""

@@ -97,19 +97,19 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         Widths of the perceptron's hidden layers.
     width : int
         Channels of ResNet's first stage.
-    optimizer, learning_rate, momentum, nesterov, weight_decay
-        Update rule: ``"sgd"`` or ``"adamw"``.
+    learning_rate, momentum, nesterov, weight_decay
+        Stochastic gradient descent.
     schedule : {"step", "cosine", "constant"}
         With ``"step"`` the rate is multiplied by `gamma` from each epoch of `milestones` on; by
         default these follow 30, 60 and 80 % of training. `warmup_epochs` come first.
-    label_smoothing, mixup : float
-        Smoothing in [0, 1); parameter of mixup's Beta distribution, 0 for none.
+    mixup : float
+        Parameter of mixup's Beta distribution, 0 for none.
     augmentation : None, str, dict or Augmentation
         ``"crop"``, ``"crop-flip"``, ``"strong"``, or its own rule.
-    normalize : {"partition", "none", "fixed"}
+    normalize : {"partition", "none"}
         Mean and standard deviation of the member's own rows (per channel of images, per feature
-        of vectors), or the numbers `mean` and `std`. A feature that hardly varies within a small
-        partition is blown up elsewhere: features of one scale do better with ``"none"``.
+        of vectors). A feature that hardly varies within a small partition is blown up elsewhere:
+        features of one scale do better with ``"none"``.
     input_scale : float
         Multiplies every value first, whatever its dtype.
     seed_rule : {"partition", "shared"}
@@ -137,8 +137,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     mirrored_votes : bool
         Whether members see every image and its mirror image, and vote with the mean of both
         scores: for images that mean the same in a mirror.
-    on_nan : {"abstain", "last_finite"}
-        What a member does whose loss stops being finite.
     random_state : int
         Seed when fitted on its own.
 
@@ -166,7 +164,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         image_shape: tuple[int, int, int] | None = None,
         hidden: tuple[int, ...] = (64,),
         width: int = 64,
-        optimizer: str = "sgd",
         learning_rate: float = 0.1,
         momentum: float = 0.9,
         nesterov: bool = True,
@@ -175,12 +172,9 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         milestones: tuple[int, ...] | None = None,
         gamma: float = 0.2,
         warmup_epochs: int = 0,
-        label_smoothing: float = 0.0,
         mixup: float = 0.0,
         augmentation: str | Mapping[str, Any] | Augmentation | None = None,
         normalize: str = "partition",
-        mean: tuple[float, ...] = (),
-        std: tuple[float, ...] = (),
         input_scale: float = 1.0,
         seed_rule: str = "partition",
         execution: str | None = None,
@@ -191,7 +185,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         threads: int = 1,
         vote_rows: int = 128,
         mirrored_votes: bool = False,
-        on_nan: str = "abstain",
         random_state: int = 0,
     ) -> None:
         self.network = network
@@ -200,7 +193,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.image_shape = image_shape
         self.hidden = hidden
         self.width = width
-        self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.nesterov = nesterov
@@ -209,12 +201,9 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.milestones = milestones
         self.gamma = gamma
         self.warmup_epochs = warmup_epochs
-        self.label_smoothing = label_smoothing
         self.mixup = mixup
         self.augmentation = augmentation
         self.normalize = normalize
-        self.mean = mean
-        self.std = std
         self.input_scale = input_scale
         self.seed_rule = seed_rule
         self.execution = execution
@@ -225,7 +214,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.threads = threads
         self.vote_rows = vote_rows
         self.mirrored_votes = mirrored_votes
-        self.on_nan = on_nan
         self.random_state = random_state
 
     @classmethod

@@ -18,12 +18,20 @@ _FUSED: dict[str, Sequence[object]] = {
     "device": ("cuda",),
     "dtype": ("bfloat16",),
     "batch_size": (16, 32, 64, 128),
-    "optimizer": ("sgd",),
-    "on_nan": ("abstain",),
     "n_classes": range(2, 65),
 }
 """What the kernels of NiN can do."""
-_REAL = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "mixup", "warmup_epochs")
+_REAL = ("learning_rate", "momentum", "weight_decay", "mixup", "warmup_epochs")
+_FIXED: dict[str, Any] = {
+    "optimizer": "sgd",
+    "betas": [0.9, 0.999],
+    "epsilon": 1e-8,
+    "label_smoothing": 0.0,
+    "mean": [],
+    "std": [],
+    "on_nan": "abstain",
+}
+"""What holds for every training, and is part of the digests of committed results."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +110,11 @@ class NetworkSpec(Spec):
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "network": NETWORKS,
         "execution": EXECUTIONS,
-        "optimizer": ("sgd", "adamw"),
         "schedule": ("step", "cosine", "constant"),
-        "normalize": ("channel", "feature", "fixed", "none"),
+        "normalize": ("channel", "feature", "none"),
         "seed_rule": ("partition", "shared"),
         "dtype": ("float32", "bfloat16"),
         "device": ("cpu", "cuda"),
-        "on_nan": ("abstain", "last_finite"),
     }
     counts: ClassVar[tuple[str, ...]] = (
         "epochs", "batch_size", "stack_width", "tile_rows", "threads", "vote_rows", "width"
@@ -123,23 +129,17 @@ class NetworkSpec(Spec):
     width: int = 64
     epochs: int = 200
     batch_size: int = 128
-    optimizer: str = "sgd"
     learning_rate: float = 0.1
     momentum: float = 0.9
     nesterov: bool = True
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
     weight_decay: float = 5e-4
     schedule: str = "step"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.2
     warmup_epochs: int = 0
-    label_smoothing: float = 0.0
     mixup: float = 0.0
     augmentation: Augmentation = field(default_factory=Augmentation)
     normalize: str = "none"
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
     input_scale: float = 1.0
     seed_rule: str = "partition"
     stack_width: int = 32
@@ -149,7 +149,6 @@ class NetworkSpec(Spec):
     threads: int = 1
     vote_rows: int = 128
     mirrored_votes: bool = False
-    on_nan: str = "abstain"
     version: int = 1
 
     def problems(self) -> list[str]:
@@ -165,8 +164,6 @@ class NetworkSpec(Spec):
             wrong.append(f"input_shape must be (d,) or (C, H, W), got {self.input_shape!r}.")
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             wrong.append(f"learning_rate must be positive, got {self.learning_rate!r}.")
-        if not 0 <= self.label_smoothing < 1:
-            wrong.append(f"label_smoothing must be in [0, 1), got {self.label_smoothing!r}.")
         if self.mixup < 0 or self.weight_decay < 0 or self.warmup_epochs < 0:
             wrong.append("mixup, weight_decay and warmup_epochs must not be negative.")
         return wrong + self._wrong_combinations()
@@ -209,8 +206,6 @@ class NetworkSpec(Spec):
             )
         if (self.network == "custom") != (self.factory is not None):
             wrong.append("a custom network, and no other, names its factory.")
-        if self.normalize == "fixed" and not self.mean:
-            wrong.append("normalize='fixed' needs mean and std.")
         return wrong
 
     @property
@@ -241,7 +236,7 @@ class NetworkSpec(Spec):
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as JSON values."""
-        values = super().to_json()
+        values = {**super().to_json(), **_FIXED}
         if not self.mirrored_votes:  # a later field: without it, digests are what they were
             del values["mirrored_votes"]
         return values
@@ -250,4 +245,5 @@ class NetworkSpec(Spec):
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote."""
         augmentation = Augmentation(**values.get("augmentation", {}))
-        return super().from_json({**values, "augmentation": augmentation})
+        own = {name: v for name, v in values.items() if name not in _FIXED or v != _FIXED[name]}
+        return super().from_json({**own, "augmentation": augmentation})
