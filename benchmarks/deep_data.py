@@ -45,8 +45,11 @@ def join(parts: list[Part]) -> PartitionedData:
 
 def nin(side: int, **changes: object) -> TorchLearner:
     """Return the published recipe on CUDA."""
-    recipe = "nin-mnist" if side == 28 else "nin-cifar10"
-    return TorchLearner.from_preset(recipe, **{"device": "cuda", "stack_width": STACK, **changes})
+    options = {
+        "milestones": (61, 121, 161), "augmentation": "crop" if side == 28 else "crop-flip",
+        "image_shape": SHAPES[side], "device": "cuda", "stack_width": STACK,
+    }  # fmt: skip
+    return TorchLearner("nin", **{**options, **changes})
 
 
 def resnet(**changes: object) -> TorchLearner:

@@ -62,8 +62,8 @@ class Setting:
 
 
 def nin(shape, sizes):
-    preset = "nin-mnist" if shape[0] == 1 else "nin-cifar10"
-    learner = TorchLearner.from_preset(preset, epochs=1, vote_rows=8)
+    augmentation = "crop" if shape[0] == 1 else "crop-flip"
+    learner = TorchLearner("nin", augmentation=augmentation, epochs=1, vote_rows=8)
     return Setting(learner, sizes, shape)
 
 

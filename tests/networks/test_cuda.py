@@ -151,9 +151,9 @@ LEARNERS = {
     "resnet18": (TorchLearner("resnet18", width=16, **SHORT), CIFAR),
     "module-graph": (TorchLearner(small_convolutions, execution="graph", **SHORT), CIFAR),
     "nin-graph": (TorchLearner("nin", execution="graph", **SHORT), MNIST),
-    "nin": (TorchLearner.from_preset("nin-mnist", **SHORT), MNIST),
+    "nin": (TorchLearner("nin", augmentation="crop", **SHORT), MNIST),
     "nin4": (TorchLearner("nin4", augmentation="crop", **SHORT), MNIST),
-    "nin-gtsrb": (TorchLearner.from_preset("nin-gtsrb", **SHORT), GTSRB),
+    "nin-gtsrb": (TorchLearner("nin", augmentation="crop", **SHORT), GTSRB),
 }
 GRAPHS = [name for name in LEARNERS if "graph" in name]
 # A full batch and a rest, one rest only, and a rest of a few rows.
@@ -220,6 +220,18 @@ def test_a_nan_member_abstains_and_its_neighbours_keep_their_bits(name):
     assert list(bad.failures()) == [1]
     assert [good.digests()[i] for i in (0, 2)] == [bad.digests()[i] for i in (0, 2)]
     assert (bad.votes(parts[0][0])[:, 1] == -1).all()
+
+
+@pytest.mark.parametrize("execution", ["graph", "single"])
+def test_no_member_votes_with_the_rounded_weights_of_another(execution):
+    learner = TorchLearner("resnet10", width=16, execution=execution, dtype="bfloat16", **SHORT)
+    parts = random_parts([40, 25], CIFAR)
+    together = learner.fit_members(partitioned(parts, CIFAR), [0, 1], 10, 0)
+    scores = together.scores(parts[0][0])
+    for place in range(2):
+        alone = learner.fit_members(partitioned(parts, CIFAR), [place], 10, 0)
+        assert alone.digests() == together.digests()[place : place + 1]
+        assert np.array_equal(alone.scores(parts[0][0])[:, 0], scores[:, place])
 
 
 def alone(measure, *arguments):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,14 +12,13 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.networks import TorchLearner, device
+from poisonproof.networks import TorchLearner
 from poisonproof.networks.device import autocast, deterministic
 from poisonproof.networks.graphs import SGD, FlatModule, Track
 from poisonproof.networks.specification import NetworkSpec
 from tests.networks.partitions import partitioned, random_parts
 from tests.networks.test_learner import dropout_module, norm_module, small_module
 
-OLDER = "ONEDNN_MAX_CPU_ISA"
 SHAPE = (3, 16, 16)
 # Two full batches; one and a rest; only a rest; a rest of one row.
 SIZES = (32, 25, 9, 33)
@@ -38,15 +34,6 @@ OPTIONS = {
 
 def resnet(execution="graph", **changes):
     return TorchLearner("resnet10", execution=execution, **{**OPTIONS, **changes})
-
-
-def run_again(test, variables):
-    """Run a test in a process of its own, where torch has other instructions to choose from."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-    done = subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
 
 
 def fitted(learner, parts, which=None, shape=SHAPE):
@@ -208,23 +195,6 @@ def test_what_the_kernels_lack_is_refused_with_the_way_out(changes):
             "nin", (3, 32, 32), execution="fused", device="cuda", dtype="bfloat16", **wanted
         )
     NetworkSpec("nin", (3, 32, 32), execution="graph", device="cuda", dtype="bfloat16", **wanted)
-
-
-@pytest.mark.parametrize("execution", ["graph", "single"])
-def test_no_member_votes_with_the_rounded_weights_of_another(execution, parts, request):
-    if not device._multiplies_bfloat16():
-        if OLDER in os.environ:
-            pytest.skip("torch dies here of bfloat16, whatever instructions it may use")
-        run_again(request.node.nodeid, {OLDER: "AVX512_CORE_BF16"})
-        return
-    learner = resnet(execution, dtype="bfloat16")
-    together = fitted(learner, parts)
-    X = random_parts([20], SHAPE, seed=1)[0][0]
-    scores = together.scores(X)
-    for place in range(len(parts)):
-        alone = fitted(learner, parts, [place])
-        assert bits(alone) == bits(together)[place : place + 1]
-        assert np.array_equal(alone.scores(X)[:, 0], scores[:, place])
 
 
 def test_nothing_is_remembered_under_autocast():

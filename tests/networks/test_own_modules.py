@@ -160,8 +160,8 @@ def test_a_module_without_memory_stops_training_instead_of_falling_silent():
 @pytest.mark.parametrize(
     ("factory", "words"),
     [
-        (own.takes_images, r"batch of shape \(1, 64\).*image_shape=\(channels, height, width\)"),
-        (own.three_scores, r"shape \(1, 10\) for one row and 10 classes, but it returns \(1, 3\)"),
+        (own.takes_images, r"batch of shape \(4, 64\).*image_shape=\(channels, height, width\)"),
+        (own.three_scores, r"shape \(4, 10\) for 4 rows and 10 classes, but it returns \(4, 3\)"),
         (own.TwoAnswers, "one score per class.*but it returns tuple"),
     ],
 )

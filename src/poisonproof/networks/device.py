@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -162,16 +160,15 @@ def _equal_lanes() -> bool:
 # The machine under the members: what must be pinned, and what must be recorded.
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-_INSTRUCTIONS = "ONEDNN_MAX_CPU_ISA"
 _VARIABLES = (
+    "ONEDNN_MAX_CPU_ISA",
     "DNNL_MAX_CPU_ISA",
     "ONEDNN_DEFAULT_FPMATH_MODE",
     "DNNL_DEFAULT_FPMATH_MODE",
     "MKL_CBWR",
     "MKL_ENABLE_INSTRUCTIONS",
 )
-"""More of the environment that makes oneDNN and MKL round differently."""
-_TRIAL = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+"""What in the environment makes oneDNN and MKL round differently."""
 
 
 def require_device(spec: NetworkSpec) -> torch.device:
@@ -189,25 +186,7 @@ def require_device(spec: NetworkSpec) -> torch.device:
                 f"{_WORKSPACE}={wanted!r} makes cuBLAS depend on scheduling; unset it or use"
                 " ':4096:8'."
             )
-    elif spec.dtype == "bfloat16" and not _multiplies_bfloat16():
-        raise InvalidInputError(
-            "dtype='bfloat16' was asked on device='cpu', but torch dies there when it multiplies"
-            " bfloat16 matrices: the processor names instructions that this machine does not"
-            f" allow. Use dtype='float32', or set {_INSTRUCTIONS}=AVX512_CORE_BF16 before the"
-            " start; each is another model."
-        )
     return torch.device(spec.device)
-
-
-@cache
-def _multiplies_bfloat16() -> bool:
-    """Return whether torch survives a product in bfloat16 on this CPU.
-
-    Virtual machines may show AMX instructions and forbid them; the first one then ends the
-    process, so the trial has a process of its own.
-    """
-    trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, check=False)
-    return trial.returncode == 0
 
 
 @contextmanager
@@ -244,8 +223,6 @@ def fingerprint(spec: NetworkSpec) -> dict[str, str | int]:
     else:
         found["processor"] = platform.machine()
         found["instructions"] = str(torch.backends.cpu.get_cpu_capability())
-        if _INSTRUCTIONS in os.environ:  # convolutions and products in bfloat16 obey it
-            found["onednn"] = os.environ[_INSTRUCTIONS]
         if (mode := product_mode()) is not None:
             found["mkl"] = mode
         found |= {name: os.environ[name] for name in _VARIABLES if name in os.environ}

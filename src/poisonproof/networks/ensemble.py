@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,12 +14,10 @@ from torch import Tensor
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.member import ArrayEnsemble, Content, Ensemble, Spec
-from poisonproof.members.streams import stream_seed
-from poisonproof.networks.batches import MemberState, Score, as_samples, stacked_tensors
+from poisonproof.networks.batches import Array, MemberState, Score, as_samples, stacked_tensors
 from poisonproof.networks.device import deterministic, require_device, use_onednn
-from poisonproof.networks.graphs import GraphVoter, member_scores
+from poisonproof.networks.graphs import NetworkVoter
 from poisonproof.networks.lanes import stack_scores
-from poisonproof.networks.modules import blank_module, kept_values, own_streams, prepare_module
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.progress import Progress, reporting
 
@@ -86,16 +84,11 @@ def _voting(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Iterator
         from poisonproof.networks.fused.trainer import FusedVoter
 
         yield FusedVoter(spec).load
-    elif spec.execution == "graph":
-        voter = GraphVoter(spec, device)
-        try:
-            yield voter.load
-        finally:
-            voter.close()
-    elif spec.execution == "single":
-        yield _alone(spec, device)
-    else:
+    elif spec.execution == "stacked":
         yield _together(spec, device, stacks)
+    else:
+        with closing(NetworkVoter(spec, device)) as voter:
+            yield voter.load
 
 
 def _together(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Load:
@@ -104,31 +97,6 @@ def _together(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Load:
             stacks[start] = stacked_tensors(lanes, device)
         tensors = stacks[start]
         return lambda number, block, count: stack_scores(spec, tensors, block)
-
-    return load
-
-
-def _alone(spec: NetworkSpec, device: torch.device) -> Load:
-    own = spec.network == "custom"
-    module = prepare_module(blank_module(spec), spec, device)
-    kept = kept_values(module) if own else {}
-
-    def load(start: int, lanes: list[MemberState]) -> Score:
-        nonlocal module
-        if own and kept_values(module) != kept:  # what it wrote down is no other member's
-            module = prepare_module(blank_module(spec), spec, device)
-        (member,) = lanes
-        tensors = {
-            name: torch.from_numpy(np.array(array)).to(device)
-            for name, array in member.tensors.items()
-        }
-
-        def score(number: int, block: Tensor, count: int) -> Tensor:
-            word = stream_seed(member.index, number)
-            with own_streams(word) if own else nullcontext():
-                return member_scores(spec, module, tensors, block)[None]
-
-        return score
 
     return load
 

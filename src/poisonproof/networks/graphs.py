@@ -9,7 +9,7 @@ member's data is in reach. Workers only schedule.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from poisonproof.exceptions import InvalidInputError
+from poisonproof.members.streams import stream_seed
 from poisonproof.networks.batches import (
     Lanes,
     MemberState,
@@ -73,23 +74,6 @@ def train_member(
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return member_of(rows, module.state_dict())
-
-
-def load_network(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy a member's weights into its network."""
-    module.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("normalise.")})
-
-
-@torch.no_grad()
-def member_scores(
-    spec: NetworkSpec, module: nn.Module, tensors: dict[str, Tensor], X: Tensor
-) -> Tensor:
-    """Return one member's scores on exactly `vote_rows` samples, shape (n, C)."""
-    load_network(module, tensors)
-    module.eval()
-    with autocast(spec):
-        scores: Tensor = module(ordered((X - tensors["normalise.mean"]) / tensors["normalise.std"]))
-    return scores.float()
 
 
 # Work that is repeated often: recorded once as a CUDA graph, replayed with one call. On a CPU the
@@ -382,21 +366,27 @@ class Track:
             # Of zeros a module may write zeros down. Drawn by the host: the device's generator may
             # have been left in the middle of a recording that failed.
             self.x.copy_(torch.rand(self.x.shape))
-            cannot = "cannot be replayed from a graph"
-            require_repeatable(self.spec, module, self.device, cannot, run)
+            require_repeatable(self.spec, module, self.device, run)
 
 
-class GraphVoter:
-    """A network whose weights are copied in, and whose forward pass is replayed from a graph."""
+class NetworkVoter:
+    """A network into which the members of "single" and "graph" are copied, one after the other.
+
+    For "graph" its forward pass is recorded.
+    """
 
     def __init__(self, spec: NetworkSpec, device: torch.device) -> None:
         self._spec, self._device = spec, device
-        self._module = prepare_module(blank_module(spec), spec, device).eval()
+        # A user's module may draw, and write to what it keeps, unless it was tried before training.
+        self._free = spec.network == "custom" and spec.execution == "single"
+        self._module = self._blank()
         self._block = torch.zeros(spec.vote_rows, *spec.input_shape, device=device)
         self._out = torch.zeros(spec.vote_rows, spec.n_classes, device=device)
-        self._tensors: dict[str, Tensor] = {}
-        self._recorder = Recorder(device)
+        self._recorder = Recorder(device if spec.execution == "graph" else torch.device("cpu"))
         self._forward: Work | None = None
+
+    def _blank(self) -> nn.Module:
+        return prepare_module(blank_module(self._spec), self._spec, self._device).eval()
 
     def close(self) -> None:
         """Forget the graph."""
@@ -405,24 +395,34 @@ class GraphVoter:
     @torch.no_grad()
     def load(self, start: int, lanes: list[MemberState]) -> Score:
         """Let the one member of `lanes` vote."""
-        for name, array in lanes[0].tensors.items():
-            value = torch.from_numpy(np.array(array))
-            if name in self._tensors:
-                self._tensors[name].copy_(value)
-            else:  # a copy on a CPU, too: the next member is written into it
-                self._tensors[name] = value.to(self._device, copy=True)
-        load_network(self._module, self._tensors)
-        self._forward = self._forward or self._recorder.record(self._vote)
+        (self._member,) = lanes
+        state = {name: torch.from_numpy(np.array(v)) for name, v in self._member.tensors.items()}
+        moments = torch.stack([state.pop("normalise.mean"), state.pop("normalise.std")])
+        if self._free:
+            self._module = self._blank()
+        self._module.load_state_dict(state)
+        self._state = state
+        if self._forward is None:
+            self._moments = moments.to(self._device)
+            self._forward = self._recorder.record(self._vote)
+        else:
+            self._moments.copy_(moments)
         return self._scores
 
     def _scores(self, number: int, block: Tensor, count: int) -> Tensor:
-        self._block.copy_(block)
         assert self._forward is not None
-        self._forward()
+        self._block.copy_(block)
+        if self._free:
+            self._module.load_state_dict(self._state)
+            with own_streams(stream_seed(self._member.index, number)):
+                self._forward()
+        else:
+            self._forward()
         return self._out[None]
 
     @torch.no_grad()
     def _vote(self) -> None:
-        x = (self._block - self._tensors["normalise.mean"]) / self._tensors["normalise.std"]
+        mean, std = self._moments
+        x = (self._block - mean) / std
         with autocast(self._spec):
             self._out.copy_(self._module(ordered(x)))

@@ -55,28 +55,6 @@ AUGMENTATIONS = {
 }
 """Augmentation by name."""
 
-# The rest are the defaults: 200 epochs in which the rate falls after the epochs 60, 120 and 160
-# counted from 0, so first in the next ones.
-_NIN: dict[str, Any] = {"network": "nin", "milestones": (61, 121, 161), "augmentation": "crop"}
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "nin-mnist": {**_NIN, "image_shape": (1, 28, 28)},
-    "nin-cifar10": {**_NIN, "image_shape": (3, 32, 32), "augmentation": "crop-flip"},
-    "nin-gtsrb": {**_NIN, "image_shape": (3, 48, 48)},
-    "simclr-head": {
-        "network": "linear",
-        "epochs": 100,
-        "batch_size": 512,
-        "learning_rate": 1.0,
-        "nesterov": False,
-        "weight_decay": 0.0,
-        "milestones": (60, 75, 90),
-        "gamma": 0.2,
-        "normalize": "none",
-    },
-}
-"""Published training by name: DPA on images, and SS-DPA's linear members on SimCLR features."""
-
 
 class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     """Neural networks as members: many trained at once, each bit for bit alone.
@@ -126,7 +104,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         Rows per launch of a stacked batch: it is computed tile by tile, and its gradients are added
         in that order. Lanes with few rows then carry little padding.
     dtype : {None, "float32", "bfloat16"}
-        None takes bfloat16 for ``"fused"`` and for ``"graph"`` on CUDA, and float32 otherwise.
+        On CUDA, None takes bfloat16 for ``"fused"`` and ``"graph"``; a CPU takes float32 only.
     device : {"cpu", "cuda"}
         Never chosen automatically: another device is another model.
     threads : int
@@ -216,17 +194,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         self.mirrored_votes = mirrored_votes
         self.random_state = random_state
 
-    @classmethod
-    def from_preset(cls, name: str, **changes: Any) -> TorchLearner:
-        """Return the learner of a published result, with changes.
-
-        >>> TorchLearner.from_preset("nin-cifar10").augmentation
-        'crop-flip'
-        """
-        if name not in PRESETS:
-            raise InvalidInputError(f"There is no preset {name!r}; known: {', '.join(PRESETS)}.")
-        return cls(**{**PRESETS[name], **changes})
-
     def resolve(self, shape: tuple[int, ...], n_classes: int) -> NetworkSpec:
         """Return the full specification for samples of one shape and a label set's size."""
         params = self.get_params(deep=False)
@@ -262,21 +229,17 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
 
     def specification(self) -> Mapping[str, Any]:
         """Return everything that can change a member's bits, the machine included."""
-        params = self.get_params(deep=False)
-        if callable(self.network):
-            params["network"] = factory_name(self.network)
-        # Any shape will do: it only serves to fill in what was left open.
-        shape = self.image_shape or (3, 32, 32)
-        filled = self.resolve(tuple(shape), 2)
-        params["augmentation"] = filled.to_json()["augmentation"]
-        params["milestones"] = filled.milestones
-        if not self.mirrored_votes:  # a later field: without it, digests are what they were
-            del params["mirrored_votes"]
-        for name in ("execution", "dtype", "stack_width"):
-            params[name] = getattr(filled, name)
-        code = code_digest(filled)
-        own = {} if code is None else {"code": code}
-        return {"learner": "torch", **params, **own, "machine": fingerprint(filled)}
+        filled = self.resolve(tuple(self.image_shape or (3, 32, 32)), 2)  # of any shape
+        values = {
+            **filled.to_json(),
+            "network": filled.factory or filled.network,
+            "image_shape": self.image_shape,
+            "normalize": self.normalize,
+        }
+        for name in ("input_shape", "n_classes"):
+            del values[name]
+        code, machine = code_digest(filled), fingerprint(filled)
+        return {"learner": "torch", **values, "code": code, "machine": machine}
 
     def fit_members(
         self,

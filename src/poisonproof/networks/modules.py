@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -226,58 +227,52 @@ def refuse_shared_state(spec: NetworkSpec) -> None:
     """
     if spec.network != "custom":
         return
-    _try_once(spec, blank_module(spec).eval())
     with own_streams(1):
         first = build(spec)
     with own_streams(2):
         second = build(spec)
+    what = f"The module of {spec.factory} cannot be a member:"
     if _addresses(first) & _addresses(second):
-        raise _refusal(
-            spec,
-            "it returns tensors that it returned before, so a member would go on from the weights "
-            "of another. Build new layers in every call; copy pretrained ones with copy.deepcopy",
+        raise GuaranteeError(
+            f"{what} it returns tensors that it returned before, so a member would go on from the"
+            " weights of another. Build new layers in every call; copy pretrained ones with"
+            " copy.deepcopy."
         )
-    with own_streams(0):
-        rows = torch.rand(4, *spec.input_shape)
-    mine = _scores(first, rows)
-    with torch.no_grad():
-        second.load_state_dict(first.state_dict())
-    yours = _scores(second, rows)
-    if mine is not None and yours is not None and not _equal(mine, yours):
-        raise _refusal(
-            spec,
-            "with the same state_dict it returns other scores when it is built again, so it holds "
-            "random values that no stored member would have. Register them as parameters or with "
-            "register_buffer",
+    mine = _tried(spec, first)
+    second.load_state_dict(first.state_dict())
+    if not np.array_equal(mine, _tried(spec, second), equal_nan=True):
+        raise GuaranteeError(
+            f"{what} with the same state_dict it returns other scores when it is built again, so"
+            " it holds random values that no stored member would have. Register them as parameters"
+            " or with register_buffer."
         )
 
 
 @torch.no_grad()
-def _try_once(spec: NetworkSpec, module: nn.Module) -> None:
-    """Run a user's network on one row of zeros, and say what is wrong with it."""
-    row, name = torch.zeros(1, *spec.input_shape), str(spec.factory).replace(":", ".")
-    try:
-        with own_streams(0):
-            scores = module(row)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        if is_machine_error(error):
-            raise
-        hint = (
-            ""
-            if len(spec.input_shape) == 3
-            else " If rows are images, say so:"
-            " TorchLearner(..., image_shape=(channels, height, width))."
-        )
+def _tried(spec: NetworkSpec, module: nn.Module) -> NDArray[np.float64]:
+    """Return a user's network's scores of four random rows, or say what is wrong with it."""
+    name = str(spec.factory).replace(":", ".")
+    with own_streams(0):
+        rows = torch.rand(4, *spec.input_shape)
+        try:
+            scores = module.eval()(rows.clone())
+        except Exception as error:
+            if is_machine_error(error):
+                raise
+            images = "TorchLearner(..., image_shape=(channels, height, width))"
+            hint = f" If rows are images, say so: {images}." if rows.ndim == 2 else ""
+            raise InvalidInputError(
+                f"The network {name} does not take a batch of shape {tuple(rows.shape)}:"
+                f" {' '.join(str(error).split())[:300]}.{hint}"
+            ) from error
+    came = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if came != (len(rows), spec.n_classes):
         raise InvalidInputError(
-            f"The network {name} does not take a batch of shape {tuple(row.shape)}, one row: "
-            f"{' '.join(str(error).split())[:300]}.{hint}"
-        ) from error
-    if not isinstance(scores, Tensor) or scores.shape[-1:] != (spec.n_classes,):
-        came = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise InvalidInputError(
-            f"The network {name} must return one score per class, shape {(1, spec.n_classes)} for"
-            f" one row and {spec.n_classes} classes, but it returns {came}."
+            f"The network {name} must return one score per class, shape"
+            f" {(len(rows), spec.n_classes)} for {len(rows)} rows and {spec.n_classes} classes, but"
+            f" it returns {came}."
         )
+    return np.asarray(scores.double().numpy())
 
 
 def kept_values(module: nn.Module) -> dict[str, str]:
@@ -296,13 +291,9 @@ def kept_values(module: nn.Module) -> dict[str, str]:
 
 
 def require_repeatable(
-    spec: NetworkSpec,
-    module: nn.Module,
-    device: torch.device,
-    cannot: str,
-    run: Callable[[], object],
+    spec: NetworkSpec, module: nn.Module, device: torch.device, run: Callable[[], object]
 ) -> None:
-    """Refuse a user's module that several members cannot share: it raises, draws or remembers."""
+    """Refuse a user's module that no graph can replay: it raises, draws or remembers."""
     kept, before, cause = kept_values(module), draws(device), None
     reason = ""
     try:
@@ -321,7 +312,8 @@ def require_repeatable(
             )
     if reason:
         raise InvalidInputError(
-            f"The module of {spec.factory} {cannot}: {reason}. Use execution='single'."
+            f"The module of {spec.factory} cannot be replayed from a graph: {reason}. Use"
+            " execution='single'."
         ) from cause
 
 
@@ -352,27 +344,6 @@ def _addresses(module: nn.Module) -> set[int]:
     """Return where tensors lie that training changes; frozen weights may be shared."""
     tensors = [*(p for p in module.parameters() if p.requires_grad), *module.buffers()]
     return {t.data_ptr() for t in tensors if not nn.parameter.is_lazy(t) and t.numel()}
-
-
-@torch.no_grad()
-def _scores(module: nn.Module, rows: Tensor) -> Tensor | None:
-    """Return a module's scores, None if it does not take these rows: that is no one's fault."""
-    try:
-        with own_streams(0):
-            answer = module.eval()(rows.clone())
-    except Exception:
-        return None
-    return answer if isinstance(answer, Tensor) else None
-
-
-def _equal(mine: Tensor, yours: Tensor) -> bool:
-    return mine.shape == yours.shape and bool(
-        ((mine == yours) | (mine.isnan() & yours.isnan())).all()
-    )
-
-
-def _refusal(spec: NetworkSpec, reason: str) -> GuaranteeError:
-    return GuaranteeError(f"The module of {spec.factory} cannot be a member: {reason}.")
 
 
 def prepare_module(module: nn.Module, spec: NetworkSpec, device: torch.device) -> nn.Module:

@@ -198,6 +198,8 @@ class NetworkSpec(Spec):
                 for name, allowed in _FUSED.items()
                 if getattr(self, name) not in allowed
             ]
+        if self.dtype == "bfloat16" and self.device == "cpu":
+            wrong.append("dtype='bfloat16' needs device='cuda'.")
         if self.threads > 1 and self.shares_launches and self.device == "cpu":
             wrong.append(
                 f"execution={self.execution!r} computes on one thread, got threads={self.threads}:"

@@ -18,22 +18,9 @@ from poisonproof.networks.batches import (
 )
 from poisonproof.networks.fused.layout import NinLayout, from_tables, to_tables
 from poisonproof.networks.fused.passes import Passes, Workspace
-from poisonproof.networks.graphs import nothing_collected
+from poisonproof.networks.graphs import Recorder
 from poisonproof.networks.modules import build, initialise
 from poisonproof.networks.specification import NetworkSpec
-
-
-def _captured(work: Callable[[], None]) -> Callable[[], None]:
-    """Compile by running once, then record the launches, so that a step costs one call."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with nothing_collected(), torch.cuda.graph(graph):
-        work()
-    return graph.replay
 
 
 class FusedTrainer:
@@ -50,7 +37,8 @@ class FusedTrainer:
             passes.forward(self.work.images, train=True)
             passes.backward()
 
-        self._step = _captured(step)
+        self._recorder = Recorder(self.device)
+        self._step = self._recorder.record(step)
 
     def submit(self, group: Sequence[MemberTensors]) -> Callable[[], list[MemberState]]:
         """Queue the training of one group; the result waits for it and returns its members.
@@ -130,7 +118,8 @@ class FusedVoter:
         self._block = torch.zeros(1, layout.rows, *spec.input_shape, device=device)
         passes = Passes(self._work)
         self._work.counts.fill_(1)
-        self._forward = _captured(lambda: passes.forward(self._block, train=False))
+        self._recorder = Recorder(device)
+        self._forward = self._recorder.record(lambda: passes.forward(self._block, train=False))
 
     def load(self, start: int, lanes: list[MemberState]) -> Score:
         """Let members vote, one per lane."""
