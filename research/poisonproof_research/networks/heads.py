@@ -6,6 +6,7 @@ import hashlib
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -142,6 +143,12 @@ class ViewTable:
         return 255.0 * framed(images.float() / 255.0, area, ratio, corner, mirrored)
 
 
+@lru_cache(maxsize=1)
+def view_table(frozen: FrozenNetwork, views: int, seed: int) -> ViewTable:
+    """Return the views of a map's images: the same table, for as long as no other is asked for."""
+    return ViewTable(frozen, views, seed)
+
+
 def _ratios() -> Tensor:
     """Return all shapes of frames, evenly spaced by their logarithms.
 
@@ -260,8 +267,7 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
     Parameters
     ----------
     features : FrozenNetwork
-        Learned by SimCLR, from samples alone. It keeps the views that were mapped, for other
-        learners that ask for them.
+        Learned by SimCLR, from samples alone. The views that were mapped last are kept.
     views : int
         Views of every image; their vectors are rounded to float16.
     epochs, batch_size, learning_rate, momentum, nesterov, weight_decay, milestones, gamma
@@ -352,7 +358,7 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
         self, spec: HeadSpec, group: list[MemberTensors], seed: int, device: torch.device
     ) -> list[MemberState]:
         images = np.concatenate([rows.X.numpy() for rows in group])
-        table = self.features.kept(ViewTable, spec.views, spec.view_seed)
+        table = view_table(self.features, spec.views, spec.view_seed)
         own = np.split(table.vectors(images), np.cumsum([len(rows) for rows in group])[:-1])
         seen = [
             replace(rows, X=torch.from_numpy(views)) for rows, views in zip(group, own, strict=True)

@@ -11,7 +11,7 @@ import pytest
 from poisonproof import SSDPAClassifier
 from poisonproof.networks import PretrainSpec, train_features
 from poisonproof.partition import PartitionedData, SortedIndex, sample_digests
-from poisonproof_research.networks.heads import HeadLearner, ViewTable
+from poisonproof_research.networks.heads import HeadLearner, view_table
 
 SIMCLR = PretrainSpec(
     "simclr", (1, 8, 8), epochs=1, batch_size=96, learning_rate=0.05, mean=(0.3,), std=(0.37,),
@@ -71,7 +71,7 @@ def test_threads_that_share_features_train_the_same_members(simclr, images, labe
 def test_vectors_that_are_not_finite_silence_their_own_member(simclr, images, labels, value):
     features, parts = anew(simclr), partitioned(images, labels)
     before = heads(features).fit_members(parts, range(K), 10, 0).digests()
-    table = features.kept(ViewTable, 4, 0)
+    table = view_table(features, 4, 0)
     digest = table._digest(np.ascontiguousarray(images[parts.rows(4)[0]][None]))
     table._known[digest] = np.full_like(table._known[digest], value)
     found = heads(features).fit_members(parts, range(K), 10, 0)

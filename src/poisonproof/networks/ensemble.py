@@ -85,20 +85,16 @@ def _voting(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Iterator
 
         yield FusedVoter(spec).load
     elif spec.execution == "stacked":
-        yield _together(spec, device, stacks)
+
+        def load(start: int, lanes: list[MemberState]) -> Score:
+            if start not in stacks:
+                stacks[start] = stacked_tensors(lanes, device)
+            return lambda number, block, count: stack_scores(spec, stacks[start], block)
+
+        yield load
     else:
         with closing(NetworkVoter(spec, device)) as voter:
             yield voter.load
-
-
-def _together(spec: NetworkSpec, device: torch.device, stacks: Stacks) -> Load:
-    def load(start: int, lanes: list[MemberState]) -> Score:
-        if start not in stacks:
-            stacks[start] = stacked_tensors(lanes, device)
-        tensors = stacks[start]
-        return lambda number, block, count: stack_scores(spec, tensors, block)
-
-    return load
 
 
 def votes_of(scores: Tensor) -> NDArray[np.int16]:

@@ -43,13 +43,6 @@ def _hidden(layers: list[Layer], x: Tensor) -> list[Tensor]:
     return inputs
 
 
-def perceptron_forward(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Apply S linear networks or perceptrons to S batches (S, B, ...); return (S, B, C)."""
-    layers = _layers(parameters)
-    _, weight, bias = layers[-1]
-    return torch.baddbmm(bias[:, None, :], _hidden(layers, x)[-1], weight.transpose(1, 2))
-
-
 @torch.no_grad()
 def perceptron_gradients(
     parameters: dict[str, Tensor], x: Tensor, targets: Tensor, counts: Tensor, total: Tensor
@@ -180,8 +173,10 @@ def _piece(value: Tensor, start: int, height: int) -> Tensor:
 @torch.no_grad()
 def stack_scores(spec: NetworkSpec, tensors: dict[str, Tensor], X: Tensor) -> Tensor:
     """Return the scores of a full stack on exactly `vote_rows` samples, shape (S, n, C)."""
-    parameters = {k: v for k, v in tensors.items() if not k.startswith("normalise.")}
-    mean, std = tensors["normalise.mean"][:, None], tensors["normalise.std"][:, None]
+    layers = _layers({k: v for k, v in tensors.items() if not k.startswith("normalise.")})
     if spec.normalize == "none":
-        return perceptron_forward(parameters, X.expand(spec.stack_width, *X.shape))
-    return perceptron_forward(parameters, (X - mean) / std)
+        x = X.expand(spec.stack_width, *X.shape)
+    else:
+        x = (X - tensors["normalise.mean"][:, None]) / tensors["normalise.std"][:, None]
+    _, weight, bias = layers[-1]
+    return torch.baddbmm(bias[:, None, :], _hidden(layers, x)[-1], weight.transpose(1, 2))

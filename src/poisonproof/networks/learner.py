@@ -34,7 +34,7 @@ from poisonproof.networks.modules import (
     own_streams,
     refuse_shared_state,
 )
-from poisonproof.networks.specification import NETWORKS, Augmentation, NetworkSpec
+from poisonproof.networks.specification import Augmentation, NetworkSpec
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.progress import Progress, Silent, reporting
 
@@ -201,11 +201,6 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
             params.pop(name)
         custom = callable(self.network)
         network = "custom" if custom else str(self.network)
-        if network not in NETWORKS or (network == "custom" and not custom):
-            raise InvalidInputError(
-                f"network must be one of {', '.join(NETWORKS[:-1])}, or a function that returns a"
-                f" torch.nn.Module, got {self.network!r}."
-            )
         execution = self.execution or _usual_execution(network, self.device)
         graph = execution == "graph"
         half = execution == "fused" or (graph and self.device == "cuda")

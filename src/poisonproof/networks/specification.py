@@ -170,18 +170,14 @@ class NetworkSpec(Spec):
 
     def _wrong_combinations(self) -> list[str]:
         wrong = []
-        if self.is_image_network and len(self.input_shape) != 3:
-            wrong.append(
-                f"network={self.network!r} needs images; pass image_shape=(C, H, W)"
-                f" (got input_shape={self.input_shape})."
-            )
-        changes = {
+        for_images = {
+            f"network={self.network!r}": self.network in ("nin", "nin4", "resnet10", "resnet18"),
             "augmentation": not self.augmentation.is_identity,
             "mirrored_votes": self.mirrored_votes,
         }
         wrong += [
-            f"{name} needs images; pass image_shape=(C, H, W)."
-            for name, given in changes.items()
+            f"{name} needs images; pass image_shape=(C, H, W) (got {self.input_shape})."
+            for name, given in for_images.items()
             if given and len(self.input_shape) != 3
         ]
         if self.augmentation.saturation and self.input_shape[0] != 3:
@@ -219,11 +215,6 @@ class NetworkSpec(Spec):
     def shares_launches(self) -> bool:
         """Whether a launch holds several members."""
         return self.execution in ("stacked", "fused") and self.stack_width > 1
-
-    @property
-    def is_image_network(self) -> bool:
-        """Whether the network needs (C, H, W) inputs."""
-        return self.network in ("nin", "nin4", "resnet10", "resnet18")
 
     def rate(self, epoch: int, step: int, steps: int) -> float:
         """Return the learning rate of `step` (of `steps`) in `epoch`, both counted from 0."""

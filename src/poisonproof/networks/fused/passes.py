@@ -222,36 +222,17 @@ class Passes:
         source, scale, shift = self._input(unit)
         z, low, flat = work.z[unit.number], self._low(unit), not unit.spatial
         tiles, tile, warps = self._tiling(unit)
-        buffers = (source, low, z, scale, shift, work.counts)
+        buffers = (source, low, z, scale, shift, work.counts, *_lanes(source, low, z), work.width)
         sizes = (*unit.window, unit.runs, unit.run_padded, unit.cout, *unit.out_chunks)
-        conv_forward[tiles, self.layout.lanes](
-            *buffers,
-            *_lanes(source, low, z),
-            work.width,
-            *sizes,
-            flat,
-            flat and not unit.first,
-            tile,
-            unit.block_k,
-            STAGES,
-            num_warps=warps,
-        )
+        way = (flat, flat and not unit.first, tile, unit.block_k, STAGES)
+        conv_forward[tiles, self.layout.lanes](*buffers, *sizes, *way, num_warps=warps)
 
     def _statistics(self, unit: Unit) -> None:
         work, norm, i = self.work, self.work.norm, unit.number
         gamma, beta, z = work.table(f"gamma{i}"), work.table(f"beta{i}"), work.z[i]
         programs, piece = self._spans(unit)
-        column_sums[programs, self.layout.lanes](
-            z,
-            work.partial,
-            work.counts,
-            *_lanes(z, work.partial),
-            unit.pixels,
-            unit.cout,
-            SPAN,
-            32,
-            piece,
-        )
+        buffers = (z, work.partial, work.counts, *_lanes(z, work.partial))
+        column_sums[programs, self.layout.lanes](*buffers, unit.pixels, unit.cout, SPAN, 32, piece)
         moments = (
             norm[name][i] for name in ("mean", "rstd", "scale", "shift", "run_mean", "run_var")
         )
@@ -324,25 +305,11 @@ class Passes:
         source, low = self._gradient(unit), self._low(unit)
         target = work.pooled_grad[before] if unit.spatial else work.g[before]
         tiles, tile, warps = self._tiling(unit)
-        lanes = _lanes(source, low, target)
+        buffers = (source, low, target, work.counts, *_lanes(source, low, target))
         image = (unit.pixels, unit.width, unit.grad_image, unit.grad_line)
         sizes = (unit.side, unit.cin, unit.cout, unit.run_padded, *unit.in_chunks)
-        block = 64 if unit.cout % 64 == 0 else 32
-        flat = not unit.spatial
-        conv_input_grad[tiles, self.layout.lanes](
-            source,
-            low,
-            target,
-            work.counts,
-            *lanes,
-            *image,
-            *sizes,
-            flat,
-            tile,
-            block,
-            STAGES,
-            num_warps=warps,
-        )
+        way = (not unit.spatial, tile, 64 if unit.cout % 64 == 0 else 32, STAGES)
+        conv_input_grad[tiles, self.layout.lanes](*buffers, *image, *sizes, *way, num_warps=warps)
 
     def _weight_grad(self, unit: Unit) -> None:
         work = self.work
@@ -353,19 +320,10 @@ class Passes:
         buffers = (source, grad, work.weight_partial, scale, shift, work.counts)
         lanes = (*_lanes(source, grad, work.weight_partial), unit.weights, work.width)
         runs = (unit.runs, unit.run, unit.run_padded, unit.cout, *unit.out_chunks)
+        windows = (*unit.window, *unit.grad_window)
+        way = (flat, flat and not unit.first, work.chunk(unit), block, 64, STAGES)
         conv_weight_grad[programs, self.layout.lanes](
-            *buffers,
-            *lanes,
-            *unit.window,
-            *unit.grad_window,
-            *runs,
-            flat,
-            flat and not unit.first,
-            work.chunk(unit),
-            block,
-            64,
-            STAGES,
-            num_warps=8 if block == 128 else 4,
+            *buffers, *lanes, *windows, *runs, *way, num_warps=8 if block == 128 else 4
         )
 
     def _update_convolution(self, unit: Unit) -> None:
@@ -390,18 +348,8 @@ class Passes:
         work, spec, (parameters, _, low_copy) = self.work, self.layout.spec, tables
         size, (split, pixels, chunk) = parameters.shape[1], chunks
         rule = (spec.weight_decay, spec.momentum, spec.nesterov)
+        buffers = (*tables, gradients, work.rates, work.healthy, work.counts)
         lanes = (*_lanes(parameters, gradients), split, low_copy.stride(0))
         update[triton.cdiv(size, 1024), self.layout.lanes](
-            *tables,
-            gradients,
-            work.rates,
-            work.healthy,
-            work.counts,
-            *lanes,
-            size,
-            pixels,
-            chunk,
-            *rule,
-            low,
-            1024,
+            *buffers, *lanes, size, pixels, chunk, *rule, low, 1024
         )

@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from poisonproof.networks.pretraining.tasks import Task, as_images, make_task
 from poisonproof.strict import decode_tensors
 
 Tensors = dict[str, NDArray[Any]]
-T = TypeVar("T")
 FEATURES = "features.safetensors"
 
 
@@ -130,26 +129,18 @@ class FrozenNetwork:
         self.spec, self.tensors, self.law = spec, _locked(tensors), law
         self.history = [list(entry) for entry in history]
         self._task: Any = None
-        self._kept: dict[tuple[Any, ...], Any] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the map itself: it never changes, and clones of a learner can share it."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what can be made again where it is needed."""
-        return {**self.__dict__, "_task": None, "_kept": {}}
+        """Leave out the network, which is made again where it is needed."""
+        return {**self.__dict__, "_task": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Lock the weights again: a pickle does not say that they are."""
         self.__dict__.update(state, tensors=_locked(state["tensors"]))
-
-    def kept(self, make: Callable[..., T], *key: Any) -> T:
-        """Return ``make(self, *key)``, made once and kept as long as the map is."""
-        if (make, *key) not in self._kept:
-            self._kept[make, *key] = make(self, *key)
-        found: T = self._kept[make, *key]
-        return found
 
     def digest(self) -> str:
         """Return the SHA-256 of all weights."""
