@@ -73,12 +73,12 @@ def test_augmented_images_agree_on_cpu_and_cuda(rule, tolerance):
 )
 def test_one_kernel_step_is_as_close_to_float64_as_autocast(shape, classes):
     from poisonproof.networks.fused.layout import NinLayout, from_tables
-    from poisonproof.networks.fused.passes import Passes, Workspace
+    from poisonproof.networks.fused.passes import NinStack
     from poisonproof.networks.fused.trainer import _load
 
     learner = TorchLearner("nin", device="cuda", stack_width=3, weight_decay=0.0)
     spec = learner.resolve(shape, classes)
-    work = Workspace(NinLayout(spec), torch.device("cuda"))
+    work = NinStack(NinLayout(spec), torch.device("cuda"))
     for buffer in (*work.z, *work.g):
         buffer.fill_(float("nan"))  # what an earlier member left must not matter
     state = initialise(build(spec), Stream(0, torch.tensor([0, 1, 2], device="cuda")))
@@ -89,9 +89,8 @@ def test_one_kernel_step_is_as_close_to_float64_as_autocast(shape, classes):
     work.targets[:, :, :classes] = functional.one_hot(labels, classes).float()
     work.counts.copy_(torch.tensor([50, 0, 81]))
     work.rates.fill_(1.0)
-    passes = Passes(work)
-    passes.forward(work.images, train=True)
-    passes.backward()
+    work.forward(work.images, train=True)
+    work.backward()
     after = from_tables(work.layout, work.parameters, work.norm["run_mean"], work.norm["run_var"])
     assert all(torch.equal(after[name][1], state[name][1]) for name in after), "a frozen lane moved"
     for lane, size in ((0, 50), (2, 81)):

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.networks import TorchLearner
-from poisonproof.networks.device import fixed_settings
+from poisonproof.networks.device import deterministic
 from tests.networks import own_networks as own
 from tests.networks.partitions import partitioned, random_parts
 
@@ -105,17 +105,18 @@ def test_threads_that_would_cut_through_lanes_are_refused():
 def test_the_first_thread_that_leaves_does_not_give_back_what_the_other_relies_on():
     """As when a server asks a model from several of its threads."""
     inside, finished = threading.Event(), threading.Event()
+    spec = LEARNERS["single"].resolve((1, 8, 8), 10)
     seen = []
 
     def slow():
-        with fixed_settings("cpu"):
+        with deterministic(spec):
             inside.set()
             finished.wait(30)
             seen.append((torch.get_default_dtype(), torch.backends.cudnn.allow_tf32))
 
     tf32 = torch.backends.cudnn.allow_tf32
     with within(torch.set_default_dtype, torch.float64, torch.float32):
-        with fixed_settings("cpu"):
+        with deterministic(spec):
             other = threading.Thread(target=slow)
             other.start()
             assert inside.wait(30)

@@ -22,7 +22,7 @@ from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import StoreError
 from poisonproof.features.networks import KeptVectors
 from poisonproof.files import OpenFolder, cache_folder
-from poisonproof.networks.pretraining.frozen import Checkpoint, RunFolder
+from poisonproof.networks.pretraining.frozen import RunFolder
 from poisonproof.store.objects import decode_object, skops_io
 
 from ..durability import jobs
@@ -225,8 +225,8 @@ def test_a_run_deletes_its_own_states_and_nothing_else(victim: Path) -> None:
     other = victim.with_name("model-00001.safetensors")
     other.write_bytes(PRECIOUS)
     run = RunFolder(victim.parent, {})
-    run.save(Checkpoint(1, {"w": np.zeros(2)}, np.zeros(2), []))
-    run.save(Checkpoint(2, {"w": np.zeros(2)}, np.zeros(2), []))
+    for history in ([[0.5, 0.5]], [[0.5, 0.5], [0.4, 0.6]]):
+        run.save({"w": np.zeros(2)}, np.zeros(2), history)
     assert {path.name for path in victim.parent.iterdir()} == {
         "state-000002.safetensors", other.name, victim.name
     }  # fmt: skip

@@ -44,23 +44,6 @@ def use_onednn() -> None:
 
 
 @contextmanager
-def fixed_settings(device: str) -> Iterator[None]:
-    """Fix what decides dtype, precision, kernels and gradients, then restore it all."""
-    with ExitStack() as stack:
-        if torch.get_default_device().type != "cpu":
-            stack.enter_context(torch.device("cpu"))
-        stack.enter_context(_of_the_process())
-        flushed = bool(torch.tensor(2.0**-140, dtype=torch.float32) * 1.0 == 0.0)
-        stack.callback(torch.set_flush_denormal, flushed)
-        torch.set_flush_denormal(False)
-        for kind in sorted({"cpu", device}):
-            stack.enter_context(torch.autocast(kind, enabled=False, cache_enabled=False))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        yield
-
-
-@contextmanager
 def _of_the_process() -> Iterator[None]:
     global _inside  # noqa: PLW0603 - settings of a process have bookkeeping of a process
     with _lock:
@@ -233,13 +216,21 @@ def fingerprint(spec: NetworkSpec) -> dict[str, str | int]:
 
 @contextmanager
 def deterministic(spec: NetworkSpec) -> Iterator[None]:
-    """Pin threads and kernels while members are trained or vote, then restore the caller's."""
-    threads = torch.get_num_threads()  # OpenMP keeps this number per calling thread
-    torch.set_num_threads(spec.threads)
-    try:
-        with fixed_settings(spec.device):
-            if spec.device == "cpu" and spec.shares_launches:
-                require_equal_lanes()
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    """Pin threads, dtype, precision, kernels and gradients, then restore the caller's."""
+    with ExitStack() as stack:
+        # OpenMP keeps the number of threads per calling thread.
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(spec.threads)
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        stack.enter_context(_of_the_process())
+        flushed = bool(torch.tensor(2.0**-140, dtype=torch.float32) * 1.0 == 0.0)
+        stack.callback(torch.set_flush_denormal, flushed)
+        torch.set_flush_denormal(False)
+        for kind in sorted({"cpu", spec.device}):
+            stack.enter_context(torch.autocast(kind, enabled=False, cache_enabled=False))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        if spec.device == "cpu" and spec.shares_launches:
+            require_equal_lanes()
+        yield

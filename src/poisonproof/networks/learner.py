@@ -36,7 +36,7 @@ from poisonproof.networks.modules import (
 )
 from poisonproof.networks.specification import Augmentation, NetworkSpec
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.progress import Progress, Silent, reporting
+from poisonproof.progress import Progress, reporting
 
 AUGMENTATIONS = {
     "crop": Augmentation(crop=4),
@@ -248,7 +248,18 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     ) -> TorchEnsemble:
         """Train the members of the partitions `which`."""
         spec = self.resolve(input_shape(data.X, self.image_shape), n_classes)
-        return TorchEnsemble(spec, _train(spec, data, which, seed, n_jobs, progress or Silent()))
+        require_device(spec)
+        done: dict[int, MemberState] = {}
+        with reporting(progress, len(which), "Training") as listener, _settled(spec):
+            refuse_shared_state(spec)
+            members = _with_rows(spec, data, which, done, listener)
+            width = 1 if spec.is_alone else spec.stack_width
+            groups = iter(lambda: list(islice(members, width)), [])
+            # Workers and grouping only schedule.
+            for states in _trained(spec, seed, groups, n_jobs):
+                done |= {state.index: state for state in states}
+                listener.advance(len(states))
+        return TorchEnsemble(spec, [done[index] for index in which])
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> TorchLearner:
         """Train one network on all rows, in the order given, in a stack of one."""
@@ -300,28 +311,6 @@ def _augmentation(given: str | Mapping[str, Any] | Augmentation | None) -> Augme
 # From partitions to finished members: stacks, workers, progress.
 
 _Group = list[MemberTensors]
-
-
-def _train(
-    spec: NetworkSpec,
-    data: PartitionedData,
-    which: Sequence[int],
-    seed: int,
-    n_jobs: int | None,
-    progress: Progress,
-) -> list[MemberState]:
-    """Train the members of the partitions `which`; workers and grouping only schedule."""
-    require_device(spec)
-    done: dict[int, MemberState] = {}
-    with reporting(progress, len(which), "Training"), _settled(spec):
-        refuse_shared_state(spec)
-        members = _with_rows(spec, data, which, done, progress)
-        width = 1 if spec.is_alone else spec.stack_width
-        groups = iter(lambda: list(islice(members, width)), [])
-        for states in _trained(spec, seed, groups, n_jobs):
-            done |= {state.index: state for state in states}
-            progress.advance(len(states))
-    return [done[index] for index in which]
 
 
 @contextmanager

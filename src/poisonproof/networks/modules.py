@@ -110,12 +110,10 @@ def factory_name(factory: object) -> str:
     module = getattr(factory, "__module__", None)
     name = getattr(factory, "__qualname__", "<locals>")
     if module is None or "<" in name:
-        what = type(factory).__name__ if isinstance(factory, nn.Module) else repr(factory)
-        kind = "an instance of " if isinstance(factory, nn.Module) else ""
         raise InvalidInputError(
-            f"network is {kind}{what}, which has no import path, so a stored model could not name "
-            "it. Pass a function or class at the top level of a module that takes no arguments; "
-            "settings go inside: def network(): return Net(hidden=32)."
+            f"network is a {type(factory).__name__} that has no import path, so a stored model "
+            "could not name it. Pass a function or class at the top level of a module that takes "
+            "no arguments; settings go inside: def network(): return Net(hidden=32)."
         )
     return f"{module}:{name}"
 

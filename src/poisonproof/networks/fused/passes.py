@@ -50,10 +50,15 @@ _SLACK = 64
 """Values behind the last lane that a run's padding may read; always zero."""
 
 
-class Workspace:
-    """Buffers of `lanes` members, allocated once; a lane is row ``[lane]`` of every tensor.
+def _lanes(*buffers: Tensor) -> tuple[int, ...]:
+    """Return how far apart the lanes of buffers lie."""
+    return tuple(buffer.stride(0) for buffer in buffers)
 
-    Members that only vote (`train` is False) need no room for gradients.
+
+class NinStack:
+    """Buffers of `lanes` members, allocated once, and the launches of their passes.
+
+    A lane is row ``[lane]`` of every tensor. Members that only vote need no room for gradients.
     """
 
     def __init__(self, layout: NinLayout, device: torch.device, *, train: bool = True) -> None:
@@ -129,25 +134,12 @@ class Workspace:
         start, size = self.layout.offsets[name]
         return (self.parameters if source is None else source)[:, start : start + size]
 
-
-def _lanes(*buffers: Tensor) -> tuple[int, ...]:
-    """Return how far apart the lanes of buffers lie."""
-    return tuple(buffer.stride(0) for buffer in buffers)
-
-
-class Passes:
-    """Forward pass, backward pass and update of all lanes of a workspace."""
-
-    def __init__(self, work: Workspace) -> None:
-        self.work = work
-        self.layout = work.layout
-
     def forward(self, images: Tensor, *, train: bool) -> None:
         """Go from images (S, rows, C, H, W), or (1, ...) for all lanes alike, to scores.
 
         In training the loss and the gradients up to the features come with them.
         """
-        work, layout = self.work, self.layout
+        layout = self.layout
         self._columns(images)
         for unit in layout.units:
             self._convolve(unit)
@@ -155,16 +147,16 @@ class Passes:
                 self._statistics(unit)
             if unit.number in layout.pools:
                 self._pool(layout.pools[unit.number])
-        last, norm, z = layout.units[-1], work.norm, work.z[-1]
-        buffers = (z, norm["scale"][-1], norm["shift"][-1], work.features, work.counts)
-        sizes = (z.stride(0), work.width, layout.rows, last.pixels, last.cout)
+        last, norm, z = layout.units[-1], self.norm, self.z[-1]
+        buffers = (z, norm["scale"][-1], norm["shift"][-1], self.features, self.counts)
+        sizes = (z.stride(0), self.width, layout.rows, last.pixels, last.cout)
         pooled_features[layout.rows * (last.cout // 64), layout.lanes](*buffers, *sizes, 64, 64)
         self._head(train=train)
 
     def backward(self) -> None:
         """Go from the features' gradient to new weights."""
         units, pools = self.layout.units, self.layout.pools
-        self._through_pool(units[-1], "mean", self.work.feature_grad, 1, 1)
+        self._through_pool(units[-1], "mean", self.feature_grad, 1, 1)
         for unit in reversed(units):
             self._norm(unit)
             if unit.number:
@@ -173,7 +165,7 @@ class Passes:
             self._update_convolution(unit)
             before = pools.get(unit.number - 1)
             if before is not None:
-                grad = self.work.pooled_grad[unit.number - 1]
+                grad = self.pooled_grad[unit.number - 1]
                 self._through_pool(before.after, before.kind, grad, unit.height, unit.width)
         self._update_small()
 
@@ -191,26 +183,26 @@ class Passes:
 
     def _low(self, unit: Unit) -> Tensor:
         """Return a unit's weights in half precision, for products."""
-        return self.work.table(f"weight{unit.number}", self.work.low)
+        return self.table(f"weight{unit.number}", self.low)
 
     def _input(self, unit: Unit) -> tuple[Tensor, Tensor, Tensor]:
         """Return a unit's input and the scale and shift to apply to it."""
-        norm, before = self.work.norm, max(unit.number - 1, 0)
-        stored = self.work.inputs[unit.number]
-        source = self.work.z[before] if stored is None else stored
+        norm, before = self.norm, max(unit.number - 1, 0)
+        stored = self.inputs[unit.number]
+        source = self.z[before] if stored is None else stored
         return source, norm["scale"][before], norm["shift"][before]
 
     def _gradient(self, unit: Unit) -> Tensor:
-        bordered = self.work.bordered[unit.number]
-        return self.work.g[unit.number] if bordered is None else bordered
+        bordered = self.bordered[unit.number]
+        return self.g[unit.number] if bordered is None else bordered
 
     # The kernels of the forward pass, in order.
 
     def _columns(self, images: Tensor) -> None:
-        work, unit = self.work, self.layout.units[0]
-        target = work.inputs[0]
+        unit = self.layout.units[0]
+        target = self.inputs[0]
         assert target is not None
-        buffers = (images, work.input_mean, work.input_std, target, work.counts)
+        buffers = (images, self.input_mean, self.input_std, target, self.counts)
         stride = 0 if len(images) == 1 and self.layout.lanes > 1 else images.stride(0)
         image = (unit.cin, unit.height, unit.width)
         sizes = (*image, unit.side, unit.run, unit.run_padded, target.stride(0))
@@ -218,37 +210,36 @@ class Passes:
         columns[programs, self.layout.lanes](*buffers, stride, *sizes, 64)
 
     def _convolve(self, unit: Unit) -> None:
-        work = self.work
         source, scale, shift = self._input(unit)
-        z, low, flat = work.z[unit.number], self._low(unit), not unit.spatial
+        z, low, flat = self.z[unit.number], self._low(unit), not unit.spatial
         tiles, tile, warps = self._tiling(unit)
-        buffers = (source, low, z, scale, shift, work.counts, *_lanes(source, low, z), work.width)
+        buffers = (source, low, z, scale, shift, self.counts, *_lanes(source, low, z), self.width)
         sizes = (*unit.window, unit.runs, unit.run_padded, unit.cout, *unit.out_chunks)
         way = (flat, flat and not unit.first, tile, unit.block_k, STAGES)
         conv_forward[tiles, self.layout.lanes](*buffers, *sizes, *way, num_warps=warps)
 
     def _statistics(self, unit: Unit) -> None:
-        work, norm, i = self.work, self.work.norm, unit.number
-        gamma, beta, z = work.table(f"gamma{i}"), work.table(f"beta{i}"), work.z[i]
+        norm, i = self.norm, unit.number
+        gamma, beta, z = self.table(f"gamma{i}"), self.table(f"beta{i}"), self.z[i]
         programs, piece = self._spans(unit)
-        buffers = (z, work.partial, work.counts, *_lanes(z, work.partial))
+        buffers = (z, self.partial, self.counts, *_lanes(z, self.partial))
         column_sums[programs, self.layout.lanes](*buffers, unit.pixels, unit.cout, SPAN, 32, piece)
         moments = (
             norm[name][i] for name in ("mean", "rstd", "scale", "shift", "run_mean", "run_var")
         )
-        sizes = (unit.pixels, *_lanes(work.partial, gamma), work.width, unit.cout, SPAN, SUM_SPANS)
+        sizes = (unit.pixels, *_lanes(self.partial, gamma), self.width, unit.cout, SPAN, SUM_SPANS)
         statistics[unit.cout // 32, self.layout.lanes](
-            work.partial, gamma, beta, *moments, work.counts, *sizes, 32
+            self.partial, gamma, beta, *moments, self.counts, *sizes, 32
         )
 
     def _pool(self, pool: Pool) -> None:
-        work, i, norm = self.work, pool.after.number, self.work.norm
-        z, target = work.z[i], work.inputs[i + 1]
+        i, norm = pool.after.number, self.norm
+        z, target = self.z[i], self.inputs[i + 1]
         assert target is not None
-        which = work.which.get(i, work.healthy)
+        which = self.which.get(i, self.healthy)
         unit, after = pool.after, pool.before
-        buffers = (z, norm["scale"][i], norm["shift"][i], target, which, work.counts)
-        lanes = (z.stride(0), work.width, target.stride(0), which.stride(0))
+        buffers = (z, norm["scale"][i], norm["shift"][i], target, which, self.counts)
+        lanes = (z.stride(0), self.width, target.stride(0), which.stride(0))
         sides = (unit.height, unit.width, after.height, after.width, unit.cout)
         bordered = (after.image, after.line, after.border)
         grid = triton.cdiv(self.layout.rows * pool.pixels, 32) * (unit.cout // 32)
@@ -257,12 +248,12 @@ class Passes:
         )
 
     def _head(self, *, train: bool) -> None:
-        work, layout = self.work, self.layout
-        weight, bias = (work.table(name) for name in ("head", "bias"))
-        weight_grad, bias_grad = (work.table(name, work.gradients) for name in ("head", "bias"))
-        forward = (work.features, weight, bias, work.targets, work.scores)
-        backward = (weight_grad, bias_grad, work.feature_grad)
-        state = (work.losses, work.healthy, work.counts)
+        layout = self.layout
+        weight, bias = (self.table(name) for name in ("head", "bias"))
+        weight_grad, bias_grad = (self.table(name, self.gradients) for name in ("head", "bias"))
+        forward = (self.features, weight, bias, self.targets, self.scores)
+        backward = (weight_grad, bias_grad, self.feature_grad)
+        state = (self.losses, self.healthy, self.counts)
         sizes = (weight.stride(0), layout.rows, layout.units[-1].cout, 32)
         classes = (layout.spec.n_classes, layout.classes_padded)
         head[(layout.lanes,)](*forward, *backward, *state, *sizes, *classes, train, num_warps=8)
@@ -270,72 +261,71 @@ class Passes:
     # The kernels of the backward pass and of the update, in order.
 
     def _through_pool(self, unit: Unit, kind: str, grad: Tensor, high: int, wide: int) -> None:
-        work, i = self.work, unit.number
-        which, g = work.which.get(i, work.healthy), work.g[i]
+        i = unit.number
+        which, g = self.which.get(i, self.healthy), self.g[i]
         programs = triton.cdiv(self.layout.rows * unit.pixels, 64) * (unit.cout // 32)
         sizes = (unit.height, unit.width, high, wide, unit.cout)
         pool_backward[programs, self.layout.lanes](
-            grad, which, g, work.counts, *_lanes(grad, which, g), *sizes, kind, 64, 32
+            grad, which, g, self.counts, *_lanes(grad, which, g), *sizes, kind, 64, 32
         )
 
     def _norm(self, unit: Unit) -> None:
-        work, i, norm = self.work, unit.number, self.work.norm
-        gamma, beta = (work.table(f"{name}{i}", work.gradients) for name in ("gamma", "beta"))
+        i, norm = unit.number, self.norm
+        gamma, beta = (self.table(f"{name}{i}", self.gradients) for name in ("gamma", "beta"))
         mean, rstd, scale, shift = (norm[name][i] for name in ("mean", "rstd", "scale", "shift"))
-        g, z, target = work.g[i], work.z[i], self._gradient(unit)
+        g, z, target = self.g[i], self.z[i], self._gradient(unit)
         programs, piece = self._spans(unit)
-        sizes = (z.stride(0), work.width, work.partial.stride(0), unit.pixels, unit.cout, SPAN)
+        sizes = (z.stride(0), self.width, self.partial.stride(0), unit.pixels, unit.cout, SPAN)
         gradient_sums[programs, self.layout.lanes](
-            g, z, scale, shift, mean, rstd, work.partial, work.counts, *sizes, 32, piece
+            g, z, scale, shift, mean, rstd, self.partial, self.counts, *sizes, 32, piece
         )
-        given = (work.partial, mean, rstd, scale, work.factors, gamma, beta, work.counts)
-        lanes = (*_lanes(work.partial, gamma), work.width)
+        given = (self.partial, mean, rstd, scale, self.factors, gamma, beta, self.counts)
+        lanes = (*_lanes(self.partial, gamma), self.width)
         norm_sums[unit.cout // 32, self.layout.lanes](
             *given, unit.pixels, *lanes, unit.cout, SPAN, SUM_SPANS, 32
         )
-        buffers = (g, z, target, scale, shift, work.factors, work.counts)
-        window = (*_lanes(z, target), work.width, unit.pixels, unit.width, *unit.grad_window)
+        buffers = (g, z, target, scale, shift, self.factors, self.counts)
+        window = (*_lanes(z, target), self.width, unit.pixels, unit.width, *unit.grad_window)
         programs = triton.cdiv(self.layout.rows * unit.pixels, 64) * (unit.cout // piece)
         norm_backward[programs, self.layout.lanes](
             *buffers, *window, unit.cout, not unit.spatial, 64, piece
         )
 
     def _input_grad(self, unit: Unit) -> None:
-        work, before = self.work, unit.number - 1
+        before = unit.number - 1
         source, low = self._gradient(unit), self._low(unit)
-        target = work.pooled_grad[before] if unit.spatial else work.g[before]
+        target = self.pooled_grad[before] if unit.spatial else self.g[before]
         tiles, tile, warps = self._tiling(unit)
-        buffers = (source, low, target, work.counts, *_lanes(source, low, target))
+        buffers = (source, low, target, self.counts, *_lanes(source, low, target))
         image = (unit.pixels, unit.width, unit.grad_image, unit.grad_line)
         sizes = (unit.side, unit.cin, unit.cout, unit.run_padded, *unit.in_chunks)
         way = (not unit.spatial, tile, 64 if unit.cout % 64 == 0 else 32, STAGES)
         conv_input_grad[tiles, self.layout.lanes](*buffers, *image, *sizes, *way, num_warps=warps)
 
     def _weight_grad(self, unit: Unit) -> None:
-        work = self.work
         source, scale, shift = self._input(unit)
         grad, flat = self._gradient(unit), not unit.spatial
         block = 128 if unit.spatial else min(64, unit.run_padded)
-        programs = work.splits(unit) * unit.runs * triton.cdiv(unit.run_padded, block)
-        buffers = (source, grad, work.weight_partial, scale, shift, work.counts)
-        lanes = (*_lanes(source, grad, work.weight_partial), unit.weights, work.width)
+        programs = self.splits(unit) * unit.runs * triton.cdiv(unit.run_padded, block)
+        buffers = (source, grad, self.weight_partial, scale, shift, self.counts)
+        lanes = (*_lanes(source, grad, self.weight_partial), unit.weights, self.width)
         runs = (unit.runs, unit.run, unit.run_padded, unit.cout, *unit.out_chunks)
         windows = (*unit.window, *unit.grad_window)
-        way = (flat, flat and not unit.first, work.chunk(unit), block, 64, STAGES)
+        way = (flat, flat and not unit.first, self.chunk(unit), block, 64, STAGES)
         conv_weight_grad[programs, self.layout.lanes](
             *buffers, *lanes, *windows, *runs, *way, num_warps=8 if block == 128 else 4
         )
 
     def _update_convolution(self, unit: Unit) -> None:
-        work, name = self.work, f"weight{unit.number}"
-        tables = (work.table(name), work.table(name, work.velocity), self._low(unit))
-        chunks = (unit.weights, unit.pixels, work.chunk(unit))
-        self._update(tables, work.weight_partial, chunks, low=True)
+        name = f"weight{unit.number}"
+        tables = (self.table(name), self.table(name, self.velocity), self._low(unit))
+        chunks = (unit.weights, unit.pixels, self.chunk(unit))
+        self._update(tables, self.weight_partial, chunks, low=True)
 
     def _update_small(self) -> None:
-        work, start = self.work, self.layout.convolution_parameters
-        tables = (work.parameters[:, start:], work.velocity[:, start:], work.low)
-        self._update(tables, work.gradients[:, start:], (0, 1, self.layout.rows), low=False)
+        start = self.layout.convolution_parameters
+        tables = (self.parameters[:, start:], self.velocity[:, start:], self.low)
+        self._update(tables, self.gradients[:, start:], (0, 1, self.layout.rows), low=False)
 
     def _update(
         self,
@@ -345,10 +335,10 @@ class Passes:
         *,
         low: bool,
     ) -> None:
-        work, spec, (parameters, _, low_copy) = self.work, self.layout.spec, tables
+        spec, (parameters, _, low_copy) = self.layout.spec, tables
         size, (split, pixels, chunk) = parameters.shape[1], chunks
         rule = (spec.weight_decay, spec.momentum, spec.nesterov)
-        buffers = (*tables, gradients, work.rates, work.healthy, work.counts)
+        buffers = (*tables, gradients, self.rates, self.healthy, self.counts)
         lanes = (*_lanes(parameters, gradients), split, low_copy.stride(0))
         update[triton.cdiv(size, 1024), self.layout.lanes](
             *buffers, *lanes, size, pixels, chunk, *rule, low, 1024

@@ -17,7 +17,7 @@ from poisonproof.networks.batches import (
     stacked_tensors,
 )
 from poisonproof.networks.fused.layout import NinLayout, from_tables, to_tables
-from poisonproof.networks.fused.passes import Passes, Workspace
+from poisonproof.networks.fused.passes import NinStack
 from poisonproof.networks.graphs import Recorder
 from poisonproof.networks.modules import build, initialise
 from poisonproof.networks.specification import NetworkSpec
@@ -29,13 +29,12 @@ class FusedTrainer:
     def __init__(self, spec: NetworkSpec, seed: int) -> None:
         self.spec, self.seed = spec, seed
         self.device = torch.device("cuda")
-        self.work = Workspace(NinLayout(spec), self.device)
-        passes = Passes(self.work)
-        self.work.counts.fill_(1)
+        work = self.work = NinStack(NinLayout(spec), self.device)
+        work.counts.fill_(1)
 
         def step() -> None:
-            passes.forward(self.work.images, train=True)
-            passes.backward()
+            work.forward(work.images, train=True)
+            work.backward()
 
         self._recorder = Recorder(self.device)
         self._step = self._recorder.record(step)
@@ -85,7 +84,7 @@ class FusedTrainer:
         return collect
 
 
-def _load(work: Workspace, state: dict[str, Tensor]) -> None:
+def _load(work: NinStack, state: dict[str, Tensor]) -> None:
     """Put first (or finished) weights into the lanes and clear what the last members left."""
     table, means, variances = to_tables(work.layout, state)
     work.parameters.copy_(table)
@@ -98,7 +97,7 @@ def _load(work: Workspace, state: dict[str, Tensor]) -> None:
         work.norm["run_var"][i][:, : variance.shape[1]].copy_(variance)
 
 
-def _use_running_statistics(work: Workspace) -> None:
+def _use_running_statistics(work: NinStack) -> None:
     norm = work.norm
     for unit in work.layout.units:
         i, width = unit.number, unit.cout
@@ -113,13 +112,11 @@ class FusedVoter:
 
     def __init__(self, spec: NetworkSpec) -> None:
         device = torch.device("cuda")
-        layout = NinLayout(spec)
-        self._work = Workspace(layout, device, train=False)
-        self._block = torch.zeros(1, layout.rows, *spec.input_shape, device=device)
-        passes = Passes(self._work)
-        self._work.counts.fill_(1)
+        work = self._work = NinStack(NinLayout(spec), device, train=False)
+        self._block = torch.zeros(1, spec.batch_size, *spec.input_shape, device=device)
+        work.counts.fill_(1)
         self._recorder = Recorder(device)
-        self._forward = self._recorder.record(lambda: passes.forward(self._block, train=False))
+        self._forward = self._recorder.record(lambda: work.forward(self._block, train=False))
 
     def load(self, start: int, lanes: list[MemberState]) -> Score:
         """Let members vote, one per lane."""

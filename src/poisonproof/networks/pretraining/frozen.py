@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,16 +53,6 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     return tensors, about
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """The state of a run after `epoch` epochs; what each came to is `history`, [loss, share]."""
-
-    epoch: int
-    weights: Tensors
-    momentum: NDArray[Any]
-    history: list[list[float]]
-
-
 class RunFolder:
     """The folder of one run, and of no other: a file with weights and momentum after an epoch."""
 
@@ -71,8 +60,8 @@ class RunFolder:
         self.folder = folder
         self._origin = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
 
-    def load(self) -> Checkpoint | None:
-        """Return the newest state, or None."""
+    def load(self) -> tuple[Tensors, NDArray[Any], list[list[float]]] | None:
+        """Return weights, momentum and history ([loss, share] of each epoch), or None."""
         path = max(self.folder.glob("state-*.safetensors"), default=None)
         if path is None:
             return None
@@ -83,16 +72,14 @@ class RunFolder:
                 " Choose another folder, or take it away."
             )
         weights = {k.removeprefix("weights/"): v for k, v in tensors.items() if k != "momentum"}
-        history = json.loads(about["history"])
-        return Checkpoint(int(about["epoch"]), weights, tensors["momentum"], history)
+        return weights, tensors["momentum"], json.loads(about["history"])
 
-    def save(self, state: Checkpoint) -> None:
+    def save(self, weights: Tensors, momentum: NDArray[Any], history: list[list[float]]) -> None:
         """Write a state, and delete older ones and no other file that someone may keep there."""
-        history = json.dumps(state.history)
-        about = {"origin": self._origin, "epoch": str(state.epoch), "history": history}
-        name = f"state-{state.epoch:06d}.safetensors"
-        weights = {f"weights/{key}": array for key, array in state.weights.items()}
-        write_tensors(self.folder / name, {**weights, "momentum": state.momentum}, about)
+        about = {"origin": self._origin, "history": json.dumps(history)}
+        name = f"state-{len(history):06d}.safetensors"
+        tensors = {f"weights/{key}": array for key, array in weights.items()}
+        write_tensors(self.folder / name, {**tensors, "momentum": momentum}, about)
         with OpenFolder(self.folder, owned=True) as folder:
             for found in folder.names():
                 if found != name and re.fullmatch(r"state-\d+\.safetensors", found):

@@ -20,7 +20,7 @@ from poisonproof.networks.augmentation import Purpose, Stream
 from poisonproof.networks.device import deterministic, fingerprint, require_device
 from poisonproof.networks.graphs import FlatModule, Recorder
 from poisonproof.networks.modules import initialise
-from poisonproof.networks.pretraining.frozen import Checkpoint, FrozenNetwork, RunFolder, Tensors
+from poisonproof.networks.pretraining.frozen import FrozenNetwork, RunFolder, Tensors
 from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
 from poisonproof.networks.pretraining.tasks import Task, make_task, samples_digest, sorted_images
 from poisonproof.progress import Progress, Silent, reporting
@@ -117,10 +117,10 @@ class Run:
         """Train up to the last epoch or to a limit; return the map, or None if stopped."""
         known = None if home is None else home.load()
         if known is not None:
-            self.history = known.history
-            self._load(known.weights)
+            weights, momentum, self.history = known
+            self._load(weights)
             with torch.no_grad():
-                self.rule.state[0].copy_(torch.from_numpy(known.momentum))
+                self.rule.state[0].copy_(torch.from_numpy(momentum))
         first = len(self.history)
         step = self._recorded() if first < self.spec.epochs else self._step
         with reporting(progress, self.spec.epochs * self.steps, title):
@@ -138,7 +138,7 @@ class Run:
                 stop = limits.reached(done)
                 if home is not None and (stop or done % limits.every == 0):
                     momentum = self.rule.state[0].cpu().numpy().copy()
-                    home.save(Checkpoint(done, self._tensors(), momentum, self.history))
+                    home.save(self._tensors(), momentum, self.history)
                 if stop and done < self.spec.epochs:
                     return None
         return self.frozen()

@@ -147,10 +147,10 @@ def make_views(images: Tensor, spec: PretrainSpec, draw: dict[int, Tensor], numb
     area = spec.smallest_view + (1.0 - spec.smallest_view) * frame[:, 0]
     ratio = torch.exp((2.0 * frame[:, 1] - 1.0) * LARGEST_RATIO)
     views = framed(images.float() / 255.0, area, ratio, (frame[:, 2], frame[:, 3]), mirrored)
-    if images.shape[1] != 3:
-        return _brightened(views, spec, choice, colour)
     jittered = _jittered(views, spec.jitter, 2.0 * colour - 1.0)
     views = _chosen(choice[:, 1] < spec.jitter_share, jittered, views)
+    if images.shape[1] != 3:
+        return views
     return _chosen(choice[:, 2] < spec.gray_share, _gray(views).expand_as(views), views)
 
 
@@ -187,6 +187,9 @@ def pixel_centres(side: int, device: torch.device) -> Tensor:
 
 
 def _gray(x: Tensor) -> Tensor:
+    """Return how bright images are; without colours they say so themselves."""
+    if x.shape[1] != 3:
+        return x
     red, green, blue = _GRAY
     return red * x[:, 0:1] + green * x[:, 1:2] + blue * x[:, 2:3]
 
@@ -196,11 +199,13 @@ def _factor(largest: float, draw: Tensor) -> Tensor:
 
 
 def _jittered(x: Tensor, sizes: tuple[float, float, float, float], draw: Tensor) -> Tensor:
-    """Change brightness, contrast, saturation and hue, in this order."""
+    """Change brightness and contrast, and then saturation and hue of images in colour."""
     brightness, contrast, saturation, hue = sizes
     x = (x * _factor(brightness, draw[:, 0])).clamp(0.0, 1.0)
     mean = _gray(x).mean(dim=(1, 2, 3), keepdim=True)
     x = (mean + (x - mean) * _factor(contrast, draw[:, 1])).clamp(0.0, 1.0)
+    if x.shape[1] != 3:
+        return x
     gray = _gray(x)
     x = (gray + (x - gray) * _factor(saturation, draw[:, 2])).clamp(0.0, 1.0)
     return _turned(x, (hue * draw[:, 3]).view(-1, 1, 1))
@@ -228,15 +233,6 @@ def _turned(x: Tensor, turn: Tensor) -> Tensor:
         t = torch.remainder(number + sector, 6.0)
         channels.append(value - spread * torch.minimum(t, 4.0 - t).clamp(0.0, 1.0))
     return torch.stack(channels, dim=1)
-
-
-def _brightened(x: Tensor, spec: PretrainSpec, choice: Tensor, colour: Tensor) -> Tensor:
-    """Change brightness and contrast of images without colour."""
-    draw = 2.0 * colour - 1.0
-    bright = (x * _factor(spec.jitter[0], draw[:, 0])).clamp(0.0, 1.0)
-    mean = bright.mean(dim=(1, 2, 3), keepdim=True)
-    changed = (mean + (bright - mean) * _factor(spec.jitter[1], draw[:, 1])).clamp(0.0, 1.0)
-    return _chosen(choice[:, 1] < spec.jitter_share, changed, x)
 
 
 # The tasks: what is learned from such images.
