@@ -41,9 +41,9 @@ def rounds_by_address(left, right, multiply=torch.bmm):
 @pytest.fixture
 def untested(monkeypatch):
     """Forget that this machine's products were checked, before and after."""
-    alignment._equal_lanes.cache_clear()
+    alignment.require_equal_lanes.cache_clear()
     yield monkeypatch
-    alignment._equal_lanes.cache_clear()
+    alignment.require_equal_lanes.cache_clear()
 
 
 @pytest.mark.parametrize("execution", ["stacked", "single"])

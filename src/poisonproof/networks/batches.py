@@ -194,11 +194,7 @@ class TrainingStep:
 
 
 def planned_steps(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterator[TrainingStep]:
-    """Yield every step of the training of S lanes.
-
-    Each lane's rows are shuffled with its own draws and cut into batches. The arithmetic is on
-    integers, so its shape, which follows the longest lane, leaves no trace.
-    """
+    """Yield every step of the training of S lanes, each shuffled with its own draws."""
     counts = _counts(spec, sizes)
     on_device = sent(torch.tensor(counts), stream.lanes.device)
     for block, e in _epochs(spec, stream, sizes):
@@ -223,7 +219,8 @@ def _counts(spec: NetworkSpec, sizes: list[int]) -> list[list[int]]:
 
 
 def _epochs(spec: NetworkSpec, stream: Stream, sizes: list[int]) -> Iterator[tuple[_Block, int]]:
-    # Epochs planned at once are integers and tables only, so their number leaves no trace.
+    # Integers and tables only: how many epochs are planned at once, and the length of the longest
+    # lane, leave no trace.
     for start in range(0, spec.epochs, 25):
         epochs = range(start, min(start + 25, spec.epochs))
         block = _Block(spec, stream, sizes, epochs)
@@ -416,11 +413,8 @@ def members_of(
 
 
 def failed(spec: NetworkSpec, index: int, error: Exception) -> MemberState:
-    """Return the abstention of a member whose network raised on its own rows, or raise again.
-
-    torch refuses some rows with a ValueError (batch norm over one value); a user's module may
-    raise anything.
-    """
+    """Return the abstention of a member whose network raised on its own rows, or raise again."""
+    # torch refuses some rows with a ValueError (batch norm over one value).
     own = spec.network == "custom" or isinstance(error, ValueError)
     if not own or is_machine_error(error):
         raise error

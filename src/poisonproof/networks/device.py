@@ -33,11 +33,7 @@ _inside = 0
 
 
 def use_onednn() -> None:
-    """Let torch try oneDNN again.
-
-    Where oneDNN fails once, torch turns it off for the whole process: the members that follow
-    would be computed by other kernels because of the rows of one.
-    """
+    """Let torch try oneDNN again: where it fails once, torch turns it off for the process."""
     onednn: Any = torch.backends.mkldnn
     if not onednn.enabled:
         onednn.enabled = True
@@ -101,17 +97,6 @@ _SIDES = (3, 10, 33, 43)
 _LANES = 16
 
 
-def require_equal_lanes() -> None:
-    """Raise `GuaranteeError` if equal lanes of a stack have unequal products on this CPU."""
-    if not _equal_lanes():
-        raise GuaranteeError(
-            "On this processor torch's products depend on where in memory a matrix lies, so a"
-            " member would depend on its place in the stack. MKL stops that if it is told before"
-            " its first product: import poisonproof before torch computes anything, or set"
-            " MKL_CBWR=AUTO,STRICT before Python starts. execution='single' works as it is."
-        )
-
-
 @cache
 def product_mode() -> int | None:
     """Return the mode in which MKL really multiplies, or None where torch does not say."""
@@ -124,7 +109,8 @@ def product_mode() -> int | None:
 
 
 @cache
-def _equal_lanes() -> bool:
+def require_equal_lanes() -> None:
+    """Raise `GuaranteeError` if equal lanes of a stack have unequal products on this CPU."""
     stream = torch.Generator().manual_seed(0)
 
     def lanes(down: int, across: int, turned: bool) -> Tensor:
@@ -136,8 +122,12 @@ def _equal_lanes() -> bool:
     for (left, right), (m, k, n) in product(list(turns), product(_SIDES, repeat=3)):
         found = torch.bmm(lanes(m, k, left), lanes(k, n, right))
         if not torch.equal(found, found[:1].expand_as(found)):
-            return False
-    return True
+            raise GuaranteeError(
+                "On this processor torch's products depend on where in memory a matrix lies, so a"
+                " member would depend on its place in the stack. MKL stops that if it is told"
+                " before its first product: import poisonproof before torch computes anything, or"
+                " set MKL_CBWR=AUTO,STRICT before Python starts. execution='single' works as it is."
+            )
 
 
 # The machine under the members: what must be pinned, and what must be recorded.
@@ -174,11 +164,10 @@ def require_device(spec: NetworkSpec) -> torch.device:
 
 @contextmanager
 def autocast(spec: NetworkSpec) -> Iterator[None]:
-    """Compute a forward pass in the specification's dtype.
+    """Compute a forward pass in the specification's dtype, and remember no weights in it.
 
-    Nothing is remembered: torch forgets its copies of weights in half precision only where the
-    outermost autocast ends, and a graph or a step that found old ones would go on with another
-    member's. A user's module may ask for copies all the same; they end here.
+    A step that found old copies, which a user's module may ask for, would go on with another
+    member's.
     """
     half = spec.dtype == "bfloat16"
     torch.clear_autocast_cache()

@@ -34,11 +34,7 @@ Load = Callable[[int, list[MemberState]], Score]
 def score_blocks(
     spec: NetworkSpec, members: Sequence[MemberState], X: NDArray[np.float32], stacks: Stacks
 ) -> Iterator[Block]:
-    """Yield scores, some members on some rows at a time; abstaining members are left out.
-
-    Every launch has the shapes of the specification: `stack_width` lanes (the last stack repeats
-    its first member) and `vote_rows` samples (zeros fill the last block up).
-    """
+    """Yield scores, some members on some rows at a time; abstaining members are left out."""
     require_device(spec)
     with deterministic(spec):
         seen = _seen(spec, members, X, stacks)
@@ -57,6 +53,8 @@ def _seen(
     voters = [place for place, member in enumerate(members) if not member.abstains]
     if not voters or not len(X):
         return
+    # Every launch has the shapes of the specification: the last stack repeats its first member, and
+    # zeros fill the last block up.
     width = 1 if spec.is_alone else spec.stack_width
     height = spec.batch_size if spec.execution == "fused" else spec.vote_rows
     blocks = []

@@ -212,10 +212,7 @@ class SGD:
 
 
 class PretrainSGD(SGD):
-    """The same for maps learned without labels, whose momentum is rounded once more.
-
-    Members and published maps were trained so; one rule for both would train others.
-    """
+    """The same for maps learned without labels, whose momentum is rounded once more."""
 
     def step_size(self, rate: float, done: int) -> float:
         """Return the factor of the step after `done` steps, from the planned rate."""
@@ -236,34 +233,25 @@ Training = Generator[None, None, MemberState]
 def train_on_tracks(
     spec: NetworkSpec, members: Iterator[MemberTensors], seed: int, device: torch.device
 ) -> Iterator[MemberState]:
-    """Yield members as they finish; at most `stack_width` are on their way.
-
-    The host queues one epoch of every member in turn and seldom waits, so that the device always
-    has work of several members at once.
-    """
-    tracks: list[Track] = []
+    """Yield members as they finish; the host queues an epoch of each of `stack_width` in turn."""
     idle: list[Track] = []
-    running: list[tuple[Track, Training]] = []
+    running: dict[Track, Training] = {}
     try:
         while True:
             while len(running) < spec.stack_width and (rows := next(members, None)) is not None:
-                if not idle:
-                    tracks.append(Track(spec, seed, device))
-                    idle.append(tracks[-1])
-                track = idle.pop()
-                running.append((track, track.train(rows)))
+                track = idle.pop() if idle else Track(spec, seed, device)
+                running[track] = track.train(rows)
             if not running:
                 return
-            for entry in list(running):
-                track, training = entry
+            for track, training in list(running.items()):
                 try:
                     next(training)
                 except StopIteration as end:
-                    running.remove(entry)
+                    del running[track]
                     idle.append(track)
                     yield end.value
     finally:
-        for track in tracks:
+        for track in (*idle, *running):
             track.close()
 
 
@@ -370,10 +358,7 @@ class Track:
 
 
 class NetworkVoter:
-    """A network into which the members of "single" and "graph" are copied, one after the other.
-
-    For "graph" its forward pass is recorded.
-    """
+    """A network into which members are copied, one after the other; recorded for "graph"."""
 
     def __init__(self, spec: NetworkSpec, device: torch.device) -> None:
         self._spec, self._device = spec, device

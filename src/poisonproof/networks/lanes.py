@@ -163,11 +163,8 @@ def _tiled(
 def _piece(value: Tensor, start: int, height: int) -> Tensor:
     """Return rows of every lane, filled up with zeros to the full height."""
     piece = value[:, start : start + height]
-    if piece.shape[1] == height:
-        return piece.contiguous()
-    full = value.new_zeros(value.shape[0], height, *value.shape[2:])
-    full[:, : piece.shape[1]] = piece
-    return full
+    spare = (0, 0) * (value.ndim - 2) + (0, height - piece.shape[1])
+    return torch.nn.functional.pad(piece, spare).contiguous()
 
 
 @torch.no_grad()

@@ -353,7 +353,9 @@ def _trained(
     elif spec.execution == "fused":
         yield from _fused(spec, seed, groups)
     else:
-        workers = _workers(spec, n_jobs)
+        # Another process could not import what only this program's main script defines.
+        script = (spec.factory or "").startswith("__main__:")
+        workers = 1 if spec.device == "cuda" or script else int(effective_n_jobs(n_jobs))
         # Members alone need processes: in threads their many small steps would wait for each
         # other, and users' modules would share torch's random stream.
         backend = "loky" if spec.execution == "single" else "threading"
@@ -361,12 +363,6 @@ def _trained(
         # Partitions are gathered as they are needed, not all at once.
         while window := list(islice(groups, 8 * workers)):
             yield from pool(delayed(_train_group)(spec, group, seed) for group in window)
-
-
-def _workers(spec: NetworkSpec, n_jobs: int | None) -> int:
-    # Another process could not import what only this program's main script defines.
-    script = (spec.factory or "").startswith("__main__:")
-    return 1 if spec.device == "cuda" or script else int(effective_n_jobs(n_jobs))
 
 
 def _fused(spec: NetworkSpec, seed: int, groups: Iterator[_Group]) -> Iterator[list[MemberState]]:

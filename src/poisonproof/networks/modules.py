@@ -119,11 +119,7 @@ def factory_name(factory: object) -> str:
 
 
 def find_factory(name: str) -> object:
-    """Import a user's factory.
-
-    Importing a module runs it, and it may draw random numbers: a process must have done so before
-    a member's streams are seeded, or its first member would be another one.
-    """
+    """Import a user's factory; before streams are seeded, because its module may draw from them."""
     module, _, attribute = name.partition(":")
     found: object = importlib.import_module(module)
     for part in attribute.split("."):
@@ -361,8 +357,7 @@ def ordered(x: Tensor) -> Tensor:
 def first_module(spec: NetworkSpec, stream: Stream) -> nn.Module:
     """Return one member's network before its first step, on the host, from its own stream.
 
-    A user's module draws its first weights from global streams, which are left seeded for the
-    module's random layers: callers give them back.
+    For a user's module global streams are left seeded; callers give them back.
     """
     if spec.network == "custom":
         find_factory(str(spec.factory))

@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Self
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.member import Spec
 
-NETWORKS = ("linear", "mlp", "nin", "nin4", "resnet10", "resnet18", "custom")
-EXECUTIONS = ("stacked", "single", "graph", "fused")
 _FUSED: dict[str, Sequence[object]] = {
     "network": ("nin", "nin4"),
     "device": ("cuda",),
@@ -89,7 +87,7 @@ class NetworkSpec(Spec):
     Attributes
     ----------
     network : str
-        One of `NETWORKS`; ``"custom"`` is a user's module, named by `factory`.
+        ``"custom"`` is a user's module, named by `factory`.
     input_shape : tuple of int
         ``(d,)`` for vectors, ``(C, H, W)`` for images.
     n_classes : int
@@ -108,8 +106,8 @@ class NetworkSpec(Spec):
 
     kind: ClassVar[str] = "deep"
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "network": NETWORKS,
-        "execution": EXECUTIONS,
+        "network": ("linear", "mlp", "nin", "nin4", "resnet10", "resnet18", "custom"),
+        "execution": ("stacked", "single", "graph", "fused"),
         "schedule": ("step", "cosine", "constant"),
         "normalize": ("channel", "feature", "none"),
         "seed_rule": ("partition", "shared"),

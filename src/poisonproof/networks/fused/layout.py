@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -51,12 +53,12 @@ class Unit:
         self.in_chunks, self.out_chunks = _chunks(cin), _chunks(cout)
 
 
-class Pool:
+class Pool(NamedTuple):
     """What stands between two blocks; writes the bordered input of the unit behind it."""
 
-    def __init__(self, kind: str, after: Unit, before: Unit) -> None:
-        self.kind, self.after, self.before = kind, after, before
-        self.pixels = before.pixels
+    kind: str
+    after: Unit
+    before: Unit
 
 
 class NinLayout:

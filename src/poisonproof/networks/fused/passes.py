@@ -82,7 +82,7 @@ class NinStack:
         self.z = [self._zeros((rows * unit.pixels * unit.cout,), half) for unit in units]
         pools = layout.pools
         self.which = {
-            i: self._zeros((rows * pool.pixels * pool.after.cout,), torch.int8)
+            i: self._zeros((rows * pool.before.pixels * pool.after.cout,), torch.int8)
             for i, pool in pools.items()
             if pool.kind == "max"
         }
@@ -108,7 +108,7 @@ class NinStack:
             self._zeros((rows * unit.grad_image,), half) if unit.spatial else None for unit in units
         ]
         self.pooled_grad = {
-            i: self._zeros((rows * pool.pixels * pool.after.cout,), half)
+            i: self._zeros((rows * pool.before.pixels * pool.after.cout,), half)
             for i, pool in pools.items()
         }
         largest = max(self.splits(unit) * unit.weights for unit in units)
@@ -242,7 +242,7 @@ class NinStack:
         lanes = (z.stride(0), self.width, target.stride(0), which.stride(0))
         sides = (unit.height, unit.width, after.height, after.width, unit.cout)
         bordered = (after.image, after.line, after.border)
-        grid = triton.cdiv(self.layout.rows * pool.pixels, 32) * (unit.cout // 32)
+        grid = triton.cdiv(self.layout.rows * pool.before.pixels, 32) * (unit.cout // 32)
         pool_forward[grid, self.layout.lanes](
             *buffers, *lanes, *sides, *bordered, pool.kind, 32, 32
         )

@@ -40,10 +40,7 @@ class FusedTrainer:
         self._step = self._recorder.record(step)
 
     def submit(self, group: Sequence[MemberTensors]) -> Callable[[], list[MemberState]]:
-        """Queue the training of one group; the result waits for it and returns its members.
-
-        Lanes without a member hold no rows and are never stepped.
-        """
+        """Queue the training of one group; the result waits for it and returns its members."""
         work, spec = self.work, self.spec
         lanes = Lanes(spec, group, self.seed, self.device)
         _load(work, initialise(build(spec), lanes.stream))
