@@ -14,7 +14,7 @@ from torch import Tensor
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.member import ArrayEnsemble, Content, Ensemble, Spec
-from poisonproof.networks.batches import Array, MemberState, Score, as_samples, stacked_tensors
+from poisonproof.networks.batches import MemberState, Score, as_samples, stacked_tensors
 from poisonproof.networks.device import deterministic, require_device, use_onednn
 from poisonproof.networks.graphs import NetworkVoter
 from poisonproof.networks.lanes import stack_scores
