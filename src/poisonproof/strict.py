@@ -22,10 +22,19 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import StoreError
 
 Buffer = bytes | memoryview
-_DTYPES = {"BOOL": np.dtype("?"), "U8": np.dtype("u1"), "I8": np.dtype("i1")} | {
-    f"{kind}{bits}": np.dtype(f"<{kind.lower()}{bits // 8}")
-    for kind, sizes in (("U", (16, 32, 64)), ("I", (16, 32, 64)), ("F", (16, 32, 64)))
-    for bits in sizes
+_DTYPES = {
+    "BOOL": np.dtype("?"),
+    "U8": np.dtype("u1"),
+    "U16": np.dtype("<u2"),
+    "U32": np.dtype("<u4"),
+    "U64": np.dtype("<u8"),
+    "I8": np.dtype("i1"),
+    "I16": np.dtype("<i2"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
 }
 _ENTRY = {"dtype", "shape", "data_offsets"}
 _LONGEST_HEADER = 2**27

@@ -167,7 +167,7 @@ def test_an_npz_file_trains(cli: Cli, tmp_path: Path) -> None:
         (("--classes", "ham,spam"), "--classes: the schema"),
         (("--features", "links"), "--features: the schema"),
         (("--label", "body"), "declares 'kind'"),
-        (("--groups", "body"), "is neither"),
+        (("--groups", "body"), "--groups: the schema"),
     ],
 )
 def test_options_against_the_schema_or_the_proof_are_refused(

@@ -13,7 +13,7 @@ import pytest
 from poisonproof.data import Schema, TextColumn, number_columns, read_table
 from poisonproof.data.csv_files import CsvLayout, csv_parts, parse_lines, split_line
 from poisonproof.data.rows import RawRows
-from poisonproof.data.schema import Layout
+from poisonproof.data.schema import Layout, Limits
 
 HEADER = ("a", "b", "body", "kind", "who", "w")
 COLUMNS = Layout(HEADER, features=(0, 1), texts=(2,), label=3, groups=4, weights=5)
@@ -69,7 +69,7 @@ def line_by_line(block: bytes, layout: CsvLayout) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("strange", [0.0, 0.03, 0.3])
 def test_every_line_is_read_as_if_it_stood_alone(delimiter: str, strange: float) -> None:
     rng = random.Random(f"{delimiter}{strange}")
-    layout = CsvLayout(COLUMNS, delimiter)
+    layout = CsvLayout(COLUMNS, delimiter, Limits().cell)
     for _ in range(600):
         lines = [random_line(rng, delimiter, strange) for _ in range(rng.randint(1, 5))]
         end = rng.choice(["\n", "\r\n"])
@@ -85,7 +85,7 @@ def test_every_line_is_read_as_if_it_stood_alone(delimiter: str, strange: float)
 )
 @pytest.mark.parametrize("label", ["ham", '"ham"'])
 def test_a_long_cell_is_read_whole_beside_any_neighbour(cell: str, label: str) -> None:
-    layout = CsvLayout(COLUMNS, ",")
+    layout = CsvLayout(COLUMNS, ",", Limits().cell)
     line = f"1,2,{cell},{label},me,1\n"
     rows = [
         as_rows(parse_lines(block.encode(), 2, layout))

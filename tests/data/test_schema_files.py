@@ -17,7 +17,6 @@ from poisonproof.data import (
     ArrayColumn,
     DateColumn,
     ImageColumn,
-    NumberColumn,
     Schema,
     TextColumn,
     freeze_schema,
@@ -180,18 +179,3 @@ def test_the_type_of_the_features_is_the_schema_s_choice(tmp_path: Path) -> None
     assert read_table(path, texts).X.dtype == np.float32
     assert read_table(path, SCHEMA).X.dtype == np.float64
     assert read_table(path, SCHEMA).X.shape == (20, SCHEMA.n_features)
-
-
-def test_groups_may_be_named_later_if_the_schema_ignores_that_column() -> None:
-    plain = freeze_schema(
-        Schema(
-            columns=(NumberColumn(name="a"),), label="y", classes=("0", "1"), ignore=("user", "id")
-        )
-    )
-    grouped = plain.with_groups("user")
-    assert grouped.groups == "user"
-    assert grouped.ignore == ("id",)
-    with pytest.raises(InvalidInputError, match="neither"):
-        plain.with_groups("a")
-    with pytest.raises(InvalidInputError, match="neither"):
-        grouped.with_groups("id")

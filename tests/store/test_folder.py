@@ -36,7 +36,7 @@ def item(index: int, mark: str = "") -> Item:
 def write(path: Path, draft: Manifest = DRAFT, marks: dict[int, str] | None = None) -> Manifest:
     marks = marks or {}
     with ModelWriter(path) as writer:
-        writer.commit(draft, b"templates", lambda i: item(i, marks.get(i, "")))
+        writer.commit(draft, b"templates", lambda which: [item(i, marks.get(i, "")) for i in which])
     return ModelReader.open(path).manifest
 
 
@@ -243,6 +243,6 @@ def test_not_a_number_is_not_written(tmp_path: Path) -> None:
 
 def test_small_items_share_blocks_and_large_ones_do_not_make_thousands() -> None:
     small = [Item(i, "", "", {}, {"w": np.zeros(2**12)}) for i in range(100)]
-    assert [len(block) for block in packed(range(100), small.__getitem__)] == [32, 32, 32, 4]
+    assert [len(block) for block in packed(small)] == [32, 32, 32, 4]
     large = [Item(i, "", "", {}, {"w": np.zeros(2**19)}) for i in range(40)]
-    assert [len(block) for block in packed(range(40), large.__getitem__)] == [16, 16, 8]
+    assert [len(block) for block in packed(large)] == [16, 16, 8]

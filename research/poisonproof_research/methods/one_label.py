@@ -14,7 +14,7 @@ from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.member import BatchedLearner, Ensemble
 from poisonproof.partition.partitioned import Partition, PartitionedData
-from poisonproof.progress import Progress, reporting
+from poisonproof.progress import Progress
 
 
 class ClusterIndex(TransformerMixin, BaseEstimator):
@@ -113,10 +113,10 @@ class OneLabelClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
         """Read the members of the partitions `which` off their rows."""
         self._check(n_classes)
         table = np.full((len(which), self.n_clusters), ABSTAIN, dtype=np.int16)
-        with reporting(progress, len(which), "Training") as listener:
-            for place, index in enumerate(which):
-                table[place] = self._member(data[index], n_classes)
-                listener.advance()
+        for place, index in enumerate(which):
+            table[place] = self._member(data[index], n_classes)
+            if progress is not None:
+                progress.advance()
         return OneLabelEnsemble(table)
 
     def _check(self, n_classes: int) -> None:

@@ -28,7 +28,7 @@ from poisonproof.networks.ensemble import TorchEnsemble
 from poisonproof.networks.pretraining.frozen import FrozenNetwork
 from poisonproof.networks.specification import NetworkSpec
 from poisonproof.partition.partitioned import Partition, PartitionedData
-from poisonproof.progress import Progress, reporting
+from poisonproof.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -178,15 +178,13 @@ class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[Ow
         spec = self.resolve(input_shape(data.X, self.image_shape), n_classes)
         device = require_device(spec.schedule)
         done: dict[int, MemberState] = {}
-        with (
-            reporting(progress, len(which), "Training") as listener,
-            deterministic(spec.schedule),
-        ):
+        with deterministic(spec.schedule):
             waiting = self._waiting(spec, data, which, done)
             while group := list(islice(waiting, spec.stack_width)):
                 for state in self._train(spec, group, seed, device):
                     done[state.index] = state
-                listener.advance(len(group))
+                if progress is not None:
+                    progress.advance(len(group))
         return self.ensemble_type(spec, self.features, [done[index] for index in which])  # type: ignore[return-value]
 
     def _waiting(

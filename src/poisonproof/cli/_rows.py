@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import poisonproof
 from poisonproof.cli._app import declared_classes, parse_list, refuse_given, takes_missing
 from poisonproof.cli._screen import counted, note, note_problems, verbosity
 from poisonproof.data.columns import ImageColumn, TextColumn, number_columns
@@ -131,28 +130,26 @@ def open_source(
 ) -> TrainingSource:
     """Return how to read the data, from a schema file or from options."""
     if schema is not None:
-        columns.refuse(f"the schema {schema}", allowed=("label", "groups"))
+        columns.refuse(f"the schema {schema}", allowed=("label",))
         table = load_schema(schema)
         if columns.label not in (None, table.label):
             raise InvalidInputError(
                 f"--label is {columns.label!r}, but the schema {schema} declares {table.label!r}."
             )
-        if columns.groups not in (None, table.groups):
-            # The user names the column; nothing is found in the data.
-            table = freeze_schema(table.with_groups(columns.groups))
         return TrainingSource(table, invalid_rows or table.invalid_rows, from_file=True)
     if data.is_dir() and not stream:
         raise InvalidInputError(
             f"{data} is a folder. A folder of images needs a schema: poisonproof schema {data} "
             "--out FILE.json, then --schema FILE.json."
         )
+    features = parse_list(columns.features, "--features")
     plain = Schema(
         label=columns.label_in(data),
         classes=declared_classes(columns.classes),
         groups=columns.groups,
         weights=columns.weights,
-        columns=number_columns(parse_list(columns.features, "--features")),
         ignore=parse_list(columns.ignore, "--ignore"),
+        columns=number_columns(features),
         others="ignore",
         samples=columns.x_key or "X",
     )
@@ -278,6 +275,7 @@ class TrainedModel:
     def _read(self, path: Path, columns: Columns, **options: Any) -> CheckedRows:
         """Read a file by the model's schema; without one, features by name in any order."""
         schema, ignore = self.table, parse_list(columns.ignore, "--ignore")
+        missing = takes_missing(self.classifier)
         truth = self.classifier.classes_.dtype == np.bool_
         if schema is None:
             has_names = path.suffix.lower() not in {".npz", ".npy"}
@@ -300,7 +298,7 @@ class TrainedModel:
                         f"--{option} is {name!r}, but the model's schema declares {own!r}."
                     )
             schema = replace(schema, ignore=(*schema.ignore, *ignore))
-        missing, bar = takes_missing(self.classifier), make_progress(verbosity())
+        bar = make_progress(verbosity())
         rows = read_table(path, schema, allow_missing=missing, progress=bar, **options)
         wanted = getattr(self.classifier, "n_features_in_", rows.X.shape[1])
         if self.table is None and rows.X.shape[1] != wanted:
@@ -317,17 +315,19 @@ def open_model(path: Path, jobs: int | None = None, verbose: int = 0) -> Trained
     """Load a model."""
     if not path.exists():
         raise InvalidInputError(f"There is no model {path}. Make one with: poisonproof train")
-    classifier = poisonproof.load(path).set_schedule(jobs, verbose)
+    from poisonproof.estimators.loading import load
+
+    classifier = load(path).set_schedule(jobs, verbose)
     known = getattr(classifier, "provenance_", None) or {}
     names = getattr(classifier, "feature_names_in_", None)
     if names is not None:
         # Columns are matched by name here; plain arrays go on, so there are no names to compare.
         del classifier.feature_names_in_
-    text = str if classifier.classes_.dtype == np.bool_ else label_text
+    texts = classifier.classes_.dtype.kind in "Ub"
     return TrainedModel(
         classifier,
         None if names is None else tuple(map(str, names)),
-        tuple(map(str, map(text, classifier.classes_))),
+        tuple(str(label if texts else label_text(label)) for label in classifier.classes_),
         parse_schema(known["schema"]) if known.get("schema") else None,
     )
 

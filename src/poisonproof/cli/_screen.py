@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ def say(*things: str | Table) -> None:
         screen.print(thing)
 
 
+def say_written(files: Iterable[Path]) -> None:
+    """Name the files that were written."""
+    say(*(f"Written to {path}." for path in files))
+
+
 def note(text: str) -> None:
     """Say on standard error what the user should know although nothing failed."""
     sys.stderr.write(f"Note: {escaped(' '.join(text.split()))}\n")
@@ -71,8 +76,7 @@ def note_problems(rows: CheckedRows) -> None:
     """Say on standard error which rows of a file were left out, and what for."""
     if rows.problems:
         left_out = f"{counted(len(rows.problems), 'row')} left out that did not fit"
-        kinds = shown(rows.describe_kinds(), 600)
-        note(f"{left_out}; the first: {rows.describe_problems()} {kinds}")
+        note(f"{left_out}; the first: {rows.describe_problems()}")
 
 
 def json_bytes(values: Mapping[str, Any]) -> bytes:

@@ -33,6 +33,7 @@ from poisonproof.cli._screen import (
     check_out,
     json_bytes,
     say,
+    say_written,
     spoken_warnings,
     verbosity,
 )
@@ -202,7 +203,7 @@ def attack(
     write_together(files)
     _show(study)
     say(seen_sentence(int(seen.sum()), len(seen)), f"{time.perf_counter() - started:.0f} s.")
-    say(*(f"Written to {path}." for path in files))
+    say_written(files)
 
 
 def _attacked(

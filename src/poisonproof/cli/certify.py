@@ -32,6 +32,7 @@ from poisonproof.cli._screen import (
     print_protected,
     print_summary,
     say,
+    say_written,
     spoken_warnings,
     verbosity,
 )
@@ -152,7 +153,7 @@ def certify(
         certificates = trained.classifier.certify(
             rows.X, threat=threat, target=goal, require_declared=True
         )
-    truth, counted = trained.truth(rows), unseen(seen, len(rows))
+    truth, counted = trained.truth(rows), unseen(seen, len(rows.X))
     tested, summary = certificates[counted], None
     files = {} if out is None else {out: _bytes(certificates, out)}
     if truth is not None:
@@ -167,7 +168,7 @@ def certify(
         files[rows_out] = column_bytes(rows_out, {rows.unit: rows.places, **found})
     _finish(tested, files, summary)
     if n_seen != 0:
-        say(seen_sentence(n_seen, len(rows)))
+        say(seen_sentence(n_seen, len(rows.X)))
     if trained.table is not None:
         print_closing(tested, trained.classifier)
     if held_out:
@@ -211,7 +212,7 @@ def _finish(tested: Certificates, files: dict[Path, bytes], summary: Summary | N
         print_protected(tested)
     else:
         print_summary(summary)
-    say(*(f"Written to {path}." for path in files))
+    say_written(files)
 
 
 def _bytes(certificates: Certificates, path: Path) -> bytes:

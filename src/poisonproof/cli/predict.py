@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.table import Column, Table
 
-from poisonproof.certificates.plurality import certify_votes
+from poisonproof.certificates.plurality import count_votes, plurality
 from poisonproof.cli._app import (
     IgnoreOption,
     JobsOption,
@@ -25,6 +25,7 @@ from poisonproof.cli._screen import (
     column_bytes,
     counted,
     say,
+    say_written,
     shown,
     spoken_warnings,
     verbosity,
@@ -73,14 +74,16 @@ def predict(
     with spoken_warnings():
         if members_vote:
             votes = classifier.votes(rows.X)
-            result = certify_votes(votes, len(classes))
+            counts = count_votes(votes, len(classes))
+            winners, _ = plurality(counts)
         else:
-            result = replace(classifier.certify(rows.X), classes=None)
-    labels = classes[result.labels]
+            certified = replace(classifier.certify(rows.X), classes=None)
+            counts, winners = certified.counts, certified.labels
+    labels = classes[winners]
     files: dict[Path, bytes] = {}
     if out is not None:
         place = {} if trained.table is None else {rows.unit: rows.places}
-        given = result.counts[np.arange(len(rows)), result.labels]
+        given = counts[np.arange(len(labels)), winners]
         files[out] = column_bytes(out, {**place, "label": labels, "votes": given})
     if votes_out is not None:
         files[votes_out] = column_bytes(votes_out, {"votes": votes, "classes": classes})
@@ -88,6 +91,6 @@ def predict(
     table = Table("Predicted label", Column("Rows", justify="right"))
     for name in trained.classes:
         table.add_row(shown(name), f"{int((labels == name).sum()):,}")
-    many = (result.n_members, "member") if members_vote else (classifier.n_rows_, "training row")
-    say(table, f"{counted(len(rows), 'row')} of {data} labelled by a vote of {counted(*many)}.")
-    say(*(f"Written to {path}." for path in files))
+    many = (votes.shape[1], "member") if members_vote else (classifier.n_rows_, "training row")
+    say(table, f"{counted(len(labels), 'row')} of {data} labelled by a vote of {counted(*many)}.")
+    say_written(files)

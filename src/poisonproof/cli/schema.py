@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +28,7 @@ from poisonproof.data.proposing import (
     propose_table,
 )
 from poisonproof.data.rows import list_kinds
-from poisonproof.data.schema import Limits, Schema, dump_schema, freeze_schema, load_schema
+from poisonproof.data.schema import Schema, dump_schema, freeze_schema, load_schema
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
 
@@ -203,9 +202,6 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
         f"{', '.join(_quoted(name) for name in known.classes[:20])}"
         f"{', ...' if len(known.classes) > 20 else ''}."
     )
-    if known.limits != Limits():
-        limits = ", ".join(f"{key} {value:,}" for key, value in asdict(known.limits).items())
-        say(f"Declared limits: {limits}.")
     unit = "rows" if known.groups is None else f"contributors ({shown(known.groups)})"
     say(f"Held out of training: {100 * known.test_share:g} % of the {unit}, by their hash.")
 

@@ -146,10 +146,6 @@ def train(
         str | None,
         typer.Option(metavar="SIZE", help="Memory for partitioning, as 512MiB.  [1GiB]", **_LARGE),
     ] = None,
-    scratch: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Where rows are sorted.  [beside --out]", **_LARGE),
-    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -172,7 +168,7 @@ def train(
 
     check_target(out)
     check_writable(out.absolute().parent, out)
-    n_bytes = _memory(stream, memory, scratch, method)
+    n_bytes = _memory(stream, memory, method)
     machines = _cluster(cluster, jobs, out)
     choose("--method", method, list(PARTITIONERS))
     if invalid_rows is not None:
@@ -199,12 +195,11 @@ def train(
     kept = {"keep_data": keep_data, "overwrite": overwrite}
     run = {"cluster": machines, "self_check": self_check}
     if stream:
-        _fit_stream(classifier, source, data, out, n_bytes, scratch, kept, run)
+        _fit_stream(classifier, source, data, out, n_bytes, kept, run)
         rows = None
     else:
         rows = source.read(data, allow_missing=takes_missing(classifier), droppable=method == "dpa")
         held_out = split_rows(rows, source.schema)
-        _check_columns(out, rows.names, overwrite=overwrite)
         classifier.column_names_ = rows.names
         if (provenance := source.provenance(rows, ~held_out)) is not None:
             classifier.provenance_ = provenance
@@ -222,12 +217,10 @@ def train(
         say(f"Next: poisonproof certify {out} TEST{data.suffix} --label {label or 'NAME'}")
 
 
-def _memory(stream: bool, memory: str | None, scratch: Path | None, method: str) -> int:
+def _memory(stream: bool, memory: str | None, method: str) -> int:
     """Return how many bytes partitioning may take; refuse options that do not go together."""
-    given = {"--memory": memory, "--scratch": scratch}
-    useless = [name for name, value in given.items() if value is not None]
-    if useless and not stream:
-        raise InvalidInputError(f"{', '.join(useless)} has a meaning with --stream only.")
+    if memory is not None and not stream:
+        raise InvalidInputError("--memory has a meaning with --stream only.")
     if stream and method != "dpa":
         raise InvalidInputError(
             "--stream is for --method dpa: ss-dpa looks at all samples before it places one."
@@ -290,14 +283,6 @@ def _partitioner(rule: str | None, method: str, groups: str | None) -> str:
     return rule
 
 
-def _check_columns(path: Path, names: Any, *, overwrite: bool) -> None:
-    """Raise now if a model of other columns stands at `path`, unless it may be replaced."""
-    from poisonproof.store.writing import refuse_another
-
-    columns = None if names is None else [str(name) for name in names]
-    refuse_another(path, {"feature_names_in": columns}, overwrite=overwrite)
-
-
 def _fit(
     classifier: Any,
     rows: CheckedRows,
@@ -321,7 +306,6 @@ def _fit_stream(
     data: Path,
     out: Path,
     memory: int,
-    scratch: Path | None,
     kept: dict[str, Any],
     run: dict[str, Any],
 ) -> None:
@@ -331,12 +315,11 @@ def _fit_stream(
 
     rows = DataSource(data, source.schema)
     if source.table is None:
-        _check_columns(out, rows.feature_names, overwrite=kept["overwrite"])
         classifier.column_names_ = rows.feature_names
     else:
         classifier.provenance_ = source.provenance()
     with spoken_warnings():
-        fit_stream(classifier, out, rows, memory=memory, scratch=scratch, **kept, **run)
+        fit_stream(classifier, out, rows, memory=memory, **kept, **run)
     if source.table is not None:
         left_out = {"n_left_out": classifier.rejected_.count}
         classifier.provenance_ = {**classifier.provenance_, **left_out}
@@ -361,8 +344,6 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
     elif rows is not None and rows.problems:
         first = rows.problems[0]
         _say_left_out(len(rows.problems), f"{rows.unit} {first.place}: {first.reason}.")
-        if kinds := rows.describe_kinds():
-            say(shown(kinds, 600))
     if n := classifier.n_self_checked_:
         say(f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference.")
     else:

@@ -512,8 +512,12 @@ def number_columns(names: Iterable[str]) -> tuple[NumberColumn, ...]:
 
 
 COLUMN_TYPES: Mapping[str, type[Column]] = {
-    kind.type: kind
-    for kind in (NumberColumn, CategoryColumn, TextColumn, DateColumn, ArrayColumn, ImageColumn)
+    "number": NumberColumn,
+    "category": CategoryColumn,
+    "text": TextColumn,
+    "date": DateColumn,
+    "array": ArrayColumn,
+    "image": ImageColumn,
 }
 
 

@@ -20,7 +20,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from poisonproof.data.rows import RawRows, RowProblem, too_long
-from poisonproof.data.schema import Layout, Limits, Schema
+from poisonproof.data.schema import Layout, Schema
 from poisonproof.exceptions import InvalidInputError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -34,7 +34,7 @@ class CsvLayout(NamedTuple):
 
     columns: Layout
     delimiter: str
-    largest_cell: int = Limits().cell
+    largest_cell: int
 
 
 def csv_parts(

@@ -120,7 +120,8 @@ def first_rows(path: Path) -> Seen:
     if path.suffix.lower() == ".parquet":
         texts = parquet_texts(path, MOST_ROWS, Limits())
         return Seen({**texts}, len(next(iter(texts.values()), [])), 0)
-    layout = CsvLayout(Layout(tuple(names), (), tuple(range(len(names)))), delimiter_of(path))
+    columns = Layout(tuple(names), (), texts=tuple(range(len(names))))
+    layout = CsvLayout(columns, delimiter_of(path), Limits().cell)
     most = max(1, min(MOST_ROWS, MOST_CELLS // len(names)))
     rows = parse_lines(first_lines(path, most, Limits().line), 2, layout)
     return Seen(dict(zip(names, rows.texts, strict=True)), len(rows.places), len(rows.problems))

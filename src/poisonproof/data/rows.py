@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -19,8 +18,6 @@ from poisonproof.data.columns import NumberColumn, Reasons, TextColumn
 from poisonproof.data.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
-_ABOUT = re.compile(r"(column|array|feature) ('[^']*'|[0-9]+)|the (label|group|weight)\b")
-"""How a reason begins that is about one thing."""
 _DETAILS = re.compile(r"[:;] .*")
 """What a reason says beyond the kind of fault that a file has."""
 _MOST_KINDS = 5
@@ -191,26 +188,10 @@ class CheckedRows:
             text += f" ({others:,} more row{'s' * (others > 1)} rejected)"
         return f"{text}."
 
-    def describe_kinds(self) -> str:
-        """Return what rows were rejected for, and how many; nothing if it was one thing.
 
-        That is a column, the label or a group; of files of their own, what is wrong with them.
-        """
-        other = None if self.unit == "file" else "anything else"
-        kinds = Counter(problem_kind(row.reason, other) for row in self.problems)
-        if len(kinds) < 2:
-            return ""
-        if self.unit == "file":
-            return f"The reasons: {list_kinds(dict(kinds.most_common()))}."
-        named = ", ".join(f"{what} {count:,}" for what, count in kinds.most_common())
-        return f"Because of: {named}."
-
-
-def problem_kind(reason: str, other: str | None = None) -> str:
-    """Return what a reason is about; if no part of a row, `other` or the reason without details."""
-    if match := _ABOUT.match(reason):
-        return match[0]
-    return other or _DETAILS.sub("", reason)
+def problem_kind(reason: str) -> str:
+    """Return a reason without its details."""
+    return _DETAILS.sub("", reason)
 
 
 def list_kinds(kinds: Mapping[str, int]) -> str:

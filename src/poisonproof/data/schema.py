@@ -214,18 +214,6 @@ class Schema:
                 f"{file} --freeze"
             )
 
-    def with_groups(self, groups: str | None) -> Schema:
-        """Return the schema with the contributor in `groups`, a column that it ignores so far."""
-        if groups is None or groups == self.groups:
-            return self
-        if self.groups is not None or groups not in self.ignore:
-            raise InvalidInputError(
-                f"The schema declares the groups {self.groups!r} and ignores "
-                f"{listed(self.ignore) or 'nothing'}; --groups {groups} is neither. Change the "
-                "schema and freeze it again."
-            )
-        return replace(self, groups=groups, ignore=[name for name in self.ignore if name != groups])
-
     def reading(self, *, labelled: bool, grouped: bool) -> Schema:
         """Return the schema of files in which labels, or groups and weights, are not read."""
         read = {"label": labelled, "groups": grouped, "weights": grouped}
@@ -282,6 +270,7 @@ class Schema:
         return Layout(
             header=tuple(header),
             features=tuple(position[name] for name in features),
+            feature_names=tuple(features),
             texts=tuple(position[name] for name in texts),
             **{key: position[name] for key, name in roles.items()},
         )
@@ -310,15 +299,11 @@ class Layout:
 
     header: tuple[str, ...]
     features: tuple[int, ...]
+    feature_names: tuple[str, ...] = ()
     texts: tuple[int, ...] = ()
     label: int | None = None
     groups: int | None = None
     weights: int | None = None
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the columns of numbers that are features."""
-        return tuple(self.header[index] for index in self.features)
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from poisonproof.data.rows import CheckedRows
 from poisonproof.data.sources import DataSource
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.files import LOCK, LOCK_FLAGS, OpenFolder, writer_lock
-from poisonproof.progress import Silent, make_progress, reporting
+from poisonproof.progress import make_progress, reporting
 
 # What trains is imported where it is used: whoever reads rows needs no scikit-learn.
 if TYPE_CHECKING:
@@ -369,8 +369,8 @@ def _place(classifier: Any, read: CheckedRows, y: Any, writer: RunWriter) -> int
 
     partitioner = classifier.partitioner_
     try:
-        classes = classifier.classes_
-        rows = check_table(classifier, read.X, y, read.groups, read.weights, classes=classes)
+        given = read.X, y, partitioner, read.groups, read.weights
+        rows = check_table(classifier, *given, classes=classifier.classes_)
         if len(rows.y):
             digests = sample_digests(rows.X)
             partitions = (
@@ -488,7 +488,7 @@ def fit_stream(
         store_members(
             classifier,
             path,
-            TrainingSet(rows),
+            rows,
             _train,
             keep_data=keep_data,
             overwrite=overwrite,
@@ -508,10 +508,6 @@ def _train_slabs(
     from poisonproof.members.training import train_portions
     from poisonproof.partition.partitioned import gathered
 
-    def _count(indices: Sequence[int], members: Any) -> None:
-        finished(indices, members)
-        progress.advance(len(indices))
-
     with reporting(make_progress(classifier.verbose), len(missing), "Training") as progress:
         wanted = set(missing)
         for first, last in rows.slabs(budget // rows.row_bytes):
@@ -520,7 +516,7 @@ def _train_slabs(
                 data = gathered({index: rows.shard(index) for index in which}, len(rows))
                 task = classifier._task(data, which)
                 jobs = classifier.n_jobs
-                train_portions(*task, n_jobs=jobs, progress=Silent(), finished=_count)
+                train_portions(*task, n_jobs=jobs, progress=progress, finished=finished)
 
 
 @contextmanager

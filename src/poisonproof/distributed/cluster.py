@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from poisonproof.estimators.saving import TrainingSpec
-from poisonproof.estimators.training_set import TrainingSet, shards_for_others
+from poisonproof.estimators.training_set import shards_for_others
 from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.members.member import Ensemble
 from poisonproof.members.training import train_portions
@@ -53,14 +53,14 @@ class Cluster(ABC):
         self.address = address
         self.n_workers = n_workers
 
-    def train(self, classifier: Any, rows: TrainingSet, run: TrainingRun) -> None:
+    def train(self, classifier: Any, data: Any, run: TrainingRun) -> None:
         """Train the members that are missing in `run`, and put each into it.
 
         If no worker is left, or partitions lose worker after worker, `ClusterError` says so when
         all other members are finished. Those are in the store, and the next run goes on from there.
         """
-        read = shards_for_others(classifier, rows, run.missing)
-        spec, digests = TrainingSpec.of(classifier, len(rows.sizes)), classifier.partition_digests_
+        read = shards_for_others(classifier, data, run.missing)
+        spec, digests = TrainingSpec.of(classifier, len(data)), classifier.partition_digests_
         bar = make_progress(classifier.verbose)
         with self, reporting(bar, len(run.missing), "Training") as progress:
             _Driver(self, spec, read, digests, run, progress).train(run.missing)

@@ -45,10 +45,9 @@ from poisonproof.partition.containers import (
     as_objects,
     exact_sums,
     frame_columns,
-    is_sparse,
 )
 from poisonproof.partition.partitioned import PartitionedData, partition_data
-from poisonproof.partition.partitioners import Partitioner, make_partitioner
+from poisonproof.partition.partitioners import Partitioner
 
 MAX_CLASSES = 2**15 - 1
 """Votes are int16, and -1 abstains."""
@@ -94,13 +93,15 @@ def check_update(classifier: Any, rows: Any, name: str) -> CheckedTable:
             f"{name} must be a tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), or a "
             f"mapping with these keys; got {type(rows).__name__}."
         )
-    return check_table(classifier, **rows, classes=classifier.classes_)
+    partitioner = getattr(classifier, "partitioner_", None)
+    return check_table(classifier, partitioner=partitioner, **rows, classes=classifier.classes_)
 
 
 def check_table(
     classifier: Any,
     X: Any,
     y: Any,
+    partitioner: Partitioner | None = None,
     groups: Any = None,
     sample_weight: Any = None,
     *,
@@ -109,15 +110,12 @@ def check_table(
     """Check the rows of `fit`, or, with the fitted `classes`, of `update`.
 
     A row with an unknown label, or values that no member or no partition takes, is an error; with
-    ``invalid_rows="drop"`` it is left out, alone.
+    ``invalid_rows="drop"`` it is left out, alone. Votes of single rows have no `partitioner`.
     """
     if classifier.invalid_rows not in ("raise", "drop"):
         raise InvalidInputError(
             f"invalid_rows must be 'raise' or 'drop', got {classifier.invalid_rows!r}."
         )
-    partitioner = None  # votes of single rows have no partitions
-    if hasattr(classifier, "partitioner"):
-        partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
     if groups is not None and partitioner is not None and partitioner.unit != "group":
         raise InvalidInputError(
             f"groups were given, but partitioner={partitioner.name!r} does not read them, so "
@@ -265,7 +263,7 @@ class SampleSpec:
             X = _array_of_rows(classifier, X, reset=reset, drop=any_cells)
         elif isinstance(X, np.ndarray) and X.dtype.kind == "O" and X.ndim == 1 and len(X):
             X = _array_of_rows(classifier, X.tolist(), reset=reset, drop=any_cells)
-        elif is_sparse(X) and X.format != "csr":
+        elif sparse.issparse(X) and getattr(X, "format", "csr") != "csr":
             X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
         objects = isinstance(X, np.ndarray) and X.dtype.kind == "O"
         numeric = not self.tags.categorical and not (objects and any_cells)

@@ -41,7 +41,7 @@ from poisonproof.partition.containers import kind_of
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.partitioners import make_partitioner
 from poisonproof.partition.values import take_canonical
-from poisonproof.progress import make_progress
+from poisonproof.progress import make_progress, reporting
 from poisonproof.store.items import StoredEnsemble
 from poisonproof.store.reading import ModelReader
 from poisonproof.threads import one_thread
@@ -104,7 +104,7 @@ class PartitionAggregation(VotingMembers):
         if self_check:
             from poisonproof.estimators.self_check import check_ensemble
 
-            self.n_self_checked_ = check_ensemble(self, TrainingSet(data), ensemble)
+            self.n_self_checked_ = check_ensemble(self, data, ensemble)
         self.ensemble_ = ensemble
         self._report_failures()
         return self
@@ -156,7 +156,7 @@ class PartitionAggregation(VotingMembers):
         store_members(
             self,
             path,
-            TrainingSet(data),
+            data,
             partial(self._train_portions, data),
             keep_data=keep_data,
             overwrite=overwrite,
@@ -241,23 +241,24 @@ class PartitionAggregation(VotingMembers):
     def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> PartitionedData:
         """Check the rows, cut them into partitions and fit the feature map."""
         self._check_parameters()
-        rows = check_table(self, X, y, groups, sample_weight)
+        partitioner = make_partitioner(self.partitioner, self.n_partitions)
+        rows = check_table(self, X, y, partitioner, groups, sample_weight)
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped
+        self.partitioner_ = partitioner
         self.container_ = kind_of(rows.X)
-        self.partitioner_ = make_partitioner(self.partitioner, self.n_partitions)
-        data = rows.partitioned(self.partitioner_)
+        data = rows.partitioned(partitioner)
         self.features_ = self._fit_features(data)
         self._remember(TrainingSet(data), data.partition_digests())
         return data
 
     def _remember(self, rows: TrainingSet, partition_digests: Sequence[str]) -> None:
         self.rows_ = rows
-        self.partition_sizes_ = rows.sizes
-        self.partition_digests_ = list(partition_digests)
         self.context_ = self._context(rows)
+        self.partition_digests_ = list(partition_digests)
+        self.partition_sizes_ = rows.sizes
         if "n_rows" in (known := getattr(self, "provenance_", None) or {}):
-            self.provenance_ = {**known, "n_rows": int(rows.sizes.sum())}
+            self.provenance_ = {**known, "n_rows": int(self.partition_sizes_.sum())}
 
     def _restore(
         self, reader: ModelReader, templates: Mapping[str, Any], trusted: Iterable[str]
@@ -272,18 +273,21 @@ class PartitionAggregation(VotingMembers):
         self.partition_digests_ = list(manifest.partition_digests)
         if model["provenance"] is not None or manifest.notes["counts"]:
             self.provenance_ = (model["provenance"] or {}) | manifest.notes["counts"]
+        self.rows_ = TrainingSet(reader) if manifest.keeps_data else None
         seed = check_random_state(self.random_state)
         self.ensemble_ = StoredEnsemble(reader, self.classes_, seed, trusted)
-        self.rows_ = TrainingSet(reader) if manifest.keeps_data else None
         self.failures_ = self.ensemble_.failures()
 
     def _train(self, data: PartitionedData, which: Sequence[int]) -> Ensemble:
-        return train(*self._task(data, which), **self._schedule())
+        progress = make_progress(self.verbose)
+        return train(*self._task(data, which), n_jobs=self.n_jobs, progress=progress)
 
     def _train_portions(
         self, data: PartitionedData, which: Sequence[int], finished: Finished
     ) -> None:
-        train_portions(*self._task(data, which), finished=finished, **self._schedule())
+        task, jobs = self._task(data, which), self.n_jobs
+        with reporting(make_progress(self.verbose), len(which), "Training") as progress:
+            train_portions(*task, n_jobs=jobs, progress=progress, finished=finished)
 
     def _task(self, data: PartitionedData, which: Sequence[int]) -> tuple[Any, ...]:
         """Return what members are functions of: learner, rows, partitions, label set, seed."""
@@ -292,12 +296,8 @@ class PartitionAggregation(VotingMembers):
             self._member_data(data, which),
             list(which),
             len(self.classes_),
-            check_random_state(self.random_state),
+            int(self.random_state),
         )
-
-    def _schedule(self) -> dict[str, Any]:
-        """Return what changes no member."""
-        return {"n_jobs": self.n_jobs, "progress": make_progress(self.verbose)}
 
     def _report_failures(self) -> None:
         """Warn of members that abstain; raise if all do."""
@@ -429,7 +429,7 @@ class DPAClassifier(PartitionAggregation):
         raise reasons[0]
 
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
-        data = data if len(which) == len(data) else data.only(which)
+        data = data.only(which)
         if self.features_ is None:
             return data
         if is_own_map(self.features_):
@@ -437,16 +437,11 @@ class DPAClassifier(PartitionAggregation):
         return map_partitions(self.features_, data, self.random_state)
 
     def _assumptions(self) -> tuple[str, ...]:
-        return (*learned_map(self._template()), *super()._assumptions())
-
-
-def learned_map(template: Any) -> tuple[str, ...]:
-    """Return what to assume of a member that begins with a map learned from samples."""
-    parts = [template, *template.get_params(deep=True).values()]
-    learned = any(
-        type(part).__module__.startswith("poisonproof.networks.pretraining.") for part in parts
-    )
-    return (UNTOUCHED_MAP,) if learned else ()
+        # A member may begin with a map that was learned from samples.
+        parts = () if self.estimator is None else self.estimator.get_params(deep=True).values()
+        kinds = {type(part).__module__ for part in (self.estimator, *parts)}
+        learned = any(kind.startswith("poisonproof.networks.pretraining.") for kind in kinds)
+        return (*((UNTOUCHED_MAP,) if learned else ()), *super()._assumptions())
 
 
 class SSDPAClassifier(PartitionAggregation):

@@ -24,14 +24,11 @@ from poisonproof.store.objects import decode_object
 from poisonproof.store.reading import ModelReader
 
 _CLASSIFIERS: dict[str, type[CertifyingClassifier]] = {
-    kind.__name__: kind
-    for kind in (
-        ClusterVoteClassifier,
-        DPAClassifier,
-        NeighborVoteClassifier,
-        SSDPAClassifier,
-        WeightedVoteClassifier,
-    )
+    "ClusterVoteClassifier": ClusterVoteClassifier,
+    "DPAClassifier": DPAClassifier,
+    "NeighborVoteClassifier": NeighborVoteClassifier,
+    "SSDPAClassifier": SSDPAClassifier,
+    "WeightedVoteClassifier": WeightedVoteClassifier,
 }
 
 

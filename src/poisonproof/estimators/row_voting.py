@@ -26,7 +26,7 @@ from poisonproof.members.streams import in_own_streams, seed_nested
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import n_rows
 from poisonproof.partition.partitioned import row_keys
-from poisonproof.store.manifest import Item
+from poisonproof.store.manifest import Item, environment_here, json_digest
 from poisonproof.store.objects import encode_object
 from poisonproof.store.reading import ModelReader
 from poisonproof.store.writing import open_writer
@@ -71,11 +71,14 @@ class RowVoting(CertifyingClassifier):
         arrays = {name: np.ascontiguousarray(array) for name, array in self._arrays().items()}
         digest = _arrays_digest(arrays)
         item = Item(0, self.data_digest_, digest, {}, arrays)
-        partitions = [self.n_rows_], [self.data_digest_]
-        manifest = draft_manifest(self, describe(self), ROWS, [digest], partitions=partitions)
+        partitions, model = ([self.n_rows_], [self.data_digest_]), describe(self)
+        spec = json_digest({"model": model, "environment": environment_here()})
+        manifest = draft_manifest(self, model, ROWS, [digest], spec=spec, partitions=partitions)
         with open_writer(path) as writer:
             templates = encode_object(self._templates())
-            writer.commit(manifest, templates, lambda _index: item, overwrite=overwrite)
+            writer.commit(
+                manifest, templates, lambda which: [item] * len(which), overwrite=overwrite
+            )
 
     def counts(self, X: Any) -> NDArray[np.int64]:
         """Return the votes of each class on every row of `X`, shape (n, C).

@@ -6,10 +6,9 @@ import copy
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +81,16 @@ def describe(classifier: Any) -> dict[str, Any]:
     partitioner, learner = (
         getattr(classifier, name, None) for name in ("partitioner_", "_learner")
     )
+    specs = {
+        "partitioner": None if partitioner is None else partitioner.spec(),
+        "learner": None if learner is None else learner().specification(),
+    }
     return {
         "classifier": type(classifier).__name__,
         "parameters": {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()},
         "classes_declared": classifier.classes is not None,
         "classes": encode_classes(classifier.classes_),
-        "partitioner": None if partitioner is None else plain(partitioner.spec()),
-        "learner": None if learner is None else plain(learner().specification()),
+        **plain(specs),
         "templates": {name: state_digest(v) for name, v in classifier._templates().items()},
         "context": getattr(classifier, "context_", None),
         **names_of(classifier),
@@ -137,25 +139,21 @@ def draft_manifest(
     family: str,
     member_digests: Sequence[str],
     *,
+    spec: str,
     shared: Mapping[str, Any] | None = None,
     failures: Mapping[int, str] | None = None,
     partitions: tuple[Sequence[int], Sequence[str]] | None = None,
 ) -> Manifest:
     """Return the manifest of a classifier, without the blocks its parts will lie in.
 
-    `model` is what `describe` says of it; `partitions` are their sizes and digests, by default
-    those the classifier knows.
+    `model` is what `describe` says of it, and `spec` digests what its members are functions of;
+    `partitions` are their sizes and digests, by default those the classifier knows.
     """
     if partitions is None:
         partitions = classifier.partition_sizes_, classifier.partition_digests_
-    environment = environment_here()
-    if family == ROWS:
-        spec = json_digest({"model": model, "environment": environment})
-    else:
-        spec = member_spec(classifier, model)
     return Manifest(
         model=model,
-        environment=environment,
+        environment=environment_here(),
         spec=spec,
         partition_sizes=[int(size) for size in partitions[0]],
         partition_digests=list(partitions[1]),
@@ -236,7 +234,7 @@ def commit(
         draft(classifier),
         encode_object(classifier._templates()),
         _member_items(ensemble, classifier.partition_digests_),
-        rows.item if keep else None,
+        rows.items if keep else None,
         # Whoever updates a store pays for what changes, not for what is there.
         check_kept=not isinstance(ensemble, StoredEnsemble),
         overwrite=overwrite,
@@ -255,9 +253,15 @@ def draft(classifier: Any) -> Manifest:
             model = stored.model | names_of(classifier)
             return replace(stored, model=model, notes=notes_of(classifier))
         family, shared = stored.family, stored.shared
-    failures, digests = ensemble.failures(), ensemble.digests()
+    model, digests = describe(classifier), ensemble.digests()
     return draft_manifest(
-        classifier, describe(classifier), family, digests, shared=shared, failures=failures
+        classifier,
+        model,
+        family,
+        digests,
+        spec=member_spec(classifier, model),
+        shared=shared,
+        failures=ensemble.failures(),
     )
 
 
@@ -284,12 +288,14 @@ def model_fingerprint(classifier: Any) -> str:
     return draft(classifier).fingerprint
 
 
-def _member_items(ensemble: Any, digests: list[str]) -> Callable[[int], Item]:
-    """Return a function that encodes one member, and not more than it must."""
+def _member_items(ensemble: Any, digests: list[str]) -> Callable[[list[int]], Iterable[Item]]:
+    """Return a function that encodes some members, and not more at a time than it must."""
     if isinstance(ensemble, StoredEnsemble):
-        return lambda index: replace(ensemble.item(index), partition=digests[index])
+        return lambda which: (replace(ensemble.item(i), partition=digests[i]) for i in which)
     if isinstance(ensemble, MemberList):
         members = ensemble.members
-        return lambda index: encode_members(MemberList([members[index]]), [index], digests)[0]
-    everyone = cache(lambda: encode_members(ensemble, range(len(ensemble)), digests))
-    return lambda index: everyone()[index]
+        return lambda which: (
+            encode_members(MemberList([members[i]]), [i], digests)[0] for i in which
+        )
+    everyone = encode_members(ensemble, range(len(ensemble)), digests)
+    return lambda which: [everyone[i] for i in which]

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from poisonproof.certificates.plurality import ABSTAIN
 from poisonproof.estimators.saving import TrainingSpec
-from poisonproof.estimators.training_set import TrainingSet, shards_for_others
+from poisonproof.estimators.training_set import shards_for_others
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError, SelfCheckError
 from poisonproof.members.member import Ensemble, MemberList
 from poisonproof.members.training import train
-from poisonproof.partition.partitioned import Shard, gathered
+from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
 from poisonproof.progress import Silent
 from poisonproof.store.items import decode_members, encode_members, shared_of
 
@@ -55,24 +55,25 @@ with open(sys.argv[1], "rb") as file:
 """
 
 
-def check_ensemble(classifier: Any, rows: TrainingSet, ensemble: Ensemble) -> int:
+def check_ensemble(classifier: Any, data: PartitionedData, ensemble: Ensemble) -> int:
     """Check members that are in memory, as `check_members` does."""
     alone = _each_alone(ensemble, classifier)
-    return check_members(classifier, rows, ensemble.digests(), alone, ensemble.failures())
+    return check_members(classifier, data, ensemble.digests(), alone, ensemble.failures())
 
 
 def check_members(
     classifier: Any,
-    rows: TrainingSet,
+    data: Any,
     digests: Sequence[str],
     alone: Callable[[int], Ensemble],
     excluded: Collection[int],
 ) -> int:
     """Train some members again in a fresh process; return how many, all of which were equal.
 
-    `alone` returns an ensemble of one member; `excluded` are members that have failed.
+    `data` is what they were trained on, in memory or in shards on disk. `alone` returns an ensemble
+    of one member; `excluded` are members that have failed.
     """
-    k, sizes = len(digests), rows.sizes
+    k, sizes = len(digests), data.sizes
     real = [
         index
         for index, digest in enumerate(digests)
@@ -81,16 +82,16 @@ def check_members(
     which = _chosen(real, k, classifier.random_state)
     if not which:
         return 0
-    read = shards_for_others(classifier, rows, which)
+    read = shards_for_others(classifier, data, which)
     shards = {index: read(index) for index in which}
     spec = TrainingSpec.of(classifier, k)
     again = _in_fresh_process(spec, shards)
-    data = spec.classifier._member_data(gathered(shards, k), which)
+    mapped = spec.classifier._member_data(gathered(shards, k), which)
     for index, (digest, votes, failure) in zip(which, again, strict=True):
         found = None
         if digest != digests[index]:
             found = f"its learner raised {failure}" if failure else "its state differs"
-        elif not np.array_equal(votes, _votes(alone(index), data[index].X)):
+        elif not np.array_equal(votes, _votes(alone(index), mapped[index].X)):
             found = "its votes on these rows differ"
         if found is not None:
             raise GuaranteeError(

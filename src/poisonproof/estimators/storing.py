@@ -13,7 +13,7 @@ from poisonproof.estimators.self_check import check_members
 from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.estimators.updating import Receipt, apply_change, plan_update
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
-from poisonproof.members.member import Finished
+from poisonproof.members.member import BatchedLearner, Finished
 from poisonproof.store.items import StoredEnsemble, decode_members
 from poisonproof.store.objects import encode_object, types_of
 from poisonproof.store.reading import ModelReader, open_place
@@ -24,7 +24,7 @@ from poisonproof.store.writing import ModelWriter, refuse_another
 def store_members(
     classifier: Any,
     path: str | os.PathLike[str],
-    rows: TrainingSet,
+    data: Any,
     train: Callable[[Sequence[int], Finished], None],
     *,
     keep_data: bool,
@@ -34,7 +34,8 @@ def store_members(
 ) -> None:
     """Train what the store does not hold yet, then make the store a model.
 
-    `train`, or the cluster, trains the members of partitions and hands each over once. If the
+    `data` is what the members are trained on, in memory or in shards on disk. `train`, or the
+    cluster, trains the members of partitions and hands each over once. If the
     self-check finds a member that differs, what this run has stored is dropped: any of the members
     may be wrong. If its process fails, it stays, and the next run goes on with it.
     """
@@ -43,14 +44,15 @@ def store_members(
             "members cannot be written into an archive as they finish. Train into a directory, or "
             "fit and then save to the archive."
         )
-    trusted = types_of(classifier.estimator)  # their code runs here
+    array_members = isinstance(classifier._template(), BatchedLearner)
+    trusted = [] if array_members else types_of(classifier.estimator)  # their code runs here
     with ModelWriter(path) as writer:
         model = describe(classifier)
         refuse_another(path, model, overwrite=overwrite)
         spec, digests = member_spec(classifier, model), classifier.partition_digests_
         run = TrainingRun(writer, spec, digests)
         if cluster is not None and run.missing:
-            cluster.train(classifier, rows, run)
+            cluster.train(classifier, data, run)
         elif run.missing or run.family is None:
             train(run.missing, run.add)
         members = [run.digests[index] for index in range(len(digests))]
@@ -60,28 +62,37 @@ def store_members(
             try:
                 classifier.n_self_checked_ = check_members(
                     classifier,
-                    rows,
+                    data,
                     members,
-                    lambda i: decode_members(str(run.family), run.shared, [run.item(i)], *about),
+                    lambda i: decode_members(
+                        str(run.family), run.shared, list(run.items([i])), *about
+                    ),
                     run.failures,
                 )
             except GuaranteeError:
                 run.forget()
                 raise
         manifest = draft_manifest(
-            classifier, model, str(run.family), members, shared=run.shared, failures=run.failures
+            classifier,
+            model,
+            str(run.family),
+            members,
+            spec=spec,
+            shared=run.shared,
+            failures=run.failures,
         )
         writer.commit(
             manifest,
             encode_object(classifier._templates()),
-            run.item,
-            rows.item if keep_data else None,
+            run.items,
+            classifier.rows_.items if keep_data else None,
             overwrite=overwrite,
         )
     reader = ModelReader.open(path)
     seed = classifier.random_state
     classifier.ensemble_ = StoredEnsemble(reader, classifier.classes_, seed, trusted)
-    classifier.rows_ = TrainingSet(reader) if keep_data else rows
+    if keep_data:
+        classifier.rows_ = TrainingSet(reader)
 
 
 def update_model(

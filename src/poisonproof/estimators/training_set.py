@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,11 +63,13 @@ class TrainingSet:
             )
         return shard
 
-    def item(self, index: int) -> Item:
-        """Return the rows of one partition as a store keeps them."""
-        if isinstance(self.source, ModelReader) and index not in self.others:
-            return self.source.rows(index)
-        return encode_rows(index, self.shard(index))
+    def items(self, which: Sequence[int]) -> Iterator[Item]:
+        """Return the rows of some partitions as a store keeps them."""
+        for index in which:
+            if isinstance(self.source, ModelReader) and index not in self.others:
+                yield self.source.rows(index)
+            else:
+                yield encode_rows(index, self.shard(index))
 
     def whole(self) -> PartitionedData:
         """Return all rows together."""
@@ -81,17 +83,15 @@ class TrainingSet:
         return replace(self, others={**self.others, **shards})
 
 
-def shards_for_others(
-    classifier: Any, rows: TrainingSet, which: Sequence[int]
-) -> Callable[[int], Shard]:
+def shards_for_others(classifier: Any, data: Any, which: Sequence[int]) -> Callable[[int], Shard]:
     """Return a function that reads a partition as it is sent to another process.
 
-    Features that are learned from all samples may need all of them, so they are mapped here.
+    `data` is what is being trained on, in memory or in shards on disk. Features that are learned
+    from all samples may need all of them, so they are mapped here.
     """
-    if classifier.context_ is None:
-        return rows.shard
-    data: PartitionedData = classifier._member_data(rows.whole(), which)
-    return data.shard
+    ready = data if classifier.context_ is None else classifier._member_data(data, which)
+    shard: Callable[[int], Shard] = ready.shard
+    return shard
 
 
 def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:

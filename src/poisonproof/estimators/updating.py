@@ -283,7 +283,7 @@ def _trained(classifier: Any, change: Change, writer: ModelWriter | None) -> Ens
     run = TrainingRun(writer, spec, change.partition_digests, change.retrain)
     if run.missing:
         classifier._train_portions(change.data, run.missing, run.add)
-    return ensemble.with_items([run.item(index) for index in change.retrain])
+    return ensemble.with_items(list(run.items(change.retrain)))
 
 
 def _require_same_container(classifier: Any, change: Change) -> None:

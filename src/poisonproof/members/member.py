@@ -192,7 +192,8 @@ class BatchedLearner(ABC):
     ) -> Ensemble:
         """Train the members of the partitions `which`; the result has ``len(which)`` members.
 
-        Every partition is allowed, the empty ones too: those members abstain.
+        Every partition is allowed, the empty ones too: those members abstain. `progress` has been
+        started by the caller, and advances with every member.
         """
 
 
@@ -204,12 +205,13 @@ _ADDRESSES = 2**47
 """Bytes that a process can address at most (128 TiB), however much memory a machine has."""
 
 _OF_A_NAME = frozenset(
-    getattr(errno, name)
-    for name in (
-        *("EACCES", "EBADF", "EEXIST", "EFBIG", "EILSEQ", "EINVAL", "EISDIR", "ELOOP"),
-        *("ENAMETOOLONG", "ENODEV", "ENOENT", "ENOTDIR", "ENOTEMPTY", "ENOTSUP", "ENOTTY", "ENXIO"),
-        *("EOPNOTSUPP", "EOVERFLOW", "EPERM", "EROFS", "ESPIPE", "ETXTBSY", "EXDEV"),
-    )
+    {
+        *(errno.EACCES, errno.EBADF, errno.EEXIST, errno.EFBIG, errno.EILSEQ, errno.EINVAL),
+        *(errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENODEV, errno.ENOENT),
+        *(errno.ENOTDIR, errno.ENOTEMPTY, errno.ENOTSUP, errno.ENOTTY, errno.ENXIO),
+        *(errno.EOPNOTSUPP, errno.EOVERFLOW, errno.EPERM, errno.EROFS, errno.ESPIPE),
+        *(errno.ETXTBSY, errno.EXDEV),
+    }
 )
 """Errors of the system because of a file's name, or of what lies there.
 

@@ -29,11 +29,14 @@ from poisonproof.members.member import (
 )
 from poisonproof.members.streams import restored_streams
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.progress import Progress, Silent, reporting
+from poisonproof.progress import Progress, reporting
 from poisonproof.threads import one_thread
 
 _SECONDS = 5.0
 """About how long one call of a batched learner takes; so much work is lost with a process."""
+
+_FIRST_ROWS = 4096
+"""How many rows the first call gets, before it is known how long one takes."""
 
 
 def train(
@@ -47,10 +50,12 @@ def train(
     progress: Progress,
 ) -> Ensemble:
     """Train the members of the partitions `which`; `n_jobs` only schedules."""
-    if isinstance(learner, BatchedLearner):
-        return learner.fit_members(data, which, n_classes, seed, n_jobs=n_jobs, progress=progress)
     members: list[Member] = []
     with reporting(progress, len(which), "Training"):
+        if isinstance(learner, BatchedLearner):
+            return learner.fit_members(
+                data, which, n_classes, seed, n_jobs=n_jobs, progress=progress
+            )
         for member in _fit_stream(learner, data, which, n_classes, seed, n_jobs):
             members.append(member)
             progress.advance()
@@ -133,28 +138,27 @@ def train_portions(
 ) -> None:
     """Train the members of the partitions `which` and call `finished` with each, once.
 
-    A batched learner gets as many partitions at a time as take some seconds. That only schedules: a
-    member does not depend on which others are trained with it.
+    `progress` is told of each member. A batched learner gets as many partitions at a time as take
+    some seconds. That only schedules: a member does not depend on which others are trained with it.
     """
-    with reporting(progress, len(which), "Training"):
-        if not isinstance(learner, BatchedLearner):
-            stream = _fit_stream(learner, data, which, n_classes, seed, n_jobs)
-            for index, member in zip(which, stream, strict=True):
-                finished([index], MemberList([member]))
-                progress.advance()
-            return
-        start, size = 0, max(1, int(effective_n_jobs(n_jobs)))
-        while start < len(which):
-            portion = which[start : start + size]
-            begin = time.monotonic()
-            members = learner.fit_members(
-                data, portion, n_classes, seed, n_jobs=n_jobs, progress=Silent()
-            )
-            elapsed = time.monotonic() - begin
-            finished(portion, members)
-            progress.advance(len(portion))
-            start += len(portion)
-            if elapsed < _SECONDS:
-                size = min(4 * size, max(size, int(size * _SECONDS / max(elapsed, 1e-6))))
-            elif elapsed > 2 * _SECONDS:
-                size = max(1, size // 2)
+    if not isinstance(learner, BatchedLearner):
+        stream = _fit_stream(learner, data, which, n_classes, seed, n_jobs)
+        for index, member in zip(which, stream, strict=True):
+            finished([index], MemberList([member]))
+            progress.advance()
+        return
+    few = int((np.cumsum(data.sizes[list(which)]) <= _FIRST_ROWS).sum())
+    start, size = 0, max(1, few, int(effective_n_jobs(n_jobs)))
+    while start < len(which):
+        portion = which[start : start + size]
+        begin = time.monotonic()
+        members = learner.fit_members(
+            data, portion, n_classes, seed, n_jobs=n_jobs, progress=progress
+        )
+        elapsed = time.monotonic() - begin
+        finished(portion, members)
+        start += len(portion)
+        if elapsed < _SECONDS:
+            size = min(4 * size, max(size, int(size * _SECONDS / max(elapsed, 1e-6))))
+        elif elapsed > 2 * _SECONDS:
+            size = max(1, size // 2)

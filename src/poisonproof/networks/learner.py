@@ -36,7 +36,7 @@ from poisonproof.networks.modules import (
 )
 from poisonproof.networks.specification import Augmentation, NetworkSpec
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.progress import Progress, reporting
+from poisonproof.progress import Progress, Silent
 
 AUGMENTATIONS = {
     "crop": Augmentation(crop=4),
@@ -250,7 +250,8 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
         spec = self.resolve(input_shape(data.X, self.image_shape), n_classes)
         require_device(spec)
         done: dict[int, MemberState] = {}
-        with reporting(progress, len(which), "Training") as listener, _settled(spec):
+        listener = progress or Silent()
+        with _settled(spec):
             refuse_shared_state(spec)
             members = _with_rows(spec, data, which, done, listener)
             width = 1 if spec.is_alone else spec.stack_width

@@ -219,6 +219,8 @@ class PartitionedData:
         chosen = np.zeros(len(self), dtype=bool)
         chosen[list(which)] = True
         order = self.order[np.repeat(chosen, self.sizes)]
+        if len(order) == len(self.order):
+            return self
         kept = np.sort(order)
         return PartitionedData(
             take_rows(as_container(self.X), kept),

@@ -368,7 +368,10 @@ class SortedIndex(Partitioner):
 
 
 PARTITIONERS: Mapping[str, type[Partitioner]] = {
-    cls.name: cls for cls in (ContentHash, PixelSum, SortedIndex, GroupHash)
+    "content": ContentHash,
+    "pixel_sum": PixelSum,
+    "sorted": SortedIndex,
+    "group": GroupHash,
 }
 
 

@@ -16,7 +16,7 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import metadata
@@ -137,17 +137,17 @@ def n_bytes(item: Item) -> int:
     return sum(array.nbytes for array in item.tensors.values())
 
 
-def packed(indices: Iterable[int], get: Callable[[int], Item]) -> Iterator[list[Item]]:
-    """Group items into blocks, in the order of `indices`; `get` returns one.
+def packed(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Group items into blocks.
 
     A block is closed at `BLOCK_BYTES`, or at sixteen times its largest item if that is more, up
     to `LARGEST_BLOCK`: thousands of networks must not take thousands of files to be mapped.
     """
     block: list[Item] = []
     size = largest = 0
-    for index in indices:
-        block.append(get(index))
-        room = n_bytes(block[-1])
+    for item in items:
+        block.append(item)
+        room = n_bytes(item)
         size, largest = size + room, max(largest, room)
         if size >= min(max(BLOCK_BYTES, 16 * largest), LARGEST_BLOCK):
             yield block

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 # To know scikit-learn's estimators skops imports all packages of scikit-learn; two that hold none
 # are wrappers of torch and Dask, which take longer to import than a model to read.
-_WRAPPERS = tuple(f"sklearn.externals.array_api_compat.{name}" for name in ("torch", "dask"))
+_WRAPPERS = (
+    "sklearn.externals.array_api_compat.torch",
+    "sklearn.externals.array_api_compat.dask",
+)
 
 
 def skops_io() -> Any:

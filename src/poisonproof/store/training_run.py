@@ -6,7 +6,8 @@ This is the one door through which engines, on this machine or on many, hand ove
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 from poisonproof.exceptions import StoreError
@@ -77,7 +78,7 @@ class TrainingRun:
                 about = {"spec": self._spec, "family": self.family, "shared": self.shared}
                 self._append({"run": run, **about})
                 self._has_journal = True
-            for block in packed(range(len(items)), items.__getitem__):
+            for block in packed(items):
                 entry = self._writer.put_block(block, durable=False)
                 self._append(entry.to_json())
                 self._take(entry, block)
@@ -97,9 +98,11 @@ class TrainingRun:
             if (reason := failure_of(item)) is not None:
                 self.failures[index] = reason
 
-    def item(self, index: int) -> Item:
-        """Return a finished member as it is stored."""
-        return self._place.block(self._blocks[index])[index]
+    def items(self, indices: Sequence[int]) -> Iterator[Item]:
+        """Return finished members as they are stored, the parts of one block after another's."""
+        together = groupby(indices, self._blocks.__getitem__)
+        blocks = ((self._place.block(entry), some) for entry, some in together)
+        return chain.from_iterable([block[index] for index in some] for block, some in blocks)
 
     def forget(self) -> None:
         """Drop what this run and killed ones before it have stored; the model there stays."""

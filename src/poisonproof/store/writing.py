@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,8 @@ JOURNAL = "journal"
 """Where members lie that a training run has finished, until they are part of a model."""
 
 _OURS = {MANIFEST, OBJECTS, LOCK, JOURNAL}
-GetItem = Callable[[int], Item]
+GetItems = Callable[[list[int]], Iterable[Item]]
+"""Returns the items of some partitions, in their order and as they are asked for."""
 
 
 class ModelWriter(AbstractContextManager[Any]):
@@ -86,15 +87,15 @@ class ModelWriter(AbstractContextManager[Any]):
         self,
         draft: Manifest,
         templates: bytes,
-        member: GetItem,
-        rows: GetItem | None = None,
+        members: GetItems,
+        rows: GetItems | None = None,
         *,
         check_kept: bool = True,
         overwrite: bool = False,
     ) -> None:
         """Write what is not stored yet, then the manifest: `draft` with its blocks filled in.
 
-        `member` and `rows` are called for the partitions that are not stored; without `rows` the
+        `members` and `rows` are called for the partitions that are not stored; without `rows` the
         training set is not kept. With `check_kept` the blocks that stay are read, to be sure.
         """
         refuse_another(self.target, draft.model, overwrite=overwrite)
@@ -102,14 +103,14 @@ class ModelWriter(AbstractContextManager[Any]):
             old = None
             if self.stored is not None and _setting(self.stored.manifest) == _setting(draft):
                 old = self.stored.manifest
-            members = self._arranged(draft, old, "members", "member_digests", member, check_kept)
+            trained = self._arranged(draft, old, "members", "member_digests", members, check_kept)
             blocks: tuple[BlockEntry, ...] = ()
             if rows is not None:
                 blocks = self._arranged(draft, old, "rows", "partition_digests", rows, check_kept)
             manifest = replace(
                 draft,
                 templates=BlockEntry(self.put(templates), len(templates), ()),
-                members=members,
+                members=trained,
                 rows=blocks,
             )
             self._finish(manifest)
@@ -120,7 +121,7 @@ class ModelWriter(AbstractContextManager[Any]):
         old: Manifest | None,
         kind: str,
         digests: str,
-        get: GetItem,
+        get: GetItems,
         check_kept: bool,
     ) -> tuple[BlockEntry, ...]:
         """Keep blocks in which nothing changed, write the others anew, pack what is left."""
@@ -135,11 +136,11 @@ class ModelWriter(AbstractContextManager[Any]):
             if same.issuperset(entry.items) and self._is_there(entry, check_kept):
                 blocks.append(entry)
             elif same.intersection(items):
-                blocks.append(self.put_block([get(index) for index in items]))
+                blocks.append(self.put_block(list(get(items))))
             else:
                 continue
             waiting -= set(items)
-        blocks += map(self.put_block, packed(sorted(waiting), get))
+        blocks += map(self.put_block, packed(get(sorted(waiting))))
         return tuple(blocks)
 
     def put_block(self, items: list[Item], *, durable: bool = True) -> BlockEntry:

@@ -28,7 +28,7 @@ from poisonproof.members.member import BatchedLearner, is_machine_error
 from poisonproof.members.scikit import is_number
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.values import take_canonical
-from poisonproof.progress import Progress, Silent, reporting
+from poisonproof.progress import Progress, Silent
 from poisonproof.threads import one_thread
 
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
@@ -119,12 +119,8 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
             )
         settings = self._settings(int(np.prod(np.shape(data.X)[1:])), n_classes)
         parts: list[MemberParts] = []
-        with (
-            reporting(progress, len(which), "Training"),
-            one_thread("blas"),
-            ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool,
-        ):
-            blocks = _blocks(data, which, settings["n_features"])
+        with one_thread("blas"), ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
+            blocks = list(_blocks(data, which, settings["n_features"]))
             for fitted in pool.map(partial(self._fit_block, data, settings), blocks):
                 parts.extend(fitted)
                 progress.advance(len(fitted))
