@@ -245,7 +245,8 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
 
     def _resolve_threat(self, threat: str | Threat | None, require_declared: bool) -> Threat:
         """Return a threat that this fitted classifier certifies, or raise."""
-        check_is_fitted(self)
+        if not self.__sklearn_is_fitted__():  # asked first: all tags are read before it is
+            check_is_fitted(self)
         if self.classes is None and require_declared:
             raise GuaranteeError(
                 "the label set was taken from the training labels, so the attacker has a say in "
