@@ -52,7 +52,7 @@ def test_train_and_certify_as_a_user_does(train_csv: Path, test_csv: Path, tmp_p
             ("train", "none.csv", "--label", "y", "--classes", "a,b", "--out", "m"),
             "no file none.csv",
         ),
-        (("certify", "--votes", "train.csv", "--n-classes", "2"), "line 2: "),
+        (("certify", "--votes", "train.csv", "--n-classes", "2"), "line 1: "),
         (("predict", "train.csv", "train.csv"), "is not a poisonproof model"),
         (("train",), "Missing"),
     ],
