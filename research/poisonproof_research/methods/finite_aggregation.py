@@ -16,6 +16,7 @@ from poisonproof.members.member import Ensemble
 from poisonproof.members.training import train
 from poisonproof.partition.containers import as_container, take_rows
 from poisonproof.partition.partitioned import PartitionedData
+from poisonproof.progress import make_progress
 from poisonproof_research.methods.shared_buckets import (
     Spread,
     certify_finite_aggregation,
@@ -130,7 +131,8 @@ class FiniteAggregationClassifier(CertifyingClassifier):
             list(range(spread.n_buckets)),
             len(buckets.classes_),
             self.random_state,
-            **buckets._schedule(),
+            n_jobs=self.n_jobs,
+            progress=make_progress(self.verbose),
         )
         self.member_sizes_ = data.sizes[spread.buckets_of_member].sum(axis=1)
         buckets.partition_sizes_ = self.member_sizes_
