@@ -67,23 +67,12 @@ _KINDS = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a directory", stat.S_IFIFO: "a 
 
 
 class OpenFolder:
-    """A folder by its handle.
+    """A folder by its handle: nothing outside it is written, truncated or deleted.
 
-    Parameters
-    ----------
-    path : Path
-        The folder.
-    owned : bool, default=False
-        Whether what lies there is this library's own. Then the folder is made if it is absent; and
-        neither it nor anything in it may be a link or belong to another user.
+    Links are not followed, and what is no plain file, or is also known by another name, is not
+    written to. An `owned` folder is made if it is absent, and neither it nor anything in it may be
+    a link or belong to another user.
 
-    Guarantee
-    ---------
-    Nothing outside the folder is written, truncated or deleted, whatever lies in it: links are
-    not followed, and what is no plain file, or is also known by another name, is not written to.
-
-    Examples
-    --------
     >>> import tempfile
     >>> with OpenFolder(Path(tempfile.mkdtemp()) / "new", owned=True) as folder:
     ...     folder.write("page.md", b"all of it")

@@ -32,22 +32,12 @@ _before: dict[str, tuple[Any, int]] = {}  # the libraries they limit, and their 
 
 @contextmanager
 def one_thread(user_api: str | None = None) -> Iterator[None]:
-    """Limit every library of the process, or those of one kind, to one thread in the block.
+    """Limit BLAS and OpenMP, or one of them, to one thread in the block.
 
-    Parameters
-    ----------
-    user_api : {"blas", "openmp"}, optional
-        The kind. By default both, and joblib to one worker, the calling thread.
+    A library that was loaded before the block is limited until the block ends, whatever other
+    threads of the process finish meanwhile. Without `user_api` joblib gets one worker, too, in the
+    thread that entered the block and in no other, whatever number and backend it is given.
 
-    Guarantee
-    ---------
-    A library that was loaded before the block is limited in it, whenever that was, and until the
-    block ends, whatever other threads of the process finish meanwhile. joblib is limited in the
-    thread that entered the block, and in no other, whatever number of workers and whatever backend
-    it is given.
-
-    Examples
-    --------
     >>> import numpy
     >>> from threadpoolctl import threadpool_info
     >>> with one_thread():
@@ -70,17 +60,7 @@ def one_thread(user_api: str | None = None) -> Iterator[None]:
 
 
 def on_one_thread(work: Callable[[], Result]) -> Result:
-    """Call `work` in `one_thread`, and once more if it has loaded a library that has threads.
-
-    Guarantee
-    ---------
-    All libraries have had one thread in the call whose result is returned.
-
-    Examples
-    --------
-    >>> on_one_thread(lambda: 3 + 4)
-    7
-    """
+    """Call `work` in `one_thread`, and once more if it has loaded a library that has threads."""
     while True:
         before = _controller()
         with nullcontext() if _alike(before, _limited_here()) else one_thread():

@@ -141,8 +141,6 @@ def first_change(changes: Callable[[int], bool], radius: int, limit: int) -> Tra
     `radius` and the next size are always tried, if no smaller one succeeds. A larger attack need
     not succeed where a smaller one does: the first change is the smallest one found.
 
-    Examples
-    --------
     >>> trace = first_change(lambda size: size >= 12, radius=7, limit=100)
     >>> trace.first, trace.within(7)
     (12, (5, 0))
@@ -167,8 +165,6 @@ def first_change(changes: Callable[[int], bool], radius: int, limit: int) -> Tra
 def ladder(radius: int, limit: int) -> list[int]:
     """Return growing attack sizes up to `limit`, the radius and the next one among them.
 
-    Examples
-    --------
     >>> ladder(radius=7, limit=40)
     [1, 2, 3, 5, 7, 8, 13, 21, 34, 40]
     """

@@ -98,15 +98,9 @@ def certify_one_member(
 ) -> Certificates:
     """Return the certificates of what `fewest_flips` found.
 
-    Guarantee
-    ---------
     No `radius` flipped labels change the label (with `target`: make it the target). Without a
-    target, `radius` + 1 do, unless none can.
-
-    Assumes
-    -------
-    The weights are the same whatever the labels are, and predictions are `votes`, of the same
-    weights: weights computed again in other company may differ in their last bits.
+    target, `radius` + 1 do, unless none can. Weights must not depend on labels, and predictions
+    must be `votes`: weights computed again in other company may differ in their last bits.
     """
     if (threat.name, threat.unit) != ("label_flip", "row"):
         raise GuaranteeError(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
+
+try:
+    import rich  # noqa: F401  # every command prints with it
+
+    from poisonproof.cli._app import main
+except ModuleNotFoundError as error:
+    if error.name not in ("rich", "typer"):
+        raise
+    _MISSING = error.name
+
+    def main() -> None:
+        """Say what is missing, and leave with the exit code of bad input."""
+        sys.stderr.write(
+            f"Error: the command line needs {_MISSING}, which is not installed. "
+            "Install it with: pip install 'poisonproof[cli]'\n"
+        )
+        sys.exit(2)
+
 
 __all__ = ["main"]
-
-
-def main() -> None:
-    """Run the command line and leave with its exit code."""
-    for package in ("typer", "rich"):
-        try:
-            import_module(package)
-        except ImportError:
-            sys.stderr.write(
-                f"Error: the command line needs {package}, which is not installed. "
-                "Install it with: pip install 'poisonproof[cli]'\n"
-            )
-            sys.exit(2)
-    sys.exit(import_module("poisonproof.cli._app").run(sys.argv[1:]))

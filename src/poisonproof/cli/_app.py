@@ -51,6 +51,11 @@ class _Commands(TyperGroup):
         return name, found and load_command(str(name)), rest
 
 
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code: 0, 2 for bad input, 1 for a bug."""
     app = _new_app(SUMMARY, cls=_Commands, no_args_is_help=True)
@@ -119,8 +124,6 @@ def _root(
 def explain(error: BaseException) -> tuple[str, int]:
     """Return the line to print and the exit code.
 
-    Examples
-    --------
     >>> explain(FileNotFoundError(2, "No such file or directory", "mails.csv"))
     ('Error: mails.csv: No such file or directory.', 2)
     """

@@ -30,6 +30,7 @@ from poisonproof.cli._screen import (
     check_folder,
     note,
     say,
+    say_written,
     spoken_warnings,
     verbosity,
 )
@@ -122,8 +123,7 @@ def compare(
     )
     methods = _run(data, chosen)
     _print_methods(methods)
-    for path in write_comparison(methods, out, command):
-        say(f"Written to {path}.")
+    say_written(write_comparison(methods, out, command))
     if test is None:
         say(SAME_SOURCE)
 

@@ -151,14 +151,9 @@ def find_images(path: Path) -> tuple[list[str], list[RowProblem]]:
     """
     if not path.is_dir():
         raise InvalidInputError(f"{path} is not a folder; this schema is of folders of images.")
-    found = sorted((name, reason) for name, reason in walk(path) if not _is_hidden(name))
+    found = sorted((name, reason) for name, reason in walk(path) if "/." not in f"/{name}")
     left_out = [RowProblem(printable(name), reason) for name, reason in found if reason]
     return [name for name, reason in found if not reason], left_out
-
-
-def _is_hidden(name: str) -> bool:
-    """Say whether the name of a file, or of a folder it lies in, begins with a point."""
-    return "/." in f"/{name}"
 
 
 def image_parts(

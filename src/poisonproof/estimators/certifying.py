@@ -101,9 +101,6 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     threats: ClassVar[tuple[str, ...]]
     """The threats this method can certify, the first one by default."""
 
-    plain_parameters: ClassVar[tuple[str, ...]]
-    """Constructor parameters that are JSON values as they are and that decide something."""
-
     template_names: ClassVar[tuple[str, ...]] = ("features", "features_")
     """The objects that a stored model holds besides its arrays or members."""
 
@@ -114,6 +111,12 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     classes_: NDArray[Any]
     features_: Any
     n_dropped_: int
+
+    @classmethod
+    def plain_parameters(cls) -> list[str]:
+        """Return the constructor parameters that are numbers or words and decide something."""
+        others = {*cls.template_names, "classes", "partitioner", "n_jobs", "verbose"}
+        return [name for name in cls._get_param_names() if name not in others]
 
     @abstractmethod
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -218,9 +221,13 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classes_")
 
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():  # asked first: scikit-learn reads all tags before
+            check_is_fitted(self)
+
     def _checked(self, X: Any) -> Any:
         """Check samples to predict and bring them to canonical values."""
-        check_is_fitted(self)
+        self._check_fitted()
         samples = SampleSpec.of(self)
         X = samples.check(self, X, reset=False)
         samples.refuse(self, ~samples.usable(X))
@@ -245,8 +252,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
 
     def _resolve_threat(self, threat: str | Threat | None, require_declared: bool) -> Threat:
         """Return a threat that this fitted classifier certifies, or raise."""
-        if not self.__sklearn_is_fitted__():  # asked first: all tags are read before it is
-            check_is_fitted(self)
+        self._check_fitted()
         if self.classes is None and require_declared:
             raise GuaranteeError(
                 "the label set was taken from the training labels, so the attacker has a say in "
@@ -263,7 +269,6 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
 class VotingMembers(CertifyingClassifier):
     """A fitted ensemble with one member per partition that predicts by plurality vote."""
 
-    plain_parameters: ClassVar = ("n_partitions", "invalid_rows", "random_state")
     template_names: ClassVar = ("estimator", "features", "features_")
 
     estimator: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,12 @@ from sklearn.pipeline import Pipeline
 
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.checked_table import check_random_state
+from poisonproof.estimators.checked_table import CheckedTable, check_random_state
 from poisonproof.estimators.row_voting import (
     RowVoting,
     first_copies,
     require_integers,
+    require_rows,
     require_shape,
 )
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
@@ -89,13 +90,6 @@ class ClusterVoteClassifier(RowVoting):
 
     threats: ClassVar = ("label_flip",)
     touches: ClassVar = {"label_flip": 2}
-    plain_parameters: ClassVar = (
-        "n_clusters",
-        "assignment",
-        "device",
-        "invalid_rows",
-        "random_state",
-    )
     template_names: ClassVar = ("features", "features_", "clusterer", "clusterer_")
 
     def __init__(
@@ -119,18 +113,10 @@ class ClusterVoteClassifier(RowVoting):
         self.invalid_rows = invalid_rows
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Cluster the samples, then count the labels of every cluster.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or DataFrame, shape (m, ...)
-            Samples.
-        y : array of shape (m,)
-            Labels.
-        """
+    def _check_parameters(self) -> None:
         check_random_state(self.random_state)
-        rows, digests = self._training_rows(X, y)
+
+    def _fit_rows(self, rows: CheckedTable, digests: NDArray[np.uint8]) -> None:
         order = np.lexsort(digests.view(">u8").T[::-1])
         samples = take_canonical(rows.X, order)
         found = in_own_streams(self.random_state, 0, lambda: self._find_clusters(samples))
@@ -138,7 +124,6 @@ class ClusterVoteClassifier(RowVoting):
         self.clusters_ = np.empty_like(found)
         self.clusters_[order] = self.sorted_clusters_
         self._count_labels(rows.y)
-        return self
 
     def _find_clusters(self, samples: Any) -> NDArray[np.int64]:
         n_clusters = len(self.classes_) if self.n_clusters is None else self.n_clusters
@@ -215,18 +200,14 @@ class ClusterVoteClassifier(RowVoting):
     def _restore_arrays(
         self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        self.clusterer_ = templates["clusterer_"]
+        self.clusterer_, n = templates["clusterer_"], self.n_rows_
         table = require_shape(arrays["table"], (None, len(self.classes_)), "i")
-        self.sorted_clusters_ = require_integers(arrays["clusters"], self.n_rows_, len(table))
+        self.sorted_clusters_ = require_integers(arrays["clusters"], n, len(table))
         self.clusters_ = self.sorted_clusters_
-        if table.min(initial=0) < 0 or table.sum() != self.n_rows_:
+        if table.min(initial=0) < 0 or table.sum() != n:
             raise ValueError("the table of labels does not count the rows")
         if isinstance(self.clusterer_, SpectralClusters):
-            n = self.n_rows_
-            self.clusterer_.rows_ = ExactRows(
-                require_shape(arrays["values"], (n, None), "f"),
-                require_shape(arrays["exponents"], (n,), "i"),
-            )
+            self.clusterer_.rows_ = require_rows(arrays, n)
             self.clusterer_.labels_ = require_integers(arrays["graph_labels"], n, len(table))
         self.table_ = table
         self.cluster_classes_ = self.classes_[best_assignment(table, self.assignment)]

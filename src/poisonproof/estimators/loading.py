@@ -102,7 +102,7 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
 def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -> Any:
     model = reader.manifest.model
     kind: Any = _CLASSIFIERS[model["classifier"]]
-    parameters = {name: model["parameters"][name] for name in kind.plain_parameters}
+    parameters = {name: model["parameters"][name] for name in kind.plain_parameters()}
     parameters |= {name: part for name, part in templates.items() if not name.endswith("_")}
     if model["partitioner"] is not None:
         parameters["partitioner"] = partitioner_from_spec(model["partitioner"])

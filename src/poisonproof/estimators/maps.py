@@ -99,13 +99,8 @@ def map_partitions(features: Any, data: PartitionedData, seed: int) -> Partition
     It sees the rows of one partition at a time, in canonical values and order, so that neither
     other rows nor the container and dtype they bring about reach what it makes of them. What it
     raises is the matter of that partition's member. Random numbers come from the partition's own
-    streams.
-
-    Raises
-    ------
-    GuaranteeError
-        If it returns a sparse matrix for one partition and something else for another, or mixes the
-        rows of every partition: test rows are mapped alone, and would become something else.
+    streams. Raises `GuaranteeError` if it returns a sparse matrix for one partition and something
+    else for another, or mixes the rows of every partition: test rows are mapped alone.
     """
     parts: dict[int, Any] = {}
     for index in np.flatnonzero(data.sizes).tolist():

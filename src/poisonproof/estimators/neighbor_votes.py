@@ -19,6 +19,7 @@ from poisonproof.estimators.row_voting import (
     RowVoting,
     flat_numbers,
     require_integers,
+    require_rows,
     require_shape,
     rows_digest,
 )
@@ -81,7 +82,6 @@ class NeighborVoteClassifier(RowVoting):
 
     threats: ClassVar = (*ROW_TOUCHES,)
     touches: ClassVar = ROW_TOUCHES
-    plain_parameters: ClassVar = ("threshold", "metric", "precision", "device", "invalid_rows")
 
     def __init__(
         self,
@@ -102,29 +102,20 @@ class NeighborVoteClassifier(RowVoting):
         self.device = device
         self.invalid_rows = invalid_rows
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Map the rows to features and keep them.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or DataFrame, shape (m, ...)
-            Samples.
-        y : array of shape (m,)
-            Labels.
-        """
+    def _check_parameters(self) -> None:
         refuse_steps_in_front(self)
-        near = self._neighborhood()
-        rows, digests = self._training_rows(X, y)
+        self._neighborhood()  # refuses what is none
         if not learns_nothing(self.features):
             raise GuaranteeError(
                 f"{type(self.features).__name__} sees all training rows together, so one inserted "
                 "row could change every vote. Use a map from poisonproof.features."
             )
+
+    def _fit_rows(self, rows: CheckedTable, digests: NDArray[np.uint8]) -> None:
         samples = take_canonical(rows.X, None)
         unfitted = None if self.features is None else fresh_map(self.features)
         self.features_ = None if unfitted is None else unfitted.fit(samples[:1])
-        self._keep(near.prepare(self._mapped(samples)), rows.y, digests)
-        return self
+        self._keep(self._neighborhood().prepare(self._mapped(samples)), rows.y, digests)
 
     def update(self, add: Any = None, remove: Any = None) -> Self:
         """Add and remove training rows; the result equals `fit` on the new training set.
@@ -187,10 +178,7 @@ class NeighborVoteClassifier(RowVoting):
         self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         n = self.n_rows_
-        self.rows_ = ExactRows(
-            require_shape(arrays["values"], (n, None), "f"),
-            require_shape(arrays["exponents"], (n,), "i"),
-        )
+        self.rows_ = require_rows(arrays, n)
         self.labels_ = require_integers(arrays["labels"], n, len(self.classes_))
         self.digests_ = require_shape(arrays["digests"], (n, 32), "u")
         if rows_digest(self.digests_, self.labels_) != self.data_digest_:

@@ -7,7 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from poisonproof.estimators.checked_table import CheckedTable, check_table
 from poisonproof.estimators.maps import fresh_map
 from poisonproof.estimators.saving import ROWS, describe, draft_manifest
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError, StoreError
+from poisonproof.features.exact import ExactRows
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import guarded, mapped_by
 from poisonproof.members.streams import in_own_streams, seed_nested
@@ -54,6 +55,34 @@ class RowVoting(CertifyingClassifier):
         self, templates: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """Take back what `_templates` and `_arrays` returned."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from the samples which training rows vote where; labels are only counted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame, shape (m, ...)
+            Samples.
+        y : array of shape (m,)
+            Labels.
+        """
+        self._check_parameters()
+        rows = check_table(self, X, y)
+        digests = sample_digests(rows.X)
+        self.classes_ = rows.classes
+        self.n_dropped_ = rows.n_dropped
+        self.n_rows_ = n_rows(rows.X)
+        self.data_digest_ = rows_digest(digests, rows.y)
+        self._fit_rows(rows, digests)
+        return self
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Raise if a parameter has no meaning."""
+
+    @abstractmethod
+    def _fit_rows(self, rows: CheckedTable, digests: NDArray[np.uint8]) -> None:
+        """Learn from checked rows and the digests of their samples."""
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted model: a manifest, its parts and its arrays, no pickle.
@@ -100,16 +129,6 @@ class RowVoting(CertifyingClassifier):
             raise StoreError(f"{reader.place.path}: its arrays are not those that were saved.")
         self.features_ = templates["features_"]
         self._restore_arrays(templates, arrays)
-
-    def _training_rows(self, X: Any, y: Any) -> tuple[CheckedTable, NDArray[np.uint8]]:
-        """Check the rows; return them and the digests of their samples."""
-        rows = check_table(self, X, y)
-        digests = sample_digests(rows.X)
-        self.classes_ = rows.classes
-        self.n_dropped_ = rows.n_dropped
-        self.n_rows_ = n_rows(rows.X)
-        self.data_digest_ = rows_digest(digests, rows.y)
-        return rows, digests
 
     def _fit_features(self, samples: Any) -> NDArray[Any]:
         """Learn the features from all samples, never from a label, and map these samples."""
@@ -174,6 +193,12 @@ def require_integers(array: NDArray[Any], n: int | None, below: int) -> NDArray[
     if len(array) and not (int(array.min()) >= 0 and int(array.max()) < below):
         raise ValueError(f"numbers from 0 to {below - 1} are expected")
     return array.astype(np.int64)
+
+
+def require_rows(arrays: Mapping[str, NDArray[Any]], n: int) -> ExactRows:
+    """Return n exact rows, or raise `ValueError`."""
+    exponents = require_shape(arrays["exponents"], (n,), "i")
+    return ExactRows(require_shape(arrays["values"], (n, None), "f"), exponents)
 
 
 def flat_numbers(X: Any) -> NDArray[Any]:

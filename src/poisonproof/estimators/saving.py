@@ -77,7 +77,7 @@ class TrainingSpec:
 
 def describe(classifier: Any) -> dict[str, Any]:
     """Return what decides a vote or a certificate, as JSON values."""
-    values = {name: getattr(classifier, name) for name in classifier.plain_parameters}
+    values = {name: getattr(classifier, name) for name in classifier.plain_parameters()}
     partitioner, learner = (
         getattr(classifier, name, None) for name in ("partitioner_", "_learner")
     )
@@ -272,8 +272,6 @@ def model_fingerprint(classifier: Any) -> str:
     partitions, members, software and CPU. Training output, reports, receipts and audits show it,
     and ``poisonproof audit --fingerprint`` takes it.
 
-    Examples
-    --------
     >>> from sklearn.naive_bayes import GaussianNB
     >>> from poisonproof import DPAClassifier
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 5, [0, 0, 1, 1] * 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from sklearn.base import clone
 from poisonproof.certificates.label_flips import certify_one_member, fewest_flips
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.checked_table import check_random_state
+from poisonproof.estimators.checked_table import CheckedTable, check_random_state
 from poisonproof.estimators.row_voting import RowVoting, require_integers
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.streams import in_own_streams
@@ -69,7 +69,6 @@ class WeightedVoteClassifier(RowVoting):
 
     threats: ClassVar = ("label_flip",)
     touches: ClassVar = {"label_flip": 1}
-    plain_parameters: ClassVar = ("invalid_rows", "random_state")
     template_names: ClassVar = ("features", "features_", "weights", "weights_")
 
     def __init__(
@@ -87,19 +86,11 @@ class WeightedVoteClassifier(RowVoting):
         self.invalid_rows = invalid_rows
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn the weights from the samples; labels are only kept.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or DataFrame, shape (m, ...)
-            Samples.
-        y : array of shape (m,)
-            Labels.
-        """
+    def _check_parameters(self) -> None:
         check_random_state(self.random_state)
         self._weighting()  # refuses what is none
-        rows, digests = self._training_rows(X, y)
+
+    def _fit_rows(self, rows: CheckedTable, digests: NDArray[np.uint8]) -> None:
         # Copies of a sample by their labels: a stored model does not keep the order of the rows.
         order = np.lexsort((rows.y, *digests.view(">u8").T[::-1]))
         new = np.append(True, (digests[order[1:]] != digests[order[:-1]]).any(axis=1))
@@ -107,7 +98,6 @@ class WeightedVoteClassifier(RowVoting):
         in_own_streams(self.random_state, 0, lambda: self._learn(samples))
         self.labels_ = rows.y[order]
         self.first_ = np.cumsum(new) - 1
-        return self
 
     def _learn(self, samples: Any) -> None:
         mapped = self._fit_features(samples)

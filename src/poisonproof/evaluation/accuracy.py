@@ -215,11 +215,8 @@ class Tally:
         radius = certificates.radius
         kept = radius if y_true is None else radius_if_correct(certificates, y_true)
         member_of = certificates.labels if y_true is None else np.asarray(y_true)
-        values: list[Any] = (
-            list(range(certificates.n_classes))
-            if certificates.classes is None
-            else certificates.classes.tolist()
-        )
+        classes = certificates.classes
+        values: Any = range(certificates.n_classes) if classes is None else classes.tolist()
         return cls(
             kept=Radii.of(kept),
             fixed=Radii.of(radius),
@@ -324,14 +321,15 @@ def summarize(
     """
     attacks = default_sizes(certificates) if sizes is None else check_sizes(sizes)
     attacks = np.atleast_1d(attacks)
-    radii = Radii.of(radius_if_correct(certificates, y_true))
+    kept, single = radius_if_correct(certificates, y_true), base_accuracy(certificates, y_true)
+    n_classes, radii = certificates.n_classes, Radii.of(kept)
     return Summary(
         threat=certificates.threat,
         n_rows=radii.n_rows,
         n_members=certificates.n_members,
-        n_classes=certificates.n_classes,
+        n_classes=n_classes,
         clean_accuracy=float(radii.shares(0)),
-        base_accuracy=base_accuracy(certificates, y_true),
+        base_accuracy=single,
         median_radius=radii.median(),
         sizes=tuple(attacks.tolist()),
         certified=tuple(radii.shares(attacks).tolist()),

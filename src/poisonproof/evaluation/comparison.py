@@ -143,8 +143,6 @@ def candidates(
     `member` is what votes in partition aggregation with each of `partitions`; `cosines` are
     thresholds of neighbour votes.
 
-    Examples
-    --------
     >>> from sklearn.naive_bayes import GaussianNB
     >>> [c.name for c in candidates(3, GaussianNB(), [50], [0.9])][:5]
     ['dpa-50', 'dpa-50-label-flip', 'runoff-50', 'runoff-50-label-flip', 'neighbors-0.9']

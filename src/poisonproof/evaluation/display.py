@@ -124,7 +124,9 @@ class CertifiedAccuracyDisplay:
             This display, with the fitted attributes set.
         """
         if ax is None:
-            ax = _new_axes()
+            with needing("matplotlib", "report"):
+                import matplotlib.pyplot as plt
+            ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
         _dress(ax, self.threat)
         options: dict[str, Any] = {"drawstyle": "steps-post", "linewidth": 2.0}
         options |= {"label": self._label(), **line_options}
@@ -173,9 +175,3 @@ def _dress(ax: Axes, threat: Threat) -> None:
     ax.grid(axis="y", color="0.92", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-
-
-def _new_axes() -> Axes:
-    with needing("matplotlib", "report"):
-        import matplotlib.pyplot as plt
-    return plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]

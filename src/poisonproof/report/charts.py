@@ -49,8 +49,6 @@ def curve_path(radii: Radii, domain: int) -> str:
 
     The path lives in a box of `domain` by 1000 units; size s covers the stretch from s to s + 1.
 
-    Examples
-    --------
     >>> curve_path(Radii.of(np.array([0, 2])), domain=4)
     'M0 0H1V500H3V1000H4'
     """
@@ -88,8 +86,6 @@ def radius_bars(tally: Tally, domain: int) -> dict[str, tuple[Bar, ...] | tuple[
 def count_ticks(high: int) -> tuple[Tick, ...]:
     """Return ticks at round integers from 0 to `high`.
 
-    Examples
-    --------
     >>> [tick.text for tick in count_ticks(22)]
     ['0', '5', '10', '15', '20']
     """
@@ -100,8 +96,6 @@ def count_ticks(high: int) -> tuple[Tick, ...]:
 def round_step(least: float) -> int:
     """Return the smallest of 1, 2, 5, 10, 20, ... that is not below `least`.
 
-    Examples
-    --------
     >>> [round_step(x) for x in (0.3, 3, 60, 700)]
     [1, 5, 100, 1000]
     """
@@ -147,8 +141,6 @@ _COLUMNS = 3
 def surviving(kind: KindOutcome, sizes: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     """Return the share of attacked predictions that stand at each size: proved, and as measured.
 
-    Examples
-    --------
     >>> from poisonproof.attacks import AttackedRow, Trace
     >>> from poisonproof.certificates import make_threat
     >>> row = AttackedRow(0, 2, Trace((2, 4), (False, True)), Trace((1,), (True,)))

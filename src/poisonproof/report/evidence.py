@@ -100,8 +100,6 @@ def _one_line(thing: object) -> str:
 def percent(part: int, whole: int) -> str:
     """Return a share with one decimal, rounded half up; 0 and 100 are said only of none and all.
 
-    Examples
-    --------
     >>> percent(1, 8), percent(9_999, 10_000), percent(1, 10_000), percent(0, 3)
     ('12.5 %', '99.9 %', '0.1 %', '0.0 %')
     >>> percent(0, 0)
