@@ -53,8 +53,8 @@ def test_from_a_file_to_a_certificate(cli: Cli, mails: Path, tmp_path: Path) -> 
     n_groups = poisonproof.load(model).provenance_["n_groups"]
     half = f"of your {n_groups} contributors."
     assert (
-        "Half of your test rows keep their label, right or wrong, even if an attacker controls"
-        in words(trained.out)
+        "At least half of your test rows keep their label, right or wrong, even if an attacker "
+        "controls" in words(trained.out)
     )
     assert half in words(trained.out)
     assert "the accuracy is only as honest as the source" in words(trained.out)

@@ -32,6 +32,7 @@ from poisonproof.members.closed_form import (
     ScaledKernelClassifier,
 )
 from poisonproof.members.committee import Committee
+from poisonproof.partition import ContentHash
 
 from ..store.tampering import edit_manifest
 
@@ -262,3 +263,20 @@ def test_a_later_state_of_a_model_takes_its_place(tmp_path: Path) -> None:
     ensemble(GaussianNB()).fit_into(tmp_path / "model", X, y)
     ensemble(GaussianNB(), n_jobs=2, verbose=0).fit(X[1:], y[1:]).save(tmp_path / "model")
     assert load(tmp_path / "model").partition_sizes_.sum() == len(y) - 1
+
+
+class ByFirstValue(ContentHash):
+    """A partitioner that a user might write."""
+
+    name = "first"
+
+    def assign(self, X: Any, groups: Any = None) -> Any:
+        return np.asarray(X)[:, 0].astype(int) % self.k
+
+
+def test_a_partitioner_that_could_not_be_loaded_is_not_saved(tmp_path):
+    fitted = ensemble(GaussianNB(), partitioner=ByFirstValue()).fit(X, y)
+    with pytest.raises(StoreError, match="ByFirstValue is a partitioner of your own"):
+        fitted.save(tmp_path / "model")
+    with pytest.raises(StoreError, match="ByFirstValue"):
+        ensemble(GaussianNB(), partitioner=ByFirstValue()).fit_into(tmp_path / "model", X, y)

@@ -34,7 +34,7 @@ VOTES = np.array([[1] * 75] * 3 + [[0] * 40 + [1] * 35] * 2)
 def test_the_sentence_counts_in_the_unit_of_the_threat(name: str, unit: str, words: str) -> None:
     certificates = certify_votes(VOTES, 2, threat=make_threat(name, unit))
     (sentence,) = closing_sentences(certificates, n_rows=900, n_groups=5120)
-    start = "Half of your test rows keep their label, right or wrong, even if an attacker "
+    start = "At least half of your test rows keep their label, right or wrong, even if an attacker "
     assert sentence == start + words.format("your training data (900 rows)")
 
 

@@ -257,7 +257,7 @@ class Schema:
             raise InvalidInputError(
                 f"{file} has the column{'s' * (len(rest) > 1)} {listed(rest)}, which the model "
                 "does not know. Ignore what is no feature (on the command line: --ignore "
-                f"{','.join(rest[:12])}; certify and report take --label for the true labels)."
+                f"{','.join(rest[:12])}; certify, report and predict take --label)."
             )
         numbers = [c.name for c in self.columns if isinstance(c, NumberColumn)]
         texts = [c.name for c in self.columns if not isinstance(c, NumberColumn)]

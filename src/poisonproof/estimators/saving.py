@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import MemberList
+from poisonproof.partition.partitioners import PARTITIONERS
 from poisonproof.store.items import (
     StoredEnsemble,
     encode_members,
@@ -81,6 +82,9 @@ def describe(classifier: Any) -> dict[str, Any]:
     partitioner, learner = (
         getattr(classifier, name, None) for name in ("partitioner_", "_learner")
     )
+    if partitioner is not None and type(partitioner) is not PARTITIONERS.get(partitioner.name):
+        known, name = ", ".join(PARTITIONERS), type(partitioner).__name__
+        raise StoreError(f"{name} is a partitioner of your own; models are saved with {known}.")
     specs = {
         "partitioner": None if partitioner is None else partitioner.spec(),
         "learner": None if learner is None else learner().specification(),

@@ -408,8 +408,8 @@ def closing_sentences(
     >>> from poisonproof.certificates import certify_votes
     >>> certificates = certify_votes([[0] * 9, [1] * 9], n_classes=2)
     >>> print(*closing_sentences(certificates, n_rows=1200))
-    Half of your test rows keep their label, right or wrong, even if an attacker inserts or deletes
-    any 4 rows of your training data (1,200 rows).
+    At least half of your test rows keep their label, right or wrong, even if an attacker inserts or
+    deletes any 4 rows of your training data (1,200 rows).
     """
     size = Radii.of(certificates.radius).median()
     if not size:
@@ -419,7 +419,7 @@ def closing_sentences(
             f"even one {unit}. More members (-k), more rows or better features help.",
         )
     return (
-        "Half of your test rows keep their label, right or wrong, even if an attacker "
+        "At least half of your test rows keep their label, right or wrong, even if an attacker "
         f"{_attack_words(certificates, size, n_rows, n_groups)}.",
     )
 
