@@ -16,7 +16,7 @@ from poisonproof import DPAClassifier
 from poisonproof.distributed import Cluster
 from poisonproof.distributed import cluster as scheduling
 from poisonproof.distributed.cluster import WorkerLostError
-from poisonproof.estimators.saving import TrainingSpec
+from poisonproof.estimators.saving import TrainingTask
 from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.partition.partitioned import Shard
 
@@ -34,7 +34,7 @@ class Diary(Cluster):
         self.fragile = fragile
         self.blocks: list[tuple[str, dict[int, Shard]]] = []
         self.results: list[Any] = []
-        self.recipes: list[TrainingSpec] = []
+        self.recipes: list[TrainingTask] = []
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +47,7 @@ class Diary(Cluster):
 
     def send(self, worker: str, value: Any) -> Any:
         value = pickle.loads(pickle.dumps(value))  # what does not travel is not there
-        if isinstance(value, TrainingSpec):
+        if isinstance(value, TrainingTask):
             self.recipes.append(value)
             return value
         self.blocks.append((worker, value))

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 
 from poisonproof import DPAClassifier
-from poisonproof.estimators.checked_table import SampleSpec
+from poisonproof.estimators.checked_table import SampleRules
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.features import FixedScale
@@ -65,7 +65,7 @@ def test_every_cell_decides_about_its_own_row(
 ) -> None:
     rows = np.full((len(CELLS), 2), 2.5, dtype=object)
     rows[:, column] = list(CELLS.values())
-    usable = SampleSpec.of(classifier).usable(container(rows))
+    usable = SampleRules.of(classifier).usable(container(rows))
     assert {name for name, good in zip(CELLS, usable, strict=True) if good} == expected
 
 
@@ -89,12 +89,12 @@ def test_a_number_that_could_keep_a_solver_from_ending_rejects_its_row(
     rows[1:3, 1] = cell, 1e15
     for member in (LinearSVC(), make_pipeline(CalibratedClassifierCV())):
         classifier = DPAClassifier(member, 2)
-        usable = SampleSpec.of(classifier, training=True).usable(container(rows))
+        usable = SampleRules.of(classifier, training=True).usable(container(rows))
         assert usable.tolist() == [True, False, True, True]
 
 
 def test_other_members_take_large_numbers_and_all_are_asked_about_them() -> None:
-    assert SampleSpec.of(DPAClassifier(GaussianNB(), 2), training=True).limit == np.inf
+    assert SampleRules.of(DPAClassifier(GaussianNB(), 2), training=True).limit == np.inf
     X, y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2
     classifier = DPAClassifier(LinearSVC(), 2, classes=[0, 1]).fit(X, y)
     assert classifier.predict([[1e300, 0.0]]).shape == (1,)
@@ -132,4 +132,4 @@ def test_a_row_that_libsvm_never_finishes_takes_limited_steps(wrap: Any) -> None
 def test_long_integers_are_numbers_in_every_type(kind: Any) -> None:
     rows = np.array([[2**53 + 1, 1], [2**62 + 1, 2]], dtype=kind)
     for container in (rows, pd.DataFrame(rows)):
-        assert SampleSpec.of(NeighborVoteClassifier()).usable(container).all()
+        assert SampleRules.of(NeighborVoteClassifier()).usable(container).all()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from poisonproof.estimators.saving import TrainingSpec
+from poisonproof.estimators.saving import TrainingTask
 from poisonproof.estimators.training_set import shards_for_others
 from poisonproof.exceptions import ClusterError, ClusterWarning
 from poisonproof.members.member import Ensemble
@@ -60,7 +60,7 @@ class Cluster(ABC):
         all other members are finished. Those are in the store, and the next run goes on from there.
         """
         read = shards_for_others(classifier, data, run.missing)
-        spec, digests = TrainingSpec.of(classifier, len(data)), classifier.partition_digests_
+        spec, digests = TrainingTask.of(classifier, len(data)), classifier.partition_digests_
         bar = make_progress(classifier.verbose)
         with self, reporting(bar, len(run.missing), "Training") as progress:
             _Driver(self, spec, read, digests, run, progress).train(run.missing)
@@ -110,7 +110,7 @@ def describe_worker() -> dict[str, Any]:
 
 
 def train_block(
-    spec: TrainingSpec, shards: Mapping[int, Shard], digests: Mapping[int, str]
+    spec: TrainingTask, shards: Mapping[int, Shard], digests: Mapping[int, str]
 ) -> tuple[Any, list[Item], dict[str, Any]]:
     """Train the members of some partitions, whose rows must have the digests given.
 
@@ -166,7 +166,7 @@ LOOK = 1.0
 @dataclass
 class _Driver:
     cluster: Cluster
-    spec: TrainingSpec
+    spec: TrainingTask
     read: Callable[[int], Shard]
     digests: Sequence[str]
     run: TrainingRun

@@ -27,7 +27,7 @@ from poisonproof.certificates.threats import (
     resolve_threat,
     uncertified,
 )
-from poisonproof.estimators.checked_table import SampleSpec
+from poisonproof.estimators.checked_table import SampleRules
 from poisonproof.estimators.maps import map_alone, refuse_mixing
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.features.base import FrozenTransformer, is_own_map
@@ -228,7 +228,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any) -> Any:
         """Check samples to predict and bring them to canonical values."""
         self._check_fitted()
-        samples = SampleSpec.of(self)
+        samples = SampleRules.of(self)
         X = samples.check(self, X, reset=False)
         samples.refuse(self, ~samples.usable(X))
         return take_canonical(X, None)

@@ -123,7 +123,7 @@ def check_table(
             "groups out."
         )
     drop = classifier.invalid_rows == "drop"
-    samples = SampleSpec.of(classifier, training=True)
+    samples = SampleRules.of(classifier, training=True)
     X = samples.check(classifier, X, reset=classes is None, any_cells=drop)
     labels = _check_labels(y, declared=classes is not None or classifier.classes is not None)
     check_consistent_length(X, labels, groups, sample_weight)
@@ -214,7 +214,7 @@ def _number(cell: Any) -> float:
 
 
 @dataclass(frozen=True)
-class SampleSpec:
+class SampleRules:
     """What samples a classifier can take, as far as scikit-learn's tags tell."""
 
     tags: Any
@@ -223,7 +223,7 @@ class SampleSpec:
     limit: float = math.inf  # the largest number with which training comes to an end
 
     @classmethod
-    def of(cls, classifier: Any, *, training: bool = False) -> SampleSpec:
+    def of(cls, classifier: Any, *, training: bool = False) -> SampleRules:
         """Look at the features and the estimator of a classifier."""
         first = getattr(classifier, "features", None)
         if isinstance(first, str):

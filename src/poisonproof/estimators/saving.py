@@ -45,7 +45,7 @@ _HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failu
 
 
 @dataclass(frozen=True)
-class TrainingSpec:
+class TrainingTask:
     """Everything besides its rows that a member is a function of, to be sent elsewhere.
 
     scikit-learn's configuration and the warning filters can decide whether a member's fit raises.
@@ -58,7 +58,7 @@ class TrainingSpec:
     filters: list[Any]
 
     @classmethod
-    def of(cls, classifier: Any, n_partitions: int) -> TrainingSpec:
+    def of(cls, classifier: Any, n_partitions: int) -> TrainingTask:
         """Return the spec of a classifier that is ready to train."""
         light, mapped = copy.copy(classifier), classifier.context_ is not None
         for name in _HEAVY:

@@ -26,7 +26,7 @@ from joblib.externals.loky.backend.reduction import dump as dump_by_value
 from numpy.typing import NDArray
 
 from poisonproof.certificates.plurality import ABSTAIN
-from poisonproof.estimators.saving import TrainingSpec
+from poisonproof.estimators.saving import TrainingTask
 from poisonproof.estimators.training_set import shards_for_others
 from poisonproof.exceptions import GuaranteeError, InvalidRowsError, SelfCheckError
 from poisonproof.members.member import Ensemble, MemberList
@@ -84,7 +84,7 @@ def check_members(
         return 0
     read = shards_for_others(classifier, data, which)
     shards = {index: read(index) for index in which}
-    spec = TrainingSpec.of(classifier, k)
+    spec = TrainingTask.of(classifier, k)
     again = _in_fresh_process(spec, shards)
     mapped = spec.classifier._member_data(gathered(shards, k), which)
     for index, (digest, votes, failure) in zip(which, again, strict=True):
@@ -137,7 +137,7 @@ def _votes(alone: Ensemble, X: Any) -> NDArray[np.int16]:
             return np.full(1, ABSTAIN, dtype=np.int16)
 
 
-def _in_fresh_process(spec: TrainingSpec, shards: Mapping[int, Shard]) -> list[_Seen]:
+def _in_fresh_process(spec: TrainingTask, shards: Mapping[int, Shard]) -> list[_Seen]:
     """Train members in a new Python, with other string hashes and another number of threads."""
     with tempfile.TemporaryDirectory(prefix="poisonproof-") as folder:
         task, answer_file = Path(folder, "task"), Path(folder, "answer")
