@@ -126,7 +126,7 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
         sizes = {
             "n_partitions": classifier.n_partitions,
             "the partitioner": classifier.partitioner_.n_partitions,
-            "members": manifest.k,
+            "members": len(manifest.partition_sizes),
         }
         if len(set(sizes.values())) != 1:
             raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
