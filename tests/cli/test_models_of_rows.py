@@ -39,6 +39,17 @@ def test_rows_are_labelled_and_certified(files, name, cli):
     assert cli("audit", files / name).code == 0
 
 
+def test_labels_may_be_words(files, cli):
+    words = np.array([f"digit {y}" for y in Y])
+    model = NeighborVoteClassifier(threshold=0.85, classes=sorted(set(words)))
+    model.fit(X[:300], words[:300]).save(files / "words")
+    out = files / "labels.csv"
+    said = cli("predict", files / "words", files / "t.csv", "--ignore", "label", "--out", out)
+    assert said.code == 0, said.err
+    found = np.genfromtxt(out, delimiter=",", names=True, dtype=None, encoding=None)
+    assert found["label"].tolist() == model.predict(X[500:520]).tolist()
+
+
 def test_what_such_models_cannot_do_is_said_in_one_line(files, cli):
     out = files / "votes.npz"
     said = cli(

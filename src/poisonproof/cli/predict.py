@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from rich.table import Column, Table
 
 from poisonproof.certificates.plurality import count_votes, plurality
+from poisonproof.certificates.result import class_indices
 from poisonproof.cli._app import (
     IgnoreOption,
     JobsOption,
@@ -77,8 +77,9 @@ def predict(
             counts = count_votes(votes, len(classes))
             winners, _ = plurality(counts)
         else:
-            certified = replace(classifier.certify(rows.X), classes=None)
-            counts, winners = certified.counts, certified.labels
+            certified = classifier.certify(rows.X)
+            winners = class_indices(certified.labels, classifier.classes_, len(classes))
+            counts = certified.counts
     labels = classes[winners]
     files: dict[Path, bytes] = {}
     if out is not None:
