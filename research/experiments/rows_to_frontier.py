@@ -1,6 +1,6 @@
 """Certify rows beyond the paper's tables, and write them down as methods of the frontier.
 
-    poisonproof reproduce strong --recipes RECIPES --rows cifar10-strong-120 --scores --out DIR ...
+    python -m poisonproof_research reproduce strong --recipes RECIPES --rows cifar10-strong-120 --scores --out DIR ...
     python research/experiments/rows_to_frontier.py --home research/experiments/strong_members --from DIR
 
 Members that several runs finished are joined: name every folder with ``--from``. Votes go to

@@ -1,4 +1,4 @@
-"""``poisonproof-research bench``: real images through the whole path."""
+"""Command ``bench``: real images through the whole path."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ def test_a_dataset_that_is_not_imported_is_one_line_and_exit_code_2(
     assert run(["bench", "mnist", "--cache", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
-    assert "poisonproof-research data mnist" in error
+    assert "python -m poisonproof_research data mnist" in error

@@ -2,7 +2,7 @@
 
     python research/experiments/averaged_copies/run.py --data PACK --scores DIR
 
-Class probabilities come from `poisonproof reproduce --scores` (README.md). Nothing is chosen here.
+Class probabilities come from `python -m poisonproof_research reproduce --scores` (README.md). Nothing is chosen here.
 """
 
 from __future__ import annotations

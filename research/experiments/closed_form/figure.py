@@ -1,7 +1,7 @@
 """Draw certified accuracy against attack size on MNIST, with the points the paper printed.
 
 Run: python research/experiments/closed_form/figure.py --results benchmarks/results/closed_form_mnist.json
-     --out docs/assets/closed-form-mnist.svg
+     --out FIGURE.svg
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python research/experiments/committees/maps.py --data PACK --out MAPS
     python research/experiments/committees/run.py --data PACK --maps MAPS --work W --k 120
-    poisonproof reproduce table1 --rows cifar10-dpa-50 --scores --device cuda --data PACK --out DIR
+    python -m poisonproof_research reproduce table1 --rows cifar10-dpa-50 --scores --device cuda --data PACK --out DIR
     python research/experiments/committees/run.py ... --row cifar10-dpa-50 --scores DIR
 
 ``--row``, with ``--recipes`` if it is none of the paper's, adds the networks of that row;

@@ -43,7 +43,6 @@ from poisonproof_research.methods.linear_labels import LinearLabelClassifier
 from poisonproof_research.networks.refine_spec import refinement_recipe
 from poisonproof_research.networks.refine_stages import fit_head, spectral_start
 
-HERE = Path(__file__).parent
 SHARES = (0.0, 0.01, 0.03)
 TURNS = 50
 SMOOTHING = 1000
@@ -361,7 +360,7 @@ def main() -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES, help="weights capped")
     parser.add_argument("--ridge", type=float, default=1.0, help="of damped components")
     parser.add_argument("--only", required=True)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "frontier")
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     name, _, number = options.only.partition("-")
     parts = {part.__name__: part for part in PARTS}

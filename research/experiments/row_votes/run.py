@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--dataset", default="mnist", choices=list(TITLES))
     parser.add_argument("--only", default=None, help="neighbors, clusters-10, dpa or flips-50")
-    parser.add_argument("--out", type=Path, default=HERE.parent / "frontier")
+    parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()
     images = load(options.dataset, options.data)
     if options.only in (None, "neighbors"):

@@ -1,6 +1,6 @@
 """Run-off election on the class probabilities of a reproduced row.
 
-    poisonproof reproduce table1 --rows cifar10-dpa-50 --device cuda --scores --out DIR
+    python -m poisonproof_research reproduce table1 --rows cifar10-dpa-50 --device cuda --scores --out DIR
     python research/experiments/runoff/run.py --row cifar10-dpa-50 --scores DIR
 
 Probabilities are too large to commit; labels, radii and counts of the first round are. Nothing is
@@ -29,7 +29,9 @@ TITLES = {"cifar10": "CIFAR-10", "gtsrb": "GTSRB", "mnist": "MNIST"}
 def main() -> None:
     """Certify one row by run-off, compare it with plurality, and write it down."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--row", required=True, help="a row of `poisonproof reproduce`")
+    parser.add_argument(
+        "--row", required=True, help="a row of `python -m poisonproof_research reproduce`"
+    )
     parser.add_argument("--scores", type=Path, required=True, help="--out of the run that made it")
     parser.add_argument("--out", type=Path, default=Path("research/results"))
     options = parser.parse_args()

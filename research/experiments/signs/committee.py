@@ -1,6 +1,7 @@
 """GTSRB: networks and default members on the same partitions, one vote.
 
-    poisonproof reproduce strong --rows gtsrb-tuned-150 --scores ... --out DIR
+    RECIPES=research/experiments/strong_members/recipes
+    python -m poisonproof_research reproduce strong --recipes $RECIPES --rows gtsrb-tuned-150 --scores --data PACK --out DIR
     python research/experiments/signs/committee.py --data PACK --features FILE --scores DIR
 
 The one committee that README.md names, by plurality and by run-off, and the default members alone.

@@ -4,7 +4,7 @@
     python research/experiments/signs/run.py --data PACK --features FILE --only neighbors
     python research/experiments/signs/run.py --data PACK --features FILE --shifted FILE2 --only shifts-150
 
-PACK is what ``poisonproof-research data NAME --pack`` wrote for one of the two. Features are computed once and
+PACK is what ``python -m poisonproof_research data NAME --pack`` wrote for one of the two. Features are computed once and
 kept in FILE; they are a fixed map, so a partition may as well be chosen by the hash of an image's
 features.
 With ``shifts-k`` members see copies of every image of theirs: moved signs, mirrored objects. An

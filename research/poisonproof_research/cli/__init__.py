@@ -1,4 +1,4 @@
-"""The command line of the laboratory: ``poisonproof-research reproduce``, ``data`` and more."""
+"""The command line of the laboratory: ``reproduce``, ``data`` and more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typer.main import get_command
 from poisonproof.cli._app import explain
 from poisonproof.data.value_text import escaped
 
-NAME = "poisonproof-research"
+NAME = "python -m poisonproof_research"
 COMMANDS = ("data", "features", "reproduce", "bench", "frontier")
 
 

@@ -1,4 +1,4 @@
-"""``poisonproof-research bench``: MNIST certified on the CPU, beside the paper's numbers."""
+"""Command ``bench``: MNIST certified on the CPU, beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bench(
     """Certify MNIST on the CPU: all rows, all test images, in about a minute.
 
     Members are kernel ridge on orientation histograms; every choice was made on other data. The
-    dataset is imported once with poisonproof-research data.
+    dataset is imported once with python -m poisonproof_research data.
     """
     from poisonproof_research.datasets.library import load_images
 

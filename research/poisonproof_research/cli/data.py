@@ -1,4 +1,4 @@
-"""``poisonproof-research data``: published datasets, imported once into memory-mapped files."""
+"""Command ``data``: published datasets, imported once into memory-mapped files."""
 
 from __future__ import annotations
 

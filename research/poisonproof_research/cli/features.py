@@ -1,4 +1,4 @@
-"""``poisonproof-research features``: maps and clusters learned from images without labels."""
+"""Command ``features``: maps and clusters learned from images without labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``poisonproof-research frontier``: the page of all methods on the published datasets."""
+"""Command ``frontier``: the page of all methods on the published datasets."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def frontier(
     check_folder(results)
     curves = read_curves(results / "curves.json")
     for path in write_frontier(
-        curves, published_points(), results, "poisonproof-research frontier"
+        curves, published_points(), results, "python -m poisonproof_research frontier"
     ):
         say(f"Written to {path}.")

@@ -1,4 +1,4 @@
-"""``poisonproof-research reproduce``: the published tables and figures, made again."""
+"""Command ``reproduce``: the published tables and figures, made again."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _member_range(text: str | None, rows: list[Recipe]) -> range | None:
 def _command(
     table: str | None, rows: list[Recipe], device: str, members: str | None, scores: bool
 ) -> str:
-    words = ["poisonproof-research reproduce", *([table] if table else [])]
+    words = ["python -m poisonproof_research reproduce", *([table] if table else [])]
     words += ["--rows", ",".join(recipe.id for recipe in rows), "--device", device]
     words += ["--members", members] if members else []
     return " ".join([*words, "--scores"] if scores else words)

@@ -289,7 +289,7 @@ def open_array(folder: Path, manifest: dict[str, Any], name: str, check: bool) -
 
 
 def _again(folder: Path) -> str:
-    return f"Import it again: poisonproof-research data {folder.name} --from DIR."
+    return f"Import it again: python -m poisonproof_research data {folder.name} --from DIR."
 
 
 # Training and test arrays as readers hand them on.

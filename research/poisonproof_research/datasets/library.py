@@ -318,7 +318,7 @@ def load_images(name: str, cache: AnyPath | None = None, *, check: bool = True) 
     if not (folder / MANIFEST).is_file():
         raise InvalidInputError(
             f"{stored!r} was not imported into {folder.parent}. Import it with: "
-            f"poisonproof-research data {stored} --from DIR"
+            f"python -m poisonproof_research data {stored} --from DIR"
         )
     manifest = read_manifest(folder)
     return _opened(name, suffix, _Entry(folder, manifest, check))

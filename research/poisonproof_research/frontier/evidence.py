@@ -152,7 +152,7 @@ def _row(home: Path) -> Method | None:
         f"{recipe.method.upper()}, {recipe.learner['network']}, k = {recipe.n_partitions:,}",
         f"{words}, {recipe.partitioner} partitions",
         "the paper",
-        f"poisonproof-research reproduce table1 --rows {recipe.id}",
+        f"python -m poisonproof_research reproduce table1 --rows {recipe.id}",
         certify_result(result),
         result.labels,
         {"n_train": recipe.data.n_train},

@@ -108,8 +108,8 @@ def load_clusters(folder: str | os.PathLike[str], *, device: str | None = None) 
     path = Path(folder) / CLUSTERS
     if not path.is_file():
         raise StoreError(
-            f"{folder} holds no {CLUSTERS}. Make it with: poisonproof-research features refine "
-            "RECIPE --start DIR --out DIR."
+            f"{folder} holds no {CLUSTERS}. Make it with: "
+            "python -m poisonproof_research features refine RECIPE --start DIR --out DIR."
         )
     tensors, about = read_tensors(path)
     try:
@@ -321,7 +321,7 @@ class LearnedClusters(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     folder : path
-        Holds ``clusters.safetensors``, as ``poisonproof-research features refine`` writes it.
+        Holds ``clusters.safetensors``, as the command ``features refine`` writes it.
     device : {"cpu", "cuda"}, optional
         Where to compute; by default where they were refined.
 

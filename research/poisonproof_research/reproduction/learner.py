@@ -114,7 +114,7 @@ def features_of(
     if frozen.law.get("samples_sha256") != own:
         raise InvalidInputError(
             f"The features {name} were learned from other samples than those of "
-            f"{recipe.data.name}. Train them again: poisonproof-research features train "
+            f"{recipe.data.name}. Train them again: python -m poisonproof_research features train "
             f"{recipe.features}."
         )
     return frozen

@@ -123,7 +123,8 @@ class RowData:
             raise InvalidInputError(
                 f"This is not the {facts.name} of the recipe: the digest of {self.name} is "
                 f"{self.digest}, expected {facts.sha256}. Import the published files again: "
-                f"poisonproof-research data {facts.name.removesuffix('-equalized')} --from DIR."
+                "python -m poisonproof_research data "
+                f"{facts.name.removesuffix('-equalized')} --from DIR."
             )
 
 

@@ -63,7 +63,7 @@ def test_a_folder_without_batches_says_which_forms_are_read(tmp_path: Path) -> N
     [
         (write_cifar_binary, "data_batch_2.bin", "whole records"),
         (write_cifar_python, "data_batch_2", "damaged or truncated"),
-        (write_cifar_png, "data_batch_2.png", "does not decode"),
+        (write_cifar_png, "data_batch_2.png", "cannot be decoded"),
         (write_cifar_png, "train_lables.json", "not a list of labels"),
     ],
 )

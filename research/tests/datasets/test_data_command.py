@@ -1,4 +1,4 @@
-"""``poisonproof-research data``: what a user sees, and one line and exit code 2 for bad input."""
+"""Command ``data``: what a user sees, and one line and exit code 2 for bad input."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ BAD_FILES = [
         ]
         for kept in (0.0, 0.5, 0.98)
     ),
-    (broken_image, "Final_Test/Images/00002.ppm does not decode"),
+    (broken_image, "Final_Test/Images/00002.ppm cannot be decoded"),
     (absent_image, "GT-final_test.csv, line 4 names 00002.ppm, which is not in"),
 ]
 

@@ -1,4 +1,4 @@
-"""``poisonproof-research features refine``."""
+"""Command ``features refine``."""
 
 from __future__ import annotations
 

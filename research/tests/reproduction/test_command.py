@@ -1,4 +1,4 @@
-"""``poisonproof-research reproduce`` as a user runs it: whole, killed, split, and on bad input."""
+"""Command ``reproduce`` as a user runs it: whole, killed, split, and on bad input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_row_is_made_and_reported(cli, arguments, recipes_folder, tmp_path):
     summary = json.loads((out / ROW / "result.json").read_text())
     assert summary["complete"]
     assert summary["runs"][0]["command"] == (
-        "poisonproof-research reproduce table1 --rows shapes-dpa-12 --device cpu"
+        "python -m poisonproof_research reproduce table1 --rows shapes-dpa-12 --device cpu"
     )
     assert str(tmp_path) not in (out / ROW / "result.json").read_text()
     shared = ("--recipes", recipes_folder, "--out", out)
