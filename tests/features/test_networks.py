@@ -212,7 +212,7 @@ def test_no_code_in_a_file_of_torch_export_is_run(copies: int, tmp_path: Path) -
         (["relu_.default", [{"value": 0}], {}], "no network may use"),
         (["relu.default", [{"value": 99}], {}], "refers to nothing before it"),
         (["relu.default", [{"array": "none"}], {}], "refers to nothing before it"),
-        (["relu.default", ["/etc/passwd"], {}], "no word"),
+        (["relu.default", ["/etc/passwd"], {}], "not a keyword"),
         (["relu.default", [{"value": 0}], {"out": {"value": 0}}], "does not take"),
         (["relu.default", [[[[[1]]]]], {}], "an argument is a number"),
         (["getitem", [{"value": 0}, "none"], {}], "a result and a number"),

@@ -25,7 +25,35 @@ Ints = NDArray[np.int64]
 def fewest_flips(
     weights: NDArray[Any], y: NDArray[Any], n_classes: int, target: int | None = None
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the member's votes, the rival that overtakes each of them first, and its price."""
+    """Return the member's votes, the rival that overtakes each of them first, and its price.
+
+    Parameters
+    ----------
+    weights : ndarray of int, shape (n, m)
+        Weight of each of the m training rows for each test row. Their absolute values add up to
+        less than 2^30 in every row.
+    y : ndarray of int, shape (m,)
+        Labels of the training rows.
+    n_classes : int
+        Number of classes, C.
+    target : int, optional
+        The only rival; by default every other class.
+
+    Returns
+    -------
+    votes, rivals, prices : ndarrays of shape (n,)
+        The class of largest score; the class that the fewest flips put ahead, both the smaller on
+        ties; and the number of these flips, `NEVER` if no flips change the vote.
+
+    Assumes
+    -------
+    The weights do not depend on labels.
+
+    Examples
+    --------
+    >>> fewest_flips(np.array([[4, 2, 1]]), np.array([0, 0, 1]), 3)
+    (array([0]), array([1]), array([1]))
+    """
     _check(weights, y, n_classes)
     found = np.empty((3, len(weights)), dtype=np.int64)
     y = y.astype(np.int64)
@@ -50,7 +78,7 @@ def _check(weights: NDArray[Any], y: NDArray[Any], n_classes: int) -> None:
     # In floating point: a sum of integers could wrap around and look small.
     if len(weights) and np.abs(weights.astype(np.float64)).sum(axis=1).max() >= NEVER:
         raise InvalidInputError(
-            f"The absolute weights of a row add up to less than {NEVER:,}, so that nothing "
+            f"The absolute weights of a row must add up to less than {NEVER:,}, so that no sum "
             "overflows. Round them to fewer bits."
         )
 
@@ -81,7 +109,7 @@ def _one_row(
 
 
 def _flips(reductions: Ints, leads: Ints) -> Ints:
-    """Return how many of the largest reductions reach each lead, `NEVER` if all do not."""
+    """Return how many of the largest reductions reach each lead, `NEVER` if no number does."""
     reached = np.cumsum(np.sort(reductions.astype(np.int32))[::-1], dtype=np.int64)
     needed = np.searchsorted(reached, leads, side="left") + 1
     return np.where(needed > len(reached), NEVER, needed)
@@ -98,9 +126,17 @@ def certify_one_member(
 ) -> Certificates:
     """Return the certificates of what `fewest_flips` found.
 
+    `n_rows` is the number of training rows, the radius where no flips change the label.
+
+    Guarantee
+    ---------
     No `radius` flipped labels change the label (with `target`: make it the target). Without a
-    target, `radius` + 1 do, unless none can. Weights must not depend on labels, and predictions
-    must be `votes`: weights computed again in other company may differ in their last bits.
+    target, `radius` + 1 do, unless none can.
+
+    Assumes
+    -------
+    The weights do not depend on labels, and the predictions are `votes`: weights that are computed
+    again, beside other rows, may differ in their last bits.
     """
     if (threat.name, threat.unit) != ("label_flip", "row"):
         raise GuaranteeError(

@@ -127,7 +127,7 @@ def certify_row_votes(
     Assumes
     -------
     Whether a training row votes on a test row is a function of these two samples alone, and it
-    votes for its own label. `neighbour votes <https://arxiv.org/abs/2012.03765>`_ in a fixed
+    votes for its own label. `Neighbour votes <https://arxiv.org/abs/2012.03765>`_ in a fixed
     feature space are such votes.
 
     Examples
@@ -407,7 +407,7 @@ def _check_counts(counts: ArrayLike, n_members: int) -> NDArray[np.int64]:
     table = table.astype(np.int64)
     if table.size and (int(table.min()) < 0 or int(table.sum(axis=1).max()) > n_members):
         raise InvalidVotesError(
-            f"counts are at least 0 and add up to at most n_members={n_members} in every row. Got "
-            f"{int(table.min())} to {int(table.sum(axis=1).max())}."
+            f"counts must be at least 0 and add up to at most n_members={n_members} in every row. "
+            f"Got {int(table.min())} to {int(table.sum(axis=1).max())}."
         )
     return table

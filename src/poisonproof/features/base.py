@@ -36,12 +36,34 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
     learns_nothing: ClassVar[bool] = True
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Check the parameters and learn nothing; `X` and `y` are not looked at."""
+        """Check the parameters and learn nothing.
+
+        Parameters
+        ----------
+        X, y : object
+            Ignored.
+
+        Returns
+        -------
+        FrozenTransformer
+            This object.
+        """
         self._check_parameters()
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """Map every row of `X` by itself, to float32 of shape (n, d)."""
+        """Map every row of `X` by itself.
+
+        Parameters
+        ----------
+        X : array of shape (n, ...)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n, d), float32
+            Features. Row j is a function of ``X[j]`` and the parameters alone.
+        """
         self._check_parameters()
         rows = self._check_rows(X)
         starts = range(0, max(len(rows), 1), _CHUNK)
@@ -99,9 +121,9 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
 
 
 def map_threads(n_jobs: int | None) -> int:
-    """Return how many threads a map has: rows are mapped by themselves, so they only schedule.
+    """Return the number of threads of a map; every row is mapped alone, so it only schedules.
 
-    joblib answers 1 wherever unknown maps are kept to one worker.
+    joblib returns 1 wherever unknown maps are limited to one worker.
     """
     with parallel_config(backend="threading"):
         return int(effective_n_jobs(n_jobs))
@@ -130,10 +152,10 @@ def learns_nothing(transformer: Any, *, stateless: bool = False) -> bool:
     Parameters
     ----------
     transformer : transformer, None or "passthrough"
-        The attribute ``learns_nothing`` is its word; a pipeline or union has that of its steps.
+        Its attribute ``learns_nothing`` decides; of a pipeline or union, those of all its steps.
     stateless : bool, default=False
-        Whether scikit-learn's tag ``requires_fit=False`` will do: nothing is learned by `fit`,
-        but rows that are mapped together may still meet.
+        Whether scikit-learn's tag ``requires_fit=False`` is enough: `fit` learns nothing then,
+        but rows that are mapped together may still influence each other.
 
     Examples
     --------
@@ -225,7 +247,7 @@ def make_frozen_pipeline(*steps: Any) -> FrozenPipeline:
 
 
 def is_own_map(features: Any) -> bool:
-    """Return whether a map is the library's own: a row's bits are the same in every container."""
+    """Return whether this library wrote the map: a row's bits are the same in every container."""
     if isinstance(features, FrozenPipeline):
         return all(is_own_map(step) for _, step in features.steps)
     own = type(features).__module__.startswith("poisonproof.features.")

@@ -49,7 +49,7 @@ class ExactRows:
 
     @property
     def scales(self) -> NDArray[np.float64]:
-        """What one unit of each row is worth, shape (n,)."""
+        """The value of one unit of each row, shape (n,)."""
         scales: NDArray[np.float64] = np.ldexp(1.0, self.exponents)
         return scales
 

@@ -1,5 +1,8 @@
 """Fixed maps of images: deskewing, histograms of gradients, patch features; shifted copies.
 
+The histogram is hand-written for equal bits everywhere: scikit-image's `hog` takes arctangents,
+which libraries round differently.
+
 Images are turned so that the image number is the *last* axis. Every step is then one IEEE
 operation on whole planes (add, multiply, divide, square root, compare), which is correctly rounded
 whatever SIMD lane or remainder loop an image falls into, so neighbours cannot change its bits.
@@ -103,7 +106,7 @@ def image_copies(X: Any, *, reach: int = 4, mirrored: bool = True) -> ImageCopie
         reflection. 0 moves nothing.
     mirrored : bool, default=True
         Whether to mirror images and moved images, too: then there are ten of each, else five.
-        Signs and digits are others when mirrored.
+        Mirrored signs and digits mean something else.
 
     Examples
     --------

@@ -3,7 +3,8 @@
 A file is one safetensors file: the weights as arrays, and a list of operations as JSON. Reading it
 calls nothing but the operators of torch named here, with numbers, stored arrays and the results of
 earlier operations as arguments. None of them draws random numbers, writes to what it is given, or
-reaches files, addresses or raw memory.
+reaches files, addresses or raw memory. ONNX would need a second runtime beside torch, with kernels
+and optimisations that round differently.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 IMAGENET_SHIFT = (123.675, 116.28, 103.53)
 IMAGENET_SCALE = (58.395, 57.12, 57.375)
-"""Means and standard deviations of ImageNet's colours on a scale to 255, as most networks want."""
+"""Means and standard deviations of ImageNet's colours from 0 to 255, which most networks expect."""
 
 FORMAT, VERSION, SUFFIX = "poisonproof-network", 1, ".safetensors"
 LARGEST_FILE = 2**33
@@ -119,8 +120,8 @@ def save_network(
     Parameters
     ----------
     network : torch.nn.Module
-        With its weights; what it returns for an image, flattened, are the features. Put the last
-        layer aside (``resnet.fc = torch.nn.Identity()``) to get what it decides by.
+        With its weights; what it returns for an image, flattened, are the features. Replace
+        the last layer (``resnet.fc = torch.nn.Identity()``) to get the features it decides by.
     file : path
         To be written, ``.safetensors``.
     image_shape : tuple of int
@@ -226,7 +227,7 @@ class _Writer:
         if changed:
             raise GuaranteeError(
                 f"The network {self.name} changes {min(changed.values())} while it runs, so a row "
-                "could touch the next one. Save it in evaluation mode: network.eval()."
+                "could influence the next row. Save it in evaluation mode: network.eval()."
             )
         (output,) = self.signature.user_outputs
         for node in self.program.graph.nodes:
@@ -381,7 +382,7 @@ class _Network:
         if not isinstance(nodes, list) or not 1 <= len(nodes) <= MOST_NODES:
             raise ValueError(f"a network has 1 to {MOST_NODES:,} operations")
         if type(output) is not int or not 1 <= output <= len(nodes):
-            raise ValueError("its output is the result of no operation")
+            raise ValueError("its output is not the result of an operation")
         self.output = output
         self.last = {output: len(nodes) + 1}
         self.calls = [self._call(place + 1, node) for place, node in enumerate(nodes)]
@@ -429,7 +430,7 @@ class _Network:
             return value
         if isinstance(value, str):
             if value not in _WORDS:
-                raise ValueError(f"{value[:80]!r} is no word that an operation knows")
+                raise ValueError(f"{value[:80]!r} is not a keyword of any operation")
             return value
         if isinstance(value, list) and depth < 3:
             return [self._argument(part, place, depth + 1) for part in value]

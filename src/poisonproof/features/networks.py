@@ -1,4 +1,8 @@
-"""Features of images by a network that was trained elsewhere, and where they are kept."""
+"""Features of images by a network that was trained elsewhere, and a cache for them.
+
+The cache is hand-written on SQLite and holds raw bytes: diskcache and joblib.Memory read pickles,
+which can run code.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +33,14 @@ _AT_ONCE = 500
 
 
 class KeptVectors:
-    """Vectors in one file for one map, named by the digest of everything but the row.
+    """Vectors of one map in one file, named by the digest of everything but the row.
 
-    A file that is damaged or locked keeps nothing.
+    A damaged or locked file counts as empty.
 
     Guarantee
     ---------
-    What is found for a row was computed from an equal row by an equal map: the key is a SHA-256 of
-    both, and a vector that does not match its seal counts as not found.
+    The vector found for a row was computed from an equal row by an equal map: the key is a SHA-256
+    of both, and a vector that does not match its seal counts as not found.
     """
 
     def __init__(self, folder: Path, map_digest: str) -> None:
@@ -49,7 +53,7 @@ class KeptVectors:
         return hashlib.sha256(self._map + shape + b"\0" + row.tobytes()).digest()
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Return the vectors that are there."""
+        """Return the stored vectors of these keys."""
         found: dict[bytes, NDArray[np.float32]] = {}
         if not self._file.exists():
             return found
@@ -67,7 +71,7 @@ class KeptVectors:
         return found
 
     def keep(self, vectors: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Write vectors down."""
+        """Store vectors by their keys."""
         rows = []
         for key, vector in vectors.items():
             data = vector.astype("<f4").tobytes()
@@ -87,14 +91,14 @@ def _seal(key: bytes, vector: bytes) -> bytes:
 
 
 _NETWORKS_AT_ONCE = 256
-"""Images between two looks at what was kept."""
+"""Images between two reads of the cache."""
 
 
 class NetworkFeatures(ImageMap):
-    """Map images to what a network trained on other data makes of them, each image by itself.
+    """Map each image by itself to the output of a network that was trained on other data.
 
-    The network is a fixed map, so certificates against inserted and deleted rows stand on it as
-    they do on histograms. They do not say where the network comes from: see *Assumes*.
+    The network is a fixed map, so certificates against inserted and deleted rows hold as they do
+    with histograms. They do not say where the network comes from: see *Assumes*.
 
     Parameters
     ----------
@@ -159,7 +163,7 @@ class NetworkFeatures(ImageMap):
         self.verbose = verbose
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Look at the file and note its digest; `X` and `y` are not looked at."""
+        """Read the file and note its digest; `X` and `y` are ignored."""
         super().fit()
         self.digest_ = self._opened().digest
         return self
@@ -231,7 +235,7 @@ class NetworkFeatures(ImageMap):
     def _some(
         self, program: NetworkFile, rows: NDArray[np.float32], kept: KeptVectors | None
     ) -> NDArray[np.float32]:
-        """Map some images, (n, height, width, channels), or find what was made of them before."""
+        """Map some images, (n, height, width, channels), or take their features from the cache."""
         if kept is None:
             return self._computed(program, rows)
         keys = [kept.key(row) for row in rows]

@@ -1,4 +1,8 @@
-"""The scattering transform of images (Bruna and Mallat, 2013)."""
+"""The scattering transform of images (Bruna and Mallat, 2013).
+
+Hand-written because kymatio 0.3.0, the established library, cannot be imported with SciPy 1.17 (it
+needs the removed ``scipy.special.sph_harm``).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ Spectrum = NDArray[Any]
 
 
 class Scattering(ImageMap):
-    """Averages of an image, of its wavelet moduli, and of the wavelet moduli of those.
+    """Average an image, its wavelet moduli, and the wavelet moduli of those.
 
     Morlet wavelets of `n_scales` sizes and `n_orientations` directions, up to the second order,
     averaged over 2^n_scales pixels: stable to small shifts and deformations, with nothing learned.
@@ -38,11 +42,6 @@ class Scattering(ImageMap):
     ---------
     The result for an image is a function of that image alone, bit for bit: Fourier transforms run
     over stacks of one fixed size.
-
-    Notes
-    -----
-    Written here because kymatio 0.3.0, the established library, cannot be imported with SciPy
-    1.17 (it needs the removed ``scipy.special.sph_harm``).
 
     Examples
     --------

@@ -35,7 +35,7 @@ class TextMap(FrozenTransformer):
         if rows.ndim != 1 or not all(isinstance(text, str) for text in rows):
             raise InvalidRowsError(
                 f"{type(self).__name__} takes texts, one str per row, as a list or one column; "
-                f"X has shape {rows.shape} and holds other things."
+                f"X has shape {rows.shape} and holds values that are not text."
             )
         return rows
 

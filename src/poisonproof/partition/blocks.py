@@ -43,14 +43,8 @@ FRAME_ROWS = 4096
 class CanonicalColumn(NamedTuple):
     """The canonical cells of one column.
 
-    Attributes
-    ----------
-    floats : ndarray of float64 of shape (m,)
-        The cells that float64 holds exactly; NaN where a value is missing.
-    odd : ndarray of bool of shape (m,)
-        The other cells: text, bytes, dates and integers that float64 would round.
-    cells : ndarray of object of shape (m,), or None
-        The canonical cells where `odd` holds; None if it never does.
+    `floats` are those that float64 holds exactly, NaN where a value is missing. `odd` marks the
+    others (text, bytes, dates, integers that float64 would round), which are in `cells`, if any.
     """
 
     floats: NDArray[np.float64]
@@ -67,17 +61,10 @@ class CanonicalColumn(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some rows, in one of three forms.
+    """Some rows, by the caller's numbers; `shape` is that of each image out of a list of images.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (m,)
-        The caller's row numbers.
-    values : ndarray or CSR array of shape (m, d), or list of d columns
-        Booleans, integers or float64 in C order; a matrix without duplicates or stored zeros; or
-        canonical columns of cells of any kind.
-    shape : tuple of int, or None
-        The shape of each sample, if it is an image out of a list of images.
+    `values` are booleans, integers or float64 in C order (m, d), a CSR array without duplicates or
+    stored zeros, or a list of d canonical columns.
     """
 
     rows: NDArray[np.intp]

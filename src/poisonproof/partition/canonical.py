@@ -1,5 +1,8 @@
 """Canonical bytes and digests of samples: equal for equal values, whatever holds them.
 
+Hand-written, because CBOR and Arrow encode the type of a value with it: 1, 1.0 and numpy.uint8(1)
+must be the same cell, in a row as in a column.
+
 ::
 
     row     = [image] form tag width payload
@@ -43,7 +46,7 @@ CANONICAL_FORM = 1
 
 DIGEST_SIZE = 32
 DOMAIN = f"poisonproof.row{CANONICAL_FORM}".encode()
-"""Hashed in front of every row, so that these digests are nobody else's."""
+"""Hashed in front of every row, so that no other use of SHA-256 gives the same digests."""
 
 # Eight is where the work of picking the cells out of a dense row passes that of hashing its zeros.
 ZEROS_PER_CELL = 8
@@ -114,14 +117,14 @@ def canonical_bytes(X: Any) -> list[bytes]:
 
 
 def are_among(X: Any, others: Any) -> NDArray[np.bool_]:
-    """Return which samples of `X` are among others, whatever holds them, shape (n,)."""
+    """Return which samples of `X` occur in `others`, whatever holds them, shape (n,)."""
     return digests_among(sample_digests(X), [sample_digests(others)])
 
 
 def digests_among(
     digests: NDArray[np.uint8], others: Iterable[NDArray[np.uint8]]
 ) -> NDArray[np.bool_]:
-    """Return which digests are among others, that come in several arrays."""
+    """Return which digests occur in others, given as several arrays."""
     known = {digest.tobytes() for some in others for digest in some}
     return np.fromiter((digest.tobytes() in known for digest in digests), np.bool_, len(digests))
 

@@ -97,7 +97,7 @@ def is_sparse(X: Any) -> bool:
 
 
 def kind_of(X: Any) -> str:
-    """Return which kind of container a learner is handed: ``sparse``, ``frame`` or ``array``.
+    """Return the kind of container that a learner gets: ``sparse``, ``frame`` or ``array``.
 
     Rows have the same values and partitions in each, but a learner may round differently. The same
     is true of arrays of numbers whose rows have another shape, so these name it.
@@ -117,14 +117,14 @@ def as_objects(X: Any) -> NDArray[np.object_]:
 
 
 def exact_sums(matrix: Any) -> Any:
-    """Return a sparse matrix in a type in which entries of one place add up by their values.
+    """Return a sparse matrix in a type that adds duplicate entries exactly.
 
     In a narrow type a sum could overflow or round, and the type depends on all rows.
     """
     if matrix.dtype.itemsize > 8 and matrix.dtype.kind == "f":
         raise InvalidRowsError(
-            f"A sparse matrix of {matrix.dtype} that is not canonical CSR cannot be added up by "
-            "its values. Convert it to float64 first."
+            f"Entries of a sparse matrix of {matrix.dtype} that is not canonical CSR cannot be "
+            "added up exactly. Convert it to float64 first."
         )
     wide = {"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}.get(matrix.dtype.kind)
     return matrix if wide is None or matrix.dtype.itemsize >= 8 else matrix.astype(wide)
@@ -238,8 +238,8 @@ def stacked(parts: Sequence[Any]) -> Any:
     frames, matrices = ([test(part) for part in parts] for test in (is_pandas, is_sparse))
     if any(frames) != all(frames) or any(matrices) != all(matrices):
         raise InvalidRowsError(
-            "rows of tables, sparse matrices and arrays cannot be held together; give all rows of "
-            "a model in one kind of container."
+            "rows of tables, sparse matrices and arrays cannot be stored together; give all rows "
+            "of a model in one kind of container."
         )
     if all(matrices):
         return sp.vstack(list(parts), format="csr")  # an update compares digests afterwards

@@ -46,6 +46,11 @@ def partition_data(
     PartitionedData
         The partitions, in canonical order.
 
+    Raises
+    ------
+    InvalidInputError
+        If a row has no canonical form or no partition, or if groups are missing where they decide.
+
     Guarantee
     ---------
     Partition i depends on the multiset of its own rows, and for a `rowwise` partitioner on nothing
@@ -80,6 +85,9 @@ def canonical_order(
     """Sort rows by partition, then sample digest, then label, then weight.
 
     Return row numbers and offsets: partition i is ``order[offsets[i]:offsets[i + 1]]``.
+
+    Guarantee
+    ---------
     Rows that tie are equal in everything a member sees, so the caller's order cannot matter.
     """
     words = np.ascontiguousarray(digests).view(">u8").astype(np.uint64)
@@ -115,7 +123,19 @@ def row_keys(
 
 @dataclass(frozen=True)
 class Partition:
-    """The rows of one partition as its member sees them: canonical values in canonical order."""
+    """The rows of one partition, as its member sees them.
+
+    Attributes
+    ----------
+    index : int
+        Number of the partition, in [0, k).
+    X : array, sparse matrix or DataFrame, shape (m_i, ...)
+        Samples in canonical values and canonical order.
+    y : ndarray of shape (m_i,)
+        Class indices.
+    sample_weight : ndarray of shape (m_i,) or None
+        Weights, if the training set has any.
+    """
 
     index: int
     X: Any

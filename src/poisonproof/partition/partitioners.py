@@ -232,7 +232,7 @@ def _rows_without_group(groups: Any) -> NDArray[np.intp]:
         elif isinstance(values, np.ndarray):
             found.append(rows[np.isnan(values).any(axis=1)])
         else:
-            raise InvalidRowsError("a sparse matrix holds no identities")
+            raise InvalidRowsError("a sparse matrix cannot hold identities")
     return np.sort(np.concatenate(found))
 
 
@@ -272,14 +272,14 @@ class PixelSum(Partitioner):
         sums, valid = self._sums(X)
         if not valid.all():
             raise InvalidRowsError(
-                f"Row {int(valid.argmin())} holds something that is no pixel, but PixelSum adds "
+                f"Row {int(valid.argmin())} holds a value that is not a pixel, but PixelSum adds "
                 "integers. Pass the original pixels (0, 1, 2, ...), or use ContentHash, which "
                 "takes any values."
             )
         return sums
 
     def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
-        """Return which images hold integers from 0 on, and nothing else."""
+        """Return which images hold only integers of at least 0."""
         return self._sums(X)[1]
 
     def _sums(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -391,7 +391,7 @@ def make_partitioner(
     if partitioner.n_partitions not in {None, n_partitions}:
         raise InvalidInputError(
             f"n_partitions is {n_partitions}, but the partitioner makes "
-            f"{partitioner.n_partitions} partitions. Give the number once, or twice the same."
+            f"{partitioner.n_partitions} partitions. Give one number, or the same number twice."
         )
     return dataclasses.replace(partitioner, n_partitions=n_partitions)
 

@@ -118,7 +118,7 @@ def _rectangle(arrays: list[NDArray[Any]]) -> Any:
     dimensions = sorted({array.ndim for array in arrays})
     if len(dimensions) > 1:
         raise InvalidRowsError(
-            f"SortedIndex compares samples of one kind, but rows of {dimensions} dimensions came."
+            f"SortedIndex compares samples of one kind, but X has rows of {dimensions} dimensions."
         )
     if dimensions == [1] and len({array.size for array in arrays}) == 1:
         return np.stack([np.fromiter(array, dtype=object) for array in arrays])

@@ -105,7 +105,7 @@ def _sparse(matrix: Any) -> Any:
 
 
 def _frame(X: Any) -> Any:
-    """Return a DataFrame; for a series, the cells of which are the samples, an array."""
+    """Return a DataFrame, or an array for a series, whose cells are the samples."""
     if X.ndim == 2 and all(isinstance(t, np.dtype) and t.kind in "biuf" for t in X.dtypes):
         return _float_frame(normal_floats(X.to_numpy(dtype=np.float64)), X.columns)
     positions = np.arange(len(X))
@@ -180,7 +180,7 @@ def _list(rows: list[Any]) -> Any:
     sizes = sorted({array.size for array in arrays})
     if len(sizes) > 1:
         raise InvalidRowsError(
-            f"Rows of {sizes[0]} to {sizes[-1]} cells stand in one partition. "
+            f"One partition holds rows of {sizes[0]} to {sizes[-1]} cells. "
             "Give all rows the same number of cells."
         )
     if arrays and all(array.dtype.kind in "biuf" for array in arrays):
