@@ -1,6 +1,6 @@
 """Soundness, tightness and speed of every certificate.
 
-    python benchmarks/certificates.py --out benchmarks/results/certificates.json
+    PYTHONPATH=research python benchmarks/certificates.py --out benchmarks/results/certificates.json
 
 First, random small cases of every certificate against exhaustive attack: none may be unsound, and
 the share that equals the truth is reported. Then real shapes, against formulas written down row by
@@ -32,7 +32,11 @@ from random_cases import EXACT as RESEARCH_EXACT
 
 from poisonproof.certificates import certify_scores
 from poisonproof_research.methods.collective import collective_certificate
-from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
+from poisonproof_research.methods.shared_buckets import (
+    certify_finite_aggregation,
+    certify_shared_runoff,
+    make_spread,
+)
 from poisonproof_research.reproduction import read_result
 from tests.certificates.random_cases import CASES as PRODUCT_CASES
 from tests.certificates.random_cases import EXACT as PRODUCT_EXACT
@@ -40,8 +44,9 @@ from tests.certificates.random_cases import EXACT as PRODUCT_EXACT
 CASES = PRODUCT_CASES | RESEARCH_CASES
 EXACT = PRODUCT_EXACT | RESEARCH_EXACT
 N_CLASSES = 10
-RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "results"
-BUCKETS = RESULTS.parent / "finite_aggregation" / "results"
+RESEARCH = Path(__file__).resolve().parents[1] / "research"
+RESULTS = RESEARCH / "results"
+BUCKETS = RESEARCH / "experiments" / "finite_aggregation" / "results"
 COLLECTIVE = (
     ("cifar10-dpa-50", 50, 4, "exact"),
     ("cifar10-dpa-50", 200, 4, "exact"),
@@ -206,7 +211,7 @@ def measure_speed(n: int, checked: int) -> list[dict[str, Any]]:
         compare(
             "run-off, finite aggregation",
             f"{n:,} x 200 members, d = 4",
-            lambda: certify_scores(scores, membership=narrow).radius,
+            lambda: certify_shared_runoff(scores, narrow).radius,
             lambda row: runoff_reference(scores[row], narrow.members_of_bucket),
             checked,
         )
