@@ -4,6 +4,9 @@ S(p) is the number of training rows whose label is the class that the assignment
 cluster. A flipped label changes S(p) - S(p') by at most 2, so what protects the best assignment is
 its lead over the best one that gives the cluster in question another class. That one is a linear
 assignment problem with one edge forbidden.
+
+`SpectralClusters` is hand-written because scikit-learn's `SpectralClustering` cannot predict the
+cluster of a new sample.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
         self.device = device
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the clusters of the samples `X`, shape (m, d); `y` is not looked at."""
+        """Find the clusters of the samples `X`, shape (m, d); `y` is ignored."""
         _check_count("n_clusters", self.n_clusters)
         _check_count("n_neighbors", self.n_neighbors)
         if self.n_clusters > len(X):
@@ -179,7 +182,7 @@ Ints = NDArray[np.int64]
 
 
 def best_assignment(table: NDArray[Any], rule: AssignmentRule) -> Ints:
-    """Return the class of every cluster, shape (K,): the assignment with most agreeing rows.
+    """Return the class of every cluster, shape (K,), in the assignment with most agreeing rows.
 
     `table`, shape (K, C), counts the rows of every cluster by label. By the rule "local" every
     cluster takes its most frequent label; by "one_to_one" no two clusters share a class (K <= C);
@@ -375,7 +378,7 @@ def certify_clusters(
     if wanted.name != "label_flip" or wanted.unit != "row":
         raise GuaranteeError(
             "Clusters are learned from all samples, so they certify rows relabelled only, but "
-            f"{wanted.plural} were wanted. Use DPAClassifier or NeighborVoteClassifier."
+            f"{wanted.plural} were requested. Use DPAClassifier or NeighborVoteClassifier."
         )
     labels, radius, runner_up = assignment_radius(table, rule, target)
     return Certificates(

@@ -55,7 +55,17 @@ class Committee(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit all classifiers on the same rows, shape (m, d), labels and weights."""
+        """Fit all classifiers on the same rows.
+
+        Parameters
+        ----------
+        X : array of shape (m, d)
+            Samples.
+        y : array of shape (m,)
+            Labels.
+        sample_weight : array of shape (m,), optional
+            Weights, for classifiers that all take them.
+        """
         self._check_parameters()
         validate_data(self, X, skip_check_array=True)
         y = column_or_1d(y, warn=True)

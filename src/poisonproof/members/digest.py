@@ -1,5 +1,7 @@
 """A digest of a fitted object: equal state, equal digest, in any process.
 
+Hand-written because joblib.hash hashes a pickle, which differs where equal parts are one object.
+
 The walk follows the protocol that Python objects offer for copying (`__reduce_ex__`), and hashes
 what it finds by value. Nothing is pickled, and nothing that only identifies an object in memory
 (its address, which strings are shared) reaches the digest. Nor does what an object keeps but votes
@@ -52,20 +54,14 @@ none either, because members are trained with one value of them; a file keeps th
 """
 
 _CATBOOST_NOTES = frozenset({"model_guid", "output_options", "train_finish_time", "training"})
-"""What a CatBoost model notes about its training besides its trees: times, paths, a random name."""
+"""Notes on its training in a CatBoost model, besides its trees: times, paths, a random name."""
 
 _SKORCH_FILE = "__cuda_dependent_attributes__"
-"""Where skorch puts the bytes of a file that torch writes of networks, optimiser and all."""
+"""The name under which skorch keeps a file by torch with networks, optimiser and all."""
 
 
 def class_name(kind: type) -> str:
-    """Return the name of a class by which digests know it: this package's move between modules.
-
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> from poisonproof import DPAClassifier
-    >>> class_name(GaussianNB), class_name(DPAClassifier)
-    ('sklearn.naive_bayes.GaussianNB', 'poisonproof.DPAClassifier')
-    """
+    """Return the name of a class in digests; classes of this package may move between modules."""
     return _full_name(kind.__module__, kind.__qualname__)
 
 
@@ -135,7 +131,7 @@ def state_digest(value: Any) -> str:
 
 
 class _Walk:
-    """One pass over an object graph, by content: which equal parts are one object is no matter."""
+    """One pass over an object graph, by content, whichever equal parts are one object."""
 
     def __init__(self) -> None:
         self.known: dict[int, bytes] = {}

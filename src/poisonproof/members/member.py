@@ -43,7 +43,7 @@ class Spec:
     """Everything that can change a bit of something trained: one frozen value with a JSON form."""
 
     kind: ClassVar[str]
-    """What errors call it."""
+    """The name of the specification in errors."""
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Allowed values, by field."""
     counts: ClassVar[tuple[str, ...]] = ()
@@ -100,7 +100,7 @@ class Member(ABC):
         """Return a hexadecimal digest of everything that decides this member's votes."""
 
     failure: str | None = None
-    """Why this member abstains everywhere, or None."""
+    """The reason why this member abstains everywhere, or None."""
 
 
 class Ensemble(ABC):
@@ -136,14 +136,14 @@ Finished = Callable[[Sequence[int], Ensemble], None]
 
 
 Content = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
-"""What a member consists of: JSON values, and arrays by name."""
+"""The content of a member: JSON values, and arrays by name."""
 
 
 class ArrayEnsemble(Ensemble):
     """Members that are nothing but arrays, so that the store need not know what they do."""
 
     family: ClassVar[str]
-    """What rebuilds them, by the name the store knows it."""
+    """The name by which the store finds the function that rebuilds them."""
 
     @abstractmethod
     def export(self) -> tuple[dict[str, Any], list[Content]]:
@@ -155,7 +155,7 @@ class ArrayEnsemble(Ensemble):
 
 
 class Learner(ABC):
-    """What a member is: a deterministic function of one partition and a seed."""
+    """A kind of member: a deterministic function of one partition and a seed."""
 
     @abstractmethod
     def specification(self) -> Mapping[str, Any]:
@@ -428,7 +428,7 @@ def predict_into(
 
 
 def mapped_by(features: Any, rows: Any) -> Any:
-    """Map rows; what the map raises is an error of the rows, unless it is the machine's."""
+    """Map rows; an error of the map counts as one of the rows, unless it is the machine's."""
     try:
         return features.transform(rows)
     except Exception as error:
@@ -440,7 +440,7 @@ def mapped_by(features: Any, rows: Any) -> Any:
 
 
 def guarded(X: Any) -> Any:
-    """Return rows that whoever sees them cannot change for the next."""
+    """Return rows that no member can change for the next one."""
     if isinstance(X, np.ndarray):
         view = X.view()
         view.setflags(write=False)

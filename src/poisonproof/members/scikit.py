@@ -50,11 +50,7 @@ LARGEST = 1e15
 
 
 def is_count(value: object) -> bool:
-    """Return whether a parameter is an integer of at least 1.
-
-    >>> is_count(3), is_count(0), is_count(2.5), is_count("3"), is_count(True)
-    (True, False, False, False, False)
-    """
+    """Return whether a parameter is an integer of at least 1, and no boolean."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
 
 

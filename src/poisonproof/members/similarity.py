@@ -1,4 +1,7 @@
-"""Which rows are near which, decided by the two rows alone, on the CPU or on a GPU.
+"""Nearness of rows, decided by the two rows alone, on the CPU or on a GPU.
+
+Hand-written because scikit-learn's neighbour searches add in floating point, in an order that
+depends on the other rows of a call.
 
 Rows are rounded to short integers, each by itself, so that every inner product is an exact sum (see
 `poisonproof.features.exact`). What follows is one correctly rounded operation after the other on
@@ -44,10 +47,10 @@ _TILE, _GPU_TILE = (512, 8192), (2048, 65536)  # queries and known rows compared
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """The relation "near enough" between rows; by the cosine a row of zeros is near nobody.
+    """The relation "near enough" between rows.
 
     `threshold` is the smallest cosine, or the largest Euclidean distance, of rows that are near.
-    With a `device` torch computes the same.
+    With the cosine metric a zero row has no neighbours. With a `device` torch computes the same.
 
     >>> near = Neighborhood(0.9)
     >>> known = near.prepare(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 2.0]]))
@@ -183,7 +186,7 @@ def _blocks(n: int, size: int) -> Iterator[slice]:
 
 @contextmanager
 def _placing(device: str | None, dtype: str) -> Iterator[tuple[Callable[[Any], Any], Any]]:
-    """Yield what brings arrays to a device, where float32 stays float32, and back; None: NumPy."""
+    """Yield functions that move arrays to a device and back (None: NumPy), float32 unrounded."""
     if device is None:
         yield np.asarray, np.asarray
         return

@@ -36,7 +36,7 @@ _SECONDS = 5.0
 """About how long one call of a batched learner takes; so much work is lost with a process."""
 
 _FIRST_ROWS = 4096
-"""How many rows the first call gets, before it is known how long one takes."""
+"""Rows of the first call, before it is known how long one takes."""
 
 
 def train(
@@ -138,8 +138,8 @@ def train_portions(
 ) -> None:
     """Train the members of the partitions `which` and call `finished` with each, once.
 
-    `progress` is told of each member. A batched learner gets as many partitions at a time as take
-    some seconds. That only schedules: a member does not depend on which others are trained with it.
+    `progress` advances with each member. A batched learner gets as many partitions at a time as
+    take some seconds, which only schedules: no member depends on those trained with it.
     """
     if not isinstance(learner, BatchedLearner):
         stream = _fit_stream(learner, data, which, n_classes, seed, n_jobs)

@@ -3,6 +3,9 @@
 A walk begins at a neighbor of the test row and goes on with a fixed chance after every step. Where
 few edges leave a group of samples, it stays; so the rows it visits often are those of the group, as
 large or as small as the group is.
+
+Hand-written because scikit-learn's `LabelSpreading` propagates the labels themselves and stops by
+them, so that a flipped label would change the weights of the others.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ Floats = NDArray[np.float32]
 
 
 class WalkWeights(BaseEstimator):
-    """Weights of training labels: how often a walk visits a row, compared with walks from anywhere.
+    """Weight rows by how often a walk from the test row visits them, relative to a random start.
 
     The score of a class is then the propagation of labels of Zhou et al. (2004), continued to new
     samples as by Delalleau, Bengio and Le Roux (2005).
@@ -70,7 +73,15 @@ class WalkWeights(BaseEstimator):
         self.device = device
 
     def fit(self, X: NDArray[Any], y: Any = None) -> Self:
-        """Join every sample of `X`, shape (m, d), to its nearest ones; `y` is not looked at."""
+        """Join every sample to its nearest ones.
+
+        Parameters
+        ----------
+        X : array of shape (m, d)
+            Training samples.
+        y : object
+            Ignored: no label may decide a weight.
+        """
         number = is_number(self.chance) and 0.0 <= self.chance < 1.0
         if not (is_count(self.n_neighbors) and number):
             raise InvalidInputError(
@@ -84,7 +95,19 @@ class WalkWeights(BaseEstimator):
         return self
 
     def integers(self, X: NDArray[Any]) -> NDArray[np.int32]:
-        """Return the integer weights of all training rows for every row of `X`, shape (n, m)."""
+        """Return the weights of all training rows for every test row.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Test samples.
+
+        Returns
+        -------
+        ndarray of int, shape (n, m)
+            Absolute values add up to less than 2^29 in every row. A weighting of your own may
+            return larger integers, below 2^62; only their ratios in a row matter.
+        """
         rows = exact_rows(np.asarray(X), "single")
         known = ExactRows(self.values_, self.exponents_)
         near = nearest_rows(rows, known, self.n_neighbors, self.device)

@@ -38,7 +38,7 @@ OVERFLOW = (
     "values are so large that products of them overflow. Scale the features, or bound them by a "
     "schema"
 )
-"""Why a member abstains because of one huge cell."""
+"""The reason of a member that abstains because of one huge cell."""
 
 # Kernels become integers of 24 or 26 bits. A member's coefficients for one class may then add up
 # to 2^29 or 2^27 without any rounding in float64.
@@ -59,7 +59,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ColumnScales:
-    """What one member knows of the d columns.
+    """The scales of the d columns, learned by one member.
 
     A cell x becomes ``(x - centre) * factor``, clipped at `bound`; a factor of zero leaves the
     column out. `absent` and `present` are what a missing and a known cell become in one more column
@@ -385,9 +385,9 @@ class ScaledKernelClassifier(ClosedFormClassifier):
         self._require_positive("alpha", "gamma", "least_relevance")
         if not LEAST_GAMMA <= self.gamma <= LARGEST_GAMMA:
             raise InvalidInputError(
-                f"gamma must lie between {LEAST_GAMMA:g} and {LARGEST_GAMMA:g}, for members vote "
-                f"in single precision, but is {self.gamma!r}. Columns are scaled by each member, "
-                "so useful values lie around 1."
+                f"gamma must lie between {LEAST_GAMMA:g} and {LARGEST_GAMMA:g}, because members "
+                f"vote in single precision, but is {self.gamma!r}. Columns are scaled by each "
+                "member, so useful values lie around 1."
             )
         if not is_count(self.n_centers):
             raise InvalidInputError(

@@ -101,7 +101,7 @@ def sample_matrix(X: Any) -> NDArray[Any]:
     samples = np.asarray(X)
     if samples.dtype == object:
         if any(isinstance(cell, np.generic) and cell.dtype.kind in "mM" for cell in samples.flat):
-            raise InvalidRowsError("Closed-form members take numbers only, and no dates.")
+            raise InvalidRowsError("Closed-form members take numbers only, not dates.")
         try:
             samples = samples.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
@@ -184,7 +184,20 @@ Visit = Callable[[Tile, NDArray[np.float64]], None]
 
 @dataclass(frozen=True, eq=False)
 class StackedMembers(ArrayEnsemble):
-    """The members of one closed-form learner: what `MemberParts` has of one, of all.
+    """The members of one closed-form learner, one after the other.
+
+    Attributes
+    ----------
+    settings : dict
+        What the members share and what decides their votes, as JSON.
+    offsets : ndarray of shape (k + 1,)
+        Rows of member i are ``offsets[i]:offsets[i + 1]`` of every array in `rows`.
+    classes : tuple of k ndarrays
+        The classes each member can vote for.
+    rows, single : mapping of str to ndarray
+        Arrays with one entry per row, and with one entry per member.
+    reasons : mapping of int to str
+        The reasons of members that abstain because their fit raised.
 
     Guarantee
     ---------
@@ -193,8 +206,8 @@ class StackedMembers(ArrayEnsemble):
     function of that member and that row: not of other members, other rows, tiles or threads.
     """
 
-    settings: dict[str, Any]  # what the members share and what decides their votes, as JSON
-    offsets: NDArray[np.intp]  # rows of member i are ``offsets[i]:offsets[i + 1]``
+    settings: dict[str, Any]
+    offsets: NDArray[np.intp]
     classes: tuple[NDArray[np.int16], ...]
     rows: Mapping[str, NDArray[Any]]
     single: Mapping[str, NDArray[Any]]
@@ -247,7 +260,7 @@ class StackedMembers(ArrayEnsemble):
         return len(self.classes)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is only kept from the last votes."""
+        """Leave out the caches of the last votes."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def member(self, index: int) -> MemberParts:
@@ -310,7 +323,7 @@ class StackedMembers(ArrayEnsemble):
         return scores
 
     def _unit(self, index: int) -> float:
-        """Return by what a member's scores are to be multiplied."""
+        """Return the factor of a member's scores."""
         return 1.0
 
     def _samples(self, X: Any) -> NDArray[Any]:
@@ -383,8 +396,8 @@ class StackedMembers(ArrayEnsemble):
         """Return a copy in which member ``which[j]`` is member j of `members`."""
         if not isinstance(members, type(self)) or members.settings != self.settings:
             raise TypeError(
-                "Members can be replaced by members of the same learner with the same settings "
-                f"only, but {type(self).__name__} met {type(members).__name__}."
+                "Only members of the same learner and settings can replace each other; got "
+                f"{type(self).__name__} and {type(members).__name__}."
             )
         new = dict(zip(which, range(len(members)), strict=True))
         parts = [members.member(new[i]) if i in new else self.member(i) for i in range(len(self))]
@@ -415,5 +428,5 @@ def restore_members(shared: Mapping[str, Any], members: Sequence[Content]) -> St
 
 
 def padded(n: int) -> int:
-    """Return how wide a chunk of `n` test rows is made."""
+    """Return the width of a chunk of `n` test rows."""
     return -(-n // _LANES) * _LANES
