@@ -1,17 +1,9 @@
-"""Where each dataset is published, and the digests of the published files."""
+"""Addresses and digests of the published files, and their download with pooch."""
 
 from __future__ import annotations
 
-import hashlib
-import http
-import http.client
-import os
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BufferedWriter
 from pathlib import Path
 
 from poisonproof.exceptions import InvalidInputError
@@ -71,106 +63,37 @@ ADDRESSES: dict[str, tuple[RemoteFile, ...]] = {
 }
 
 
-# Fetching published files: resumed where it stopped, and kept only with the published digest.
-
-TIMEOUT_SECONDS = 30
-LARGEST_FILE = 2**30  # the largest published file has 0.26 GiB
-CHUNK = 2**16
-
-
-class _CutOffError(Exception):
-    """The connection ended before the file did."""
-
-
-_NETWORK = (
-    ConnectionError,
-    TimeoutError,
-    http.client.HTTPException,
-    ssl.SSLError,
-    urllib.error.URLError,
-    _CutOffError,
-)
-
-
 def download_files(files: Sequence[RemoteFile], folder: Path, progress: Progress) -> None:
     """Fetch the files that `folder` does not hold yet.
 
-    A file grows as ``<name>.part``; a later call goes on where an earlier one stopped, if the
-    server can, and begins again if not. With the published MD5 it gets its name, with another it
-    is removed.
+    A file appears whole and with its published MD5, or not at all.
     """
     try:
-        with OpenFolder(folder, owned=True) as opened:
+        with (
+            OpenFolder(folder, owned=True),  # refuses a folder that others can change
+            reporting(progress, len(files), "downloading"),
+        ):
             for file in files:
-                if file.name not in opened.names():
-                    _fetch(file, opened, progress)
+                _fetch(file, folder)
+                progress.advance()
     except OSError as error:
         raise InvalidInputError(f"cannot write to {folder}: {error.strerror or error}.") from error
 
 
-def _fetch(file: RemoteFile, folder: OpenFolder, progress: Progress) -> None:
-    """Try the addresses in turn; the first that delivers decides."""
-    part, problems = f"{file.name}.part", []
+def _fetch(file: RemoteFile, folder: Path) -> None:
+    """Try the addresses in turn; pooch keeps no file with another digest."""
+    import pooch  # type: ignore[import-untyped]
+    import requests
+
+    pooch.get_logger().setLevel("WARNING")
+    problems = []
     for base in file.bases:
         try:
-            _receive(base + file.name, folder, part, progress)
-            break
-        except _NETWORK as error:
-            problems.append(f"{base + file.name}: {getattr(error, 'reason', None) or error}")
-    else:
-        raise InvalidInputError(
-            f"cannot download {file.name} ({'; '.join(problems)}). Run the command again to go on, "
-            "or get the file by hand and use --from."
-        )
-    with os.fdopen(folder.open(part), "rb") as whole:
-        digest = hashlib.file_digest(whole, lambda: hashlib.md5(usedforsecurity=False))
-    found = digest.hexdigest()
-    if found != file.md5:
-        folder.remove(part)
-        raise InvalidInputError(
-            f"{base + file.name} has MD5 {found}, published is {file.md5}; it was thrown away."
-        )
-    folder.rename(part, file.name)
-
-
-def _receive(url: str, folder: OpenFolder, part: str, progress: Progress) -> None:
-    have = folder.stat(part).st_size if part in folder.names() else 0
-    request = urllib.request.Request(url)
-    if have:
-        request.add_header("Range", f"bytes={have}-")
-    try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # there was nothing left to fetch; the digest decides
-        raise
-    with answer:
-        resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT and answer.headers.get(
-            "Content-Range", ""
-        ).startswith(f"bytes {have}-")
-        have = have if resumed else 0
-        promised = answer.headers.get("Content-Length")
-        total = have + int(promised) if promised and promised.isdecimal() else None
-        with reporting(progress, total or 0, part.removesuffix(".part")):
-            progress.advance(have)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            with os.fdopen(folder.open(part, flags), "ab") as target:
-                target.truncate(have)
-                size = _copy(answer, target, have, progress)
-                target.flush()
-                os.fsync(target.fileno())
-    if total is not None and size < total:
-        raise _CutOffError(f"the connection ended after {size:,} of {total:,} bytes")
-
-
-def _copy(
-    source: http.client.HTTPResponse, target: BufferedWriter, size: int, progress: Progress
-) -> int:
-    while chunk := source.read(CHUNK):
-        size += len(chunk)
-        if size > LARGEST_FILE:
-            raise InvalidInputError(f"{target.name} would pass {LARGEST_FILE:,} bytes.")
-        target.write(chunk)
-        progress.advance(len(chunk))
-    return size
+            pooch.retrieve(base + file.name, f"md5:{file.md5}", fname=file.name, path=folder)
+            return
+        except (requests.RequestException, ValueError) as error:
+            problems.append(f"{base + file.name}: {error}")
+    raise InvalidInputError(
+        f"cannot download {file.name} ({'; '.join(problems)}). Run the command again to try once "
+        "more, or get the file by hand and use --from."
+    )
