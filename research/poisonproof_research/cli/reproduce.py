@@ -66,7 +66,10 @@ def reproduce(
         typer.Option(metavar="N", help="Stop in time, and keep what is finished."),
     ] = None,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Write class probabilities (float16), too.")
+        bool,
+        typer.Option(
+            "--scores", help="Write class probabilities (float16), too, and keep all votes."
+        ),
     ] = False,
     jobs: JobsOption = None,
     recipes: Annotated[
@@ -133,7 +136,16 @@ class _Session:
             if result is None:
                 with spoken_warnings():
                     result = run_row(recipe, self._load(recipe), self.out, self.options)
+            if result is not None and result.votes is not None and not self.options.scores:
+                self._shorten(recipe)
             _print_result(recipe, result)
+
+    def _shorten(self, recipe: Recipe) -> None:
+        """Keep the counts alone of a row whose votes would be too large to commit."""
+        from poisonproof_research.reproduction.outcome import counts_are_enough, keep_counts
+
+        if counts_are_enough(self.out / recipe.id):
+            keep_counts(self.out / recipe.id)
 
     def _joined(self, recipe: Recipe) -> RowResult | None:
         """Join finished parts; a complete row needs neither data nor device."""
@@ -144,7 +156,8 @@ class _Session:
         found = gather_results(recipe.id, [home, *self.options.resume_from])
         if found is None or not found.is_complete or self.options.scores:
             return None
-        write_result(home, found)
+        if found.votes is not None:
+            write_result(home, found)
         return found
 
     def _load(self, recipe: Recipe) -> RowData:

@@ -159,15 +159,18 @@ def _or_none(median: int | None) -> str:
 
 # Results on disk: a readable summary, and votes in files small enough to commit.
 #
-# A finished row is a folder with ``result.json`` and a few ``votes-*.npz``. While a row is being
-# made its folder also holds one ``part-*.npz`` per block of members; each is whole or absent, so a
-# killed run loses at most the block it was at.
+# A finished row is a folder with ``result.json`` and a few ``votes-*.npz``, or one ``counts-*.npz``
+# (`keep_counts`). While a row is being made its folder also holds one ``part-*.npz`` per block of
+# members; each is whole or absent, so a killed run loses at most the block it was at.
 
 FORMAT = "poisonproof reproduction result"
 VERSION = 1
 SUMMARY = "result.json"
 VOTES_PER_FILE = 16_000_000
 """Coded votes take less than a byte each, so a file stays below 16 MiB."""
+
+LARGEST_VOTES = 2_000_000
+"""Bytes of coded votes that a finished row keeps; of larger ones it keeps the counts."""
 
 
 def has_summary(folder: Path) -> bool:
@@ -217,8 +220,25 @@ def write_result(folder: Path, result: RowResult) -> None:
             path.unlink(missing_ok=True)
 
 
+def counts_are_enough(folder: Path) -> bool:
+    """Say whether a finished row needs no votes beside the counts in the repository.
+
+    So it is where votes are large, and where all members share one seed, which no other result is
+    computed from. The certificates of finite aggregation need the votes.
+    """
+    summary = read_json(folder / SUMMARY, FORMAT, VERSION)
+    law = summary["law"]
+    if not summary["complete"] or int(law.get("degree", 1)) > 1:
+        return False
+    size = sum(int(entry["bytes"]) for entry in summary["files"])
+    return size > LARGEST_VOTES or law["specification"]["seed_rule"] == "shared"
+
+
 def keep_counts(folder: Path) -> None:
-    """Replace the votes of a finished row by their counts: all that its certificates need."""
+    """Replace the votes of a finished row by their counts: all that its certificates need.
+
+    The summary goes on naming the digest of the votes.
+    """
     result = read_result(folder)
     counts = result.counts.astype(np.uint16)
     content = npz_bytes({**_arrays(result), "counts": counts})

@@ -317,7 +317,8 @@ class RowResult:
         """The votes, or an error where only their counts are kept."""
         if self.votes is None:
             raise InvalidInputError(
-                f"Of {self.row} only the vote counts are kept; its command makes the votes again."
+                f"Of {self.row} only the vote counts are kept. Make its votes again: reproduce it "
+                "with --scores and another --out."
             )
         return self.votes
 

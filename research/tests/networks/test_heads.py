@@ -191,7 +191,7 @@ def test_pixels_that_are_not_whole_silence_their_own_member(learner, members, pa
     strange = replace(parts, X=X)
     found = learner.fit_members(strange, range(K), 10, 0)
     assert changed(members, found) == [6]
-    assert "whole pixels" in found.failures()[6]
+    assert "integer pixels" in found.failures()[6]
 
 
 def test_maps_and_other_images_are_refused(rotnet, simclr, images, labels):

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from shapes import write_recipes
 
-from poisonproof_research.reproduction import read_result
+from poisonproof_research.reproduction import certify_result, outcome, read_result
 
 ROW = "shapes-dpa-12"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture
@@ -58,6 +61,52 @@ def test_finished_parts_join_without_data_or_device(cli, arguments, recipes_fold
     parts, whole = read_result(tmp_path / "c" / ROW), read_result(tmp_path / "whole" / ROW)
     assert np.array_equal(parts.votes, whole.votes)
     assert np.array_equal(parts.digests, whole.digests)
+
+
+def make(cli, recipes_folder, pack, table, row, *more):
+    return cli(
+        *("reproduce", table, "--rows", row, "--device", "cpu"),
+        *("--recipes", recipes_folder, "--data", pack, *more),
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "largest"), [("table3", f"{ROW}-oneseed", 10**9), ("table1", ROW, 10)]
+)
+def test_a_row_with_large_votes_or_one_seed_keeps_counts_and_the_same_certificates(
+    cli, recipes_folder, pack, tmp_path, monkeypatch, table, row, largest
+):
+    monkeypatch.setattr(outcome, "LARGEST_VOTES", largest)
+    for folder, more in (("counts", ()), ("votes", ("--scores",))):
+        made = make(cli, recipes_folder, pack, table, row, "--out", tmp_path / folder, *more)
+        assert (made.code, made.err) == (0, "")
+    short, whole = (read_result(tmp_path / folder / row) for folder in ("counts", "votes"))
+    assert short.votes is None
+    assert whole.votes is not None
+    assert certify_result(short).radius.tolist() == certify_result(whole).radius.tolist()
+    summaries = [read_summary(tmp_path / folder / row) for folder in ("counts", "votes")]
+    assert summaries[0]["votes_sha256"] == summaries[1]["votes_sha256"]
+    assert len(list((tmp_path / "counts" / row).iterdir())) == 2, "the votes are gone"
+    again = make(cli, recipes_folder, pack, table, row, "--out", tmp_path / "counts")
+    assert (again.code, again.err) == (0, "")
+    refused = make(cli, recipes_folder, pack, table, row, "--out", tmp_path / "counts", "--scores")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "with --scores and another --out" in refused.err
+
+
+def test_committed_rows_are_kept_as_the_command_keeps_them():
+    for summary in RESULTS.glob("*/result.json"):
+        kept = {path.name.partition("-")[0] for path in summary.parent.glob("*.npz")}
+        wanted = outcome.counts_are_enough(summary.parent)
+        assert kept == {"counts"} or not wanted, summary
+        if kept == {"counts"}:
+            result = read_result(summary.parent)
+            shared = result.law["specification"]["seed_rule"] == "shared"
+            assert shared or result.n_partitions >= 1000, summary
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "result.json").read_text())
 
 
 def process(*command: str) -> subprocess.Popen[str]:
@@ -142,4 +191,4 @@ def test_without_cuda_the_device_must_be_named(cli, arguments, recipes_folder, t
     path.write_text(nin.replace("batch_size = 8", "batch_size = 16"))
     result = cli(*arguments, "--out", tmp_path / "out", "--device", "cuda")
     assert result.code == 2
-    assert "sees no CUDA device" in result.err
+    assert "finds no CUDA device" in result.err
