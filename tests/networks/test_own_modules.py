@@ -115,8 +115,8 @@ def test_what_members_in_one_module_would_share_is_refused(factory):
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [
-        (own.one_for_all, "weights of another"),
-        (own.SharedHead, "weights of another"),
+        (own.one_for_all, "another's weights"),
+        (own.SharedHead, "another's weights"),
         (own.RandomAttribute, "register_buffer"),
         (own.UnregisteredLayers, "register_buffer"),
     ],

@@ -1,4 +1,4 @@
-"""How deep members are trained and vote."""
+"""Neural networks as members, and features learned without labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Counter-based random numbers: the same integers on every device, in any order.
+"""Counter-based random numbers, equal on every device, and image augmentation that draws them.
+
+Hand-written because torch's generators differ between devices and depend on what was drawn before,
+and torchvision's transforms draw from them.
 
 Philox-4x32-10 (Salmon et al., 2011) in int64 tensor operations. A draw is a function of its
 address (seed, partition, purpose, epoch, row) alone, so no member can move another's stream, and
@@ -22,7 +25,7 @@ _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 
 
 class Purpose(IntEnum):
-    """What a draw is for; part of its address, so purposes never share numbers."""
+    """Purposes of draws; part of their addresses, so that purposes never share numbers."""
 
     SHUFFLE = 0
     CROP = 1
@@ -115,7 +118,7 @@ def augment(images: Tensor, rule: Augmentation, draw: Draw) -> Tensor:
 
 
 def purposes(rule: Augmentation) -> list[Purpose]:
-    """Return what a rule draws for."""
+    """Return the purposes that a rule draws for."""
     return [purpose for purpose, names, _ in _CHANGES if any(getattr(rule, n) for n in names)]
 
 

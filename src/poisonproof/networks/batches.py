@@ -304,7 +304,7 @@ class Lanes:
 
     @property
     def pieces_are_free(self) -> bool:
-        """Whether a part of a batch can be gathered alone: copies and exact arithmetic only."""
+        """Whether tiles can be gathered one by one (no augmentation, no mixup)."""
         return self.spec.augmentation.is_identity and not self.spec.mixup
 
     def raw(self, step: TrainingStep, width: int) -> tuple[Tensor, Tensor]:

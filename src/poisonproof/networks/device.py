@@ -27,9 +27,9 @@ from poisonproof.networks.specification import NetworkSpec
 
 _lock = threading.Lock()
 _undo = ExitStack()
-"""How the settings of the process become what they were."""
+"""Restores the settings of the process."""
 _inside = 0
-"""How many blocks rely on them."""
+"""Number of blocks that rely on them."""
 
 
 def use_onednn() -> None:
@@ -123,10 +123,10 @@ def require_equal_lanes() -> None:
         found = torch.bmm(lanes(m, k, left), lanes(k, n, right))
         if not torch.equal(found, found[:1].expand_as(found)):
             raise GuaranteeError(
-                "On this processor torch's products depend on where in memory a matrix lies, so a"
-                " member would depend on its place in the stack. MKL stops that if it is told"
-                " before its first product: import poisonproof before torch computes anything, or"
-                " set MKL_CBWR=AUTO,STRICT before Python starts. execution='single' works as it is."
+                "On this CPU, torch's matrix products depend on memory addresses, so a member would"
+                " depend on its place in the stack. To prevent it, import poisonproof before torch"
+                " computes anything, or set MKL_CBWR=AUTO,STRICT before Python starts."
+                " execution='single' needs neither."
             )
 
 
@@ -141,16 +141,16 @@ _VARIABLES = (
     "MKL_CBWR",
     "MKL_ENABLE_INSTRUCTIONS",
 )
-"""What in the environment makes oneDNN and MKL round differently."""
+"""Environment variables that make oneDNN and MKL round differently."""
 
 
 def require_device(spec: NetworkSpec) -> torch.device:
-    """Return the device of a specification, or say that it is missing."""
+    """Return the device of a specification, or raise if it is missing."""
     if spec.device == "cuda":
         if not torch.cuda.is_available():
             raise InvalidInputError(
-                "device='cuda' was asked, but torch sees no CUDA device. Use device='cpu', which"
-                " is another model: its members have other bits."
+                "device='cuda' was requested, but torch finds no CUDA device. Use device='cpu',"
+                " which is another model: its members have other bits."
             )
         # Several streams share one workspace unless its size is fixed before cuBLAS starts.
         wanted = os.environ.setdefault(_WORKSPACE, ":4096:8")

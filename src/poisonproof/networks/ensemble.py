@@ -103,7 +103,15 @@ def votes_of(scores: Tensor) -> NDArray[np.int16]:
 
 
 class TorchEnsemble(ArrayEnsemble):
-    """Networks trained under one specification, in the order of their partitions."""
+    """Networks trained under one specification.
+
+    Parameters
+    ----------
+    spec : Spec
+        How they were trained, and how they vote.
+    members : sequence of MemberState
+        One per partition, in order.
+    """
 
     family: ClassVar[str] = "torch"
 
@@ -168,7 +176,7 @@ class TorchEnsemble(ArrayEnsemble):
         """Return a copy in which member ``which[j]`` is member j of `members`."""
         if not isinstance(members, type(self)) or members.spec != self.spec:
             raise InvalidInputError(
-                "Deep members can only be replaced by members of the same specification."
+                "Networks can only be replaced by networks of the same specification."
             )
         copy = list(self.members)
         for index, member in zip(which, members.members, strict=True):

@@ -1,5 +1,8 @@
 """Many members per launch, each on its own lane: linear networks and perceptrons.
 
+Hand-written because `torch.func.vmap` replaces operations by rules of its own, which do not promise
+to keep lanes apart or shapes fixed.
+
 Guarantee
 ---------
 Every floating-point operation runs on tensors whose shapes follow from the specification: the

@@ -87,7 +87,7 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
     normalize : {"partition", "none"}
         Mean and standard deviation of the member's own rows (per channel of images, per feature
         of vectors). A feature that hardly varies within a small partition is blown up elsewhere:
-        features of one scale do better with ``"none"``.
+        features on one scale do better with ``"none"``.
     input_scale : float
         Multiplies every value first, whatever its dtype.
     seed_rule : {"partition", "shared"}
@@ -316,7 +316,7 @@ _Group = list[MemberTensors]
 
 @contextmanager
 def _settled(spec: NetworkSpec) -> Iterator[None]:
-    """Fix what torch, NumPy and warning filters, which do not travel, could make of a member."""
+    """Pin torch, NumPy and warning settings, which worker processes do not inherit."""
     usual: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
     with deterministic(spec), np.errstate(**usual), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,8 @@
-"""The networks as modules, their first weights, and what users' own modules must not do."""
+"""The networks as modules, their first weights, and what users' own modules must not do.
+
+Hand-written: torchvision's ResNets are for large images, it has no Network in Network, and first
+weights must come from a member's own random stream.
+"""
 
 from __future__ import annotations
 
@@ -216,8 +220,8 @@ def refuse_shared_state(spec: NetworkSpec) -> None:
     """Refuse a user's module that cannot be run, or through which members would reach each other.
 
     The module is built twice, from two streams. The two must share no tensor, and with the same
-    ``state_dict`` they must return the same scores: what else a module is made of at random is
-    in no stored member, and would be another one whenever members vote.
+    ``state_dict`` they must return the same scores: no stored member holds other random values of
+    a module, so they would change whenever members vote.
     """
     if spec.network != "custom":
         return
@@ -228,16 +232,16 @@ def refuse_shared_state(spec: NetworkSpec) -> None:
     what = f"The module of {spec.factory} cannot be a member:"
     if _addresses(first) & _addresses(second):
         raise GuaranteeError(
-            f"{what} it returns tensors that it returned before, so a member would go on from the"
-            " weights of another. Build new layers in every call; copy pretrained ones with"
+            f"{what} it returns the same tensors on every call, so one member would continue from"
+            " another's weights. Build new layers in every call; copy pretrained ones with"
             " copy.deepcopy."
         )
     mine = _tried(spec, first)
     second.load_state_dict(first.state_dict())
     if not np.array_equal(mine, _tried(spec, second), equal_nan=True):
         raise GuaranteeError(
-            f"{what} with the same state_dict it returns other scores when it is built again, so"
-            " it holds random values that no stored member would have. Register them as parameters"
+            f"{what} built again with the same state_dict, it returns other scores, so it holds"
+            " random values that no stored member would have. Register them as parameters"
             " or with register_buffer."
         )
 

@@ -1,4 +1,4 @@
-"""What decides the bits of a network that is a member: `NetworkSpec`, one frozen value."""
+"""Everything that decides the bits of a network as a member: `NetworkSpec`, one frozen value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FUSED: dict[str, Sequence[object]] = {
     "batch_size": (16, 32, 64, 128),
     "n_classes": range(2, 65),
 }
-"""What the kernels of NiN can do."""
+"""Values that the kernels of NiN support."""
 _REAL = ("learning_rate", "momentum", "weight_decay", "mixup", "warmup_epochs")
 _FIXED: dict[str, Any] = {
     "optimizer": "sgd",
@@ -29,7 +29,7 @@ _FIXED: dict[str, Any] = {
     "std": [],
     "on_nan": "abstain",
 }
-"""What holds for every training, and is part of the digests of committed results."""
+"""Constants of every training, which are part of the digests of committed results."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class NetworkSpec(Spec):
                 " where its lane lies. Use n_jobs for more cores, or execution='single'."
             )
         if (self.network == "custom") != (self.factory is not None):
-            wrong.append("a custom network, and no other, names its factory.")
+            wrong.append("factory must be given for network='custom', and only for it.")
         return wrong
 
     @property

@@ -150,7 +150,7 @@ def test_a_map_is_a_transformer_of_images_and_of_flat_rows(rotnet, images, tmp_p
     for rows in (images[:5], images[:5].reshape(5, 64), images[:5].reshape(5, 64) * 1.0):
         assert np.array_equal(mapped.transform(rows), expected)
     for wrong in (images[:5] / 2, images[:5] - 300.0, images[:5] + np.nan, np.full((5, 64), "a")):
-        with pytest.raises(InvalidRowsError, match="whole pixels"):
+        with pytest.raises(InvalidRowsError, match="integer pixels"):
             mapped.transform(wrong)
 
 

@@ -1,4 +1,4 @@
-"""Where everything of a NiN member lies: shapes and offsets, from the specification alone."""
+"""The layout of a NiN member in memory: shapes and offsets, from the specification alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Unit:
 
 
 class Pool(NamedTuple):
-    """What stands between two blocks; writes the bordered input of the unit behind it."""
+    """The pooling between two blocks; writes the bordered input of the unit behind it."""
 
     kind: str
     after: Unit

@@ -69,7 +69,7 @@ class RunFolder:
         if about.get("origin") != self._origin:
             raise StoreError(
                 f"{self.folder} holds another run (of other samples, parameters or machine)."
-                " Choose another folder, or take it away."
+                " Choose another folder, or delete this one."
             )
         weights = {k.removeprefix("weights/"): v for k, v in tensors.items() if k != "momentum"}
         return weights, tensors["momentum"], json.loads(about["history"])
@@ -96,8 +96,8 @@ class FrozenNetwork:
     tensors : dict of arrays
         Weights and running statistics, which cannot be written to through the map.
     law : mapping
-        Where it is from: specification, digest of the samples, and machine. (Members that hold a
-        map are known by a digest of its attributes, so this one keeps its name.)
+        Its origin: specification, digest of the samples, and machine. (The name is part of the
+        digest of every member that holds a map, so it stays.)
     history : sequence of [loss, share]
         Of each epoch.
 
@@ -141,7 +141,13 @@ class FrozenNetwork:
         return path
 
     def chunk(self, images: Tensor) -> Tensor:
-        """Return the features of exactly `map_rows` images (pixels from 0 to 255) on the device."""
+        """Return the features of exactly `map_rows` images on the device.
+
+        Parameters
+        ----------
+        images : float32 tensor of shape (map_rows, C, H, W)
+            Pixels from 0 to 255.
+        """
         task = self._on(images.device)
         with torch.no_grad():
             out: Tensor = task.features(task.pixels.normalised(images))
@@ -268,19 +274,19 @@ class LearnedFeatures(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """Return features, shape (n, d), of images or flat rows of whole pixels from 0 to 255."""
+        """Return features, shape (n, d), of images or flat rows of integer pixels from 0 to 255."""
         check_is_fitted(self)
         return self.frozen_.transform(as_pixels(X, self.frozen_.spec.input_shape))
 
 
 def as_pixels(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Return images, or flat rows of them, as whole pixels of shape (n, C, H, W)."""
+    """Return images, or flat rows of them, as integer pixels of shape (n, C, H, W)."""
     pixels = np.asarray(X)
     with np.errstate(invalid="ignore"):  # what does not fit differs, and is refused below
         whole = pixels.astype(np.uint8) if pixels.dtype.kind in "iuf" else None
     if whole is None or not np.array_equal(whole, pixels):
         raise InvalidRowsError(
-            "Learned features take whole pixels from 0 to 255; got"
+            "Learned features take integer pixels from 0 to 255; got"
             f" {'other values' if whole is not None else pixels.dtype}."
         )
     if whole.ndim == 2 and whole.shape[1] == int(np.prod(shape)):

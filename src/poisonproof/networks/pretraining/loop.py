@@ -40,7 +40,7 @@ def _repeatable_compiler() -> None:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What one epoch, counted from 1, came to: mean loss, and the share of tasks done correctly."""
+    """Results of one epoch, counted from 1: mean loss, and the share of tasks done correctly."""
 
     epoch: int
     loss: float
@@ -49,19 +49,19 @@ class EpochReport:
 
 
 Watch = Callable[[EpochReport, Callable[[], FrozenNetwork]], None]
-"""Told of every epoch, with a copy of the map on request. Whatever it does, training goes on."""
+"""Called after every epoch, with a function that returns a copy of the map."""
 
 
 @dataclass(frozen=True)
 class RunLimits:
-    """When to save and when to stop; none of this changes a bit of the result."""
+    """Rules for saving and stopping; none of them changes a bit of the result."""
 
     every: int = 10  # epochs between two checkpoints
     deadline: float | None = None  # value of `time.monotonic` at which to save and stop
     stop_after: int | None = None  # epochs after which to save and stop, as if killed
 
     def reached(self, done: int) -> bool:
-        """Say whether to stop after `done` epochs."""
+        """Return whether to stop after `done` epochs."""
         late = self.deadline is not None and time.monotonic() > self.deadline
         return late or (self.stop_after is not None and done >= self.stop_after)
 
@@ -243,13 +243,13 @@ def train_features(
     spec : PretrainSpec
         How to learn.
     folder : path, optional
-        Where states are kept; a run that was stopped goes on from there.
+        Folder for checkpoints; a run that was stopped continues from there.
     limits : RunLimits, optional
         When to save and when to stop.
     progress : Progress, optional
-        Told of every epoch.
+        Advances with every epoch.
     watch : callable, optional
-        Told of loss and speed of every epoch.
+        Called after every epoch with its `EpochReport` and a function that copies the map.
 
     Returns
     -------

@@ -19,7 +19,7 @@ class PretrainSpec(Spec):
     Attributes
     ----------
     method : {"rotnet", "simclr"}
-        What is learned: which way up an image is, or which two views show the same image.
+        The task: find which way up an image is, or which two views show the same image.
     input_shape : tuple (C, H, W)
         Shape of an image, channels first.
     epochs, batch_size : int

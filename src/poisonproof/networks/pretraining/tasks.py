@@ -1,4 +1,8 @@
-"""What features are learned from: rotations of images (RotNet), or pairs of views (SimCLR)."""
+"""Tasks that features are learned from: rotations of images (RotNet), or pairs of views (SimCLR).
+
+Hand-written because torchvision's views come from torch's global stream: here they are a function
+of the seed, the epoch and the row, equal for every batch.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +106,7 @@ def as_images(X: Any, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     )
     if images.dtype != np.uint8 or not whole:
         raise InvalidRowsError(
-            f"Learned features take images of whole pixels (uint8) and shape {shape}, channels"
+            f"Learned features take images of integer pixels (uint8) and shape {shape}, channels"
             f" first; got {images.dtype} of shape {images.shape[1:]}."
         )
     return np.ascontiguousarray(images).reshape(len(images), *shape)
@@ -290,7 +294,7 @@ class RotNet(Task):
         return torch.cat([torch.rot90(x, turns, (2, 3)) for turns in range(4)])
 
     def loss(self, images: Tensor, draw: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return cross-entropy over the four rotations, and the share told correctly."""
+        """Return cross-entropy over the four rotations, and the share recognised correctly."""
         x = self.views(images, draw)
         x = run_layers(self.layers[:-3], x, self.dtype, train=True)
         linear = self.layers[-1]
