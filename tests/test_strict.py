@@ -186,5 +186,5 @@ def test_json_with_two_meanings_or_none_is_refused(text: str) -> None:
 
 def test_a_file_of_settings_with_a_repeated_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text('{"format": "a", "format": "poisonproof-schema"}')
-    with pytest.raises(InvalidInputError, match="stands twice"):
+    with pytest.raises(InvalidInputError, match="appears twice"):
         load_schema(tmp_path / "f.json")

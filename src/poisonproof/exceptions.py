@@ -36,7 +36,7 @@ class InvalidInputError(PoisonproofError, ValueError):
 
 
 class InvalidVotesError(InvalidInputError):
-    """A vote matrix that is not one: wrong shape, type or range."""
+    """A matrix that cannot be votes: wrong shape, type or range."""
 
 
 class InvalidRowsError(InvalidInputError):
@@ -52,15 +52,23 @@ class StoreError(PoisonproofError, ValueError):
 
 
 class ClusterError(PoisonproofError, RuntimeError):
-    """A cluster that cannot be reached, has no worker left or loses every worker it is given."""
+    """A cluster that cannot be reached, has no worker left or loses every worker of a partition."""
 
 
 class SelfCheckError(PoisonproofError, RuntimeError):
-    """The process that trains some members again did not do its work; nothing is known of them."""
+    """Some members could not be trained again in a fresh process, so they were not compared."""
 
 
 class MissingExtraError(PoisonproofError, ImportError):
-    """An optional dependency is missing: a `package`, that an `extra` of poisonproof installs."""
+    """An optional dependency is missing.
+
+    Parameters
+    ----------
+    package : str
+        What could not be imported.
+    extra : str
+        The extra of poisonproof that installs it.
+    """
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
@@ -80,7 +88,7 @@ class MemberWarning(UserWarning):
 
 @contextmanager
 def needing(package: str, extra: str) -> Iterator[None]:
-    """Name the extra to install if what is imported inside is not there."""
+    """Name the extra to install if an import in the block fails."""
     try:
         yield
     except ImportError as error:

@@ -1,8 +1,8 @@
-"""Writing to folders: by their handles, through no links, one writer, files whole or not at all.
+"""Safe writing to folders: through no links, by one writer, files whole or not at all.
 
-A folder may come from a stranger, and so may what lies in it: a link in the place of a folder or a
-file would lead a writer elsewhere. So whatever is made, opened, replaced or deleted is named
-relative to the handle of an open folder, and only plain files are touched.
+Hand-written, because libraries for locks and atomic writes open files by path, and a link that a
+stranger left in the folder would lead them elsewhere. Here whatever is made, opened, replaced or
+deleted is named relative to the handle of an open folder, and only regular files are touched.
 """
 
 from __future__ import annotations
@@ -33,11 +33,7 @@ LOCK_FLAGS = os.O_RDWR | os.O_CREAT
 
 @contextmanager
 def writer_lock(descriptor: int, folder: Path) -> Iterator[int]:
-    """Hold the right to write to a folder with one writer; a killed process loses its lock.
-
-    Written here because filelock opens its file by a path, through which a stranger's link could
-    lead. The descriptor of the file that is locked is closed at the end.
-    """
+    """Hold the right to write to a folder; close the descriptor of its locked file at the end."""
     try:
         try:
             if sys.platform == "win32":
@@ -67,11 +63,20 @@ _KINDS = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a directory", stat.S_IFIFO: "a 
 
 
 class OpenFolder:
-    """A folder by its handle: nothing outside it is written, truncated or deleted.
+    """A folder by its handle.
 
-    Links are not followed, and what is no plain file, or is also known by another name, is not
-    written to. An `owned` folder is made if it is absent, and neither it nor anything in it may be
-    a link or belong to another user.
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    owned : bool, default=False
+        Whether it is this library's own. It is then made if it is absent, and neither it nor
+        anything in it may be a link or belong to another user.
+
+    Guarantee
+    ---------
+    Nothing outside the folder is written, truncated or deleted: links are not followed, and what is
+    not a regular file, or has another name (a hard link), is not written to.
 
     >>> import tempfile
     >>> with OpenFolder(Path(tempfile.mkdtemp()) / "new", owned=True) as folder:
@@ -121,7 +126,7 @@ class OpenFolder:
         self.close()
 
     def close(self) -> None:
-        """Give the handle back."""
+        """Close the handle."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -141,11 +146,11 @@ class OpenFolder:
         return os.stat(**self._at(name), follow_symlinks=False)
 
     def check(self, name: str, *, in_place: bool = False) -> None:
-        """Raise `StoreError` unless an entry is a plain file that may be read, or written to."""
+        """Raise `StoreError` unless an entry is a regular file that may be read, or written to."""
         self._check(name, self.stat(name), in_place=in_place)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Return a descriptor of a plain file; nothing is cut off before it has been checked."""
+        """Return a descriptor of a regular file; nothing is cut off before it has been checked."""
         in_place = flags & (os.O_WRONLY | os.O_RDWR) != 0 and not flags & os.O_EXCL
         with suppress(FileNotFoundError):  # a device must not even be opened
             self._check(name, self.stat(name), in_place=in_place)
@@ -160,25 +165,25 @@ class OpenFolder:
     def _check(self, name: str, found: os.stat_result, *, in_place: bool) -> None:
         path = self.path / name
         if not stat.S_ISREG(found.st_mode):
-            raise StoreError(f"{path} is {_kind(found)}, not a plain file: not touched.")
+            raise StoreError(f"{path} is {_kind(found)}, not a regular file; nothing was changed.")
         if self._owned or in_place:
             self._require_owner(found, path)
         if in_place and found.st_nlink > 1:
             raise StoreError(
-                f"{path} is also known by another name (a hard link), under which it would change, "
-                "too. Remove it."
+                f"{path} has another name (a hard link), under which it would change as well. "
+                "Remove it."
             )
 
     @staticmethod
     def _require_owner(found: os.stat_result, path: Path) -> None:
         if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
             raise StoreError(
-                f"{path} belongs to another user (number {found.st_uid}), so it is not written to. "
+                f"{path} belongs to another user (number {found.st_uid}), so it was not changed. "
                 "Copy it to a directory of your own, or write as that user."
             )
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a plain file, None if it is absent."""
+        """Return the content of a regular file, None if it is absent."""
         try:
             descriptor = self.open(name)
         except FileNotFoundError:
@@ -260,10 +265,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Make or replace several files; what the system refuses is a StoreError.
-
-    Everything is on the disk before the first file takes its place.
-    """
+    """Make or replace several files, all on the disk before the first one takes its place."""
     try:
         with ExitStack() as waiting:
             for path, data in files.items():

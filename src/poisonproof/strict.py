@@ -1,8 +1,8 @@
-"""Files that may come from a stranger: each has one meaning here, or it is refused.
+"""Strict readers of JSON, zip, npz and safetensors: a file has one meaning, or it is refused.
 
-What one parser checks and another reads must be the same. So JSON has no repeated keys, a zip
-archive no two entries of one name and no overlapping ones, safetensors no overlapping arrays, and
-an npz file is read by the parser that has checked it. Nothing here can hold code.
+Hand-written around `json`, `zipfile`, NumPy and safetensors, which accept files that another parser
+reads differently: repeated keys or names, overlapping entries or arrays. An npz file is read by the
+parser that has checked it. Nothing here can hold code.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {repeated[:80]!r} stands twice")
+        raise ValueError(f"the key {repeated[:80]!r} appears twice")
     return found
 
 
@@ -71,13 +71,13 @@ def strict_json(data: bytes | str, name: str) -> Any:
 
 
 def read_regular_file(path: str | os.PathLike[str], largest: int) -> bytes:
-    """Return the bytes of a plain file of at most `largest` bytes, else raise `ValueError`."""
+    """Return the bytes of a regular file of at most `largest` bytes, else raise `ValueError`."""
     # Opening a pipe waits for a writer unless told otherwise.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is not a plain file")
+            raise ValueError("it is not a regular file")
         if status.st_size > largest:
             raise ValueError(f"it has {status.st_size:,} bytes; at most {largest:,} are read")
         return file.read(status.st_size)
@@ -86,9 +86,7 @@ def read_regular_file(path: str | os.PathLike[str], largest: int) -> bytes:
 def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zipfile.ZipInfo]:
     """Return the entries of an archive by name, or raise `ValueError` if two readers may differ.
 
-    No two entries have one name or share bytes, and each has the name in front of its bytes that
-    the directory at the end gives it. With `stored` nothing is compressed or encrypted, and no
-    byte lies before, between or behind them.
+    With `stored` nothing is compressed, and no byte lies before, between or behind the entries.
     """
     file: Any = archive.fp
     entries = archive.infolist()
@@ -107,7 +105,7 @@ def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zi
         head = file.read(_LOCAL_HEAD)
         apart = entry.header_offset != end if stored else entry.header_offset < end
         if apart or head[:4] != b"PK\x03\x04":
-            raise ValueError(f"{name[:80]!r} overlaps what is before it or is not where it should")
+            raise ValueError(f"{name[:80]!r} overlaps what is before it or is misplaced")
         length = int.from_bytes(head[26:28], "little")
         encoding = "utf-8" if entry.flag_bits & 0x800 else "cp437"
         if file.read(length) != name.encode(encoding, "replace"):
@@ -118,7 +116,7 @@ def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zi
         raise ValueError("its last file does not end where its directory begins")
     file.seek(-_END, os.SEEK_END)
     if stored and file.read(4) != b"PK\x05\x06":
-        raise ValueError("it goes on behind its end")
+        raise ValueError("it continues after its end")
     return found
 
 
@@ -175,9 +173,8 @@ def encode_tensors(tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str]
 def decode_tensors(data: Buffer, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Return the arrays, as views of `data`, and the texts that `encode_tensors` was given.
 
-    Written here because safetensors' own reader copies every array; views let large members stay in
-    a mapped file. It accepts less than the format allows: arrays fill the data exactly, none twice,
-    none overlapping. Anything else is a `StoreError` that begins with `name`.
+    Hand-written, as safetensors copies every array; views let large members stay in a mapped file.
+    Arrays must fill the data exactly, else a `StoreError` begins with `name`.
     """
     view = memoryview(data)
     size = int.from_bytes(view[:8], "little") if len(view) >= 8 else -1
@@ -219,11 +216,11 @@ def _entry(entry: Any) -> tuple[np.dtype[Any], list[int], int, int]:
     if not isinstance(code, str) or code not in _DTYPES:
         raise ValueError(f"no model uses the dtype {str(code)[:40]!r}")
     if not (_are_sizes(shape) and len(shape) <= 32 and _are_sizes(offsets) and len(offsets) == 2):
-        raise ValueError("its shape or its place is none")
+        raise ValueError("its shape or its place is not valid")
     dtype = _DTYPES[code]
     start, stop = offsets
     if stop - start != math.prod(shape) * dtype.itemsize:
-        raise ValueError("its size is not the one of its shape")
+        raise ValueError("its size does not match its shape")
     return dtype, shape, start, stop
 
 

@@ -42,7 +42,7 @@ def test_a_table_a_picture_and_every_trial(
         *("--out", tmp_path / "report.html"),
     )
     assert shown.code == 0, shown.err
-    assert "Attacked for real" in (tmp_path / "report.html").read_text()
+    assert "Real attacks" in (tmp_path / "report.html").read_text()
 
 
 def test_a_schema_lets_texts_categories_and_contributors_be_attacked(

@@ -67,7 +67,7 @@ def test_wrong_column(refused: Refused, train_csv: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("1,2,eggs", "the label 'eggs' is none of the declared classes 'ham', 'spam'"),
+        ("1,2,eggs", "the label 'eggs' is not one of the declared classes 'ham', 'spam'"),
         ("1,two,ham", "column 'links': 'two' is not a number."),
         ("1,1e400,ham", "column 'links' is infinite or too large for a float64"),
     ],
@@ -284,7 +284,7 @@ def test_threats_that_nothing_proves(
     )
     refused(*asked[:3], "--summary-out", tmp_path / "s.json", words="needs the true labels")
     refused("certify", words="Name a model and a data file, or a vote file")
-    refused(*asked, "--n-classes", 2, words="--n-classes: a model says that already")
+    refused(*asked, "--n-classes", 2, words="--n-classes: a model already says that")
 
 
 def test_votes_stand_alone(refused: Refused, model: Path, tmp_path: Path) -> None:

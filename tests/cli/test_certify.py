@@ -173,7 +173,7 @@ def test_labels_of_a_boolean_model_are_read_however_truth_is_written(
     assert set(predicted) == {"False", "True"}
 
 
-SEEN = "The model was trained on 40 of the 140 rows. They are no test rows"
+SEEN = "The model was trained on 40 of the 140 rows. These are not test rows"
 
 
 @pytest.fixture
@@ -249,4 +249,4 @@ def test_a_held_out_row_that_another_contributor_gave_to_training_is_no_test_row
     fast = ("-k", 5, "--model", "naive-bayes", "--no-self-check")
     assert cli("train", data, "--schema", schema, *fast, "--out", model).code == 0
     found = " ".join(cli("certify", model, data, "--held-out").out.split())
-    assert "They are no test rows; the numbers are of the other" in found
+    assert "These are not test rows; the numbers refer to the other" in found

@@ -80,7 +80,7 @@ def test_a_schema_without_a_network_is_written_as_before(home: Path) -> None:
     [
         (["schema", "photos", "--network", "none.safetensors"], "none.safetensors"),
         (["schema", "photos", "--network", "photos/dark/0.png"], "is not a network file"),
-        (["schema", "photos", "--network", "network.safetensors", "--size", "8x8"], "leave --size"),
+        (["schema", "photos", "--network", "network.safetensors", "--size", "8x8"], "out --size"),
         (
             ["schema", "t.csv", "--label", "y", "--network", "network.safetensors"],
             "folders of images",

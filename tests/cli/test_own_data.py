@@ -91,7 +91,7 @@ def test_one_poisoned_cell_does_not_turn_the_proposal(
     result = cli("schema", path, "--label", "kind", "--out", tmp_path / "s.json")
     schema = load_schema(tmp_path / "s.json", require_frozen=False)
     assert {column.name: column.type for column in schema.columns}["links"] == "number"
-    assert "1 cell is no number" in words(result.out.replace("│", " ").replace("┃", " "))
+    assert "1 cell is not a number" in words(result.out.replace("│", " ").replace("┃", " "))
 
 
 def test_parquet_trains_the_model_that_csv_trains(

@@ -80,9 +80,9 @@ def test_a_cluster_gives_the_model_of_one_process(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--memory", "1GiB"), "--memory has a meaning with --stream only"),
+        (("--memory", "1GiB"), "--memory is for --stream only"),
         (("--stream", "--memory", "much"), "--memory is a size"),
-        (("--stream", "--memory", "1MiB"), "memory is at least"),
+        (("--stream", "--memory", "1MiB"), "memory must be at least"),
         (("--stream", "--method", "ss-dpa"), "--stream is for --method dpa"),
         (("--cluster", "spark"), "A cluster is dask, dask://HOST:PORT"),
     ],

@@ -56,7 +56,7 @@ def test_dates_are_proposed_as_dates_in_csv_and_parquet(tmp_path: Path) -> None:
     assert [column.type for column in columns] == ["date", "date"]
     assert columns[0].to_json()["missing"] == "reject"
     assert columns[1].to_json()["missing"] == columns[1].to_json()["origin"]
-    assert drafts[0].notes["day"] == "2020-01-01 to 2023-12-01; 0 missing; 1 cell is no date"
+    assert drafts[0].notes["day"] == "2020-01-01 to 2023-12-01; 0 missing; 1 cell is not a date"
     assert "1 missing" in drafts[1].notes["day"]
 
 
@@ -93,7 +93,7 @@ def test_the_user_s_word_goes_before_the_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "mark"), [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", "|")])
 def test_another_separator_is_told(tmp_path: Path, name: str, mark: str) -> None:
-    with pytest.raises(InvalidInputError, match="separated by commas, or by tabs"):
+    with pytest.raises(InvalidInputError, match=r"separated by commas \(in a \.tsv file: tabs\)"):
         propose(tmp_path / name, f"a{mark}y\n1{mark}ham\n2{mark}spam\n")
 
 
@@ -111,7 +111,7 @@ def test_lines_that_are_no_rows_are_counted(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "no column 'y'"),
         ("a,a,y\n1,2,3\n", "more than one column named 'a'"),
         ("a,y\n1,ham\n2,ham\n", "fewer than two different labels"),
-        ("a,y\n" + "".join(f"1,l{i}\n" for i in range(1500)), "it is no label"),
+        ("a,y\n" + "".join(f"1,l{i}\n" for i in range(1500)), "it is not a label"),
         ("y\nham\nspam\n", "at least one feature"),
     ],
 )

@@ -163,7 +163,7 @@ def test_dates_count_days_whatever_file_they_come_from(tmp_path: Path) -> None:
     for name in ("d.csv", "d.parquet"):
         assert read_table(tmp_path / name, schema).X.tolist() == expected
     (problem,) = read_table(tmp_path / "d.csv", schema).problems
-    assert problem.reason == "column 'day': '1/2/2020' is no date such as 2020-01-31"
+    assert problem.reason == "column 'day': '1/2/2020' is not a date such as 2020-01-31"
 
 
 def test_the_type_of_the_features_is_the_schema_s_choice(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_a_network_that_says_two_things_is_refused(tmp_path: Path) -> None:
     doubled = data.replace(text, text + b"," + text)
     size = int.from_bytes(data[:8], "little") + len(doubled) - len(data)
     (tmp_path / "n.safetensors").write_bytes(size.to_bytes(8, "little") + doubled[8:])
-    with pytest.raises(InvalidInputError, match="stands twice"):
+    with pytest.raises(InvalidInputError, match="appears twice"):
         open_network(tmp_path / "n.safetensors")
 
 

@@ -21,7 +21,7 @@ PAGES = {"digits.html", "models.html", "spam.html"}
 def test_the_example_makes_the_three_pages(tmp_path: Path) -> None:
     subprocess.run([sys.executable, SCRIPT, "--out", tmp_path], check=True, timeout=300)
     assert {page.name for page in tmp_path.iterdir()} == PAGES
-    assert "Attacked for real" in (tmp_path / "digits.html").read_text()
+    assert "Real attacks" in (tmp_path / "digits.html").read_text()
 
 
 def test_the_site_is_built_with_reports_of_this_code() -> None:

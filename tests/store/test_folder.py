@@ -161,7 +161,7 @@ def test_a_link_out_of_the_directory_is_refused(model: Path) -> None:
     path = block(model)
     path.rename(model.parent / "outside")
     path.symlink_to(model.parent / "outside")
-    with pytest.raises(StoreError, match="is a link, not a plain file"):
+    with pytest.raises(StoreError, match="is a link, not a regular file"):
         ModelReader.open(model).member(0)
 
 

@@ -346,7 +346,7 @@ def rebuilt(value: Any, change: Callable[[bytes], bytes], again: int = 0) -> byt
 def test_a_description_with_two_meanings_is_refused() -> None:
     member = GaussianNB().fit(X, y)
     doubled = rebuilt(member, lambda schema: b'{"__class__": "system",' + schema.strip()[1:])
-    with pytest.raises(StoreError, match="stands twice"):
+    with pytest.raises(StoreError, match="appears twice"):
         decode_object(doubled, "member 0")
     with pytest.raises(StoreError, match="same name"):
         decode_object(rebuilt(member, lambda schema: schema, again=1), "member 0")

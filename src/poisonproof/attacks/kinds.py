@@ -1,4 +1,4 @@
-"""An attack as an ordered list of poisoned rows: its first s units are the attack of size s."""
+"""Kinds of attack: rows to insert or relabel in order, the first s units for attack size s."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Poison:
 
     @cached_property
     def units(self) -> NDArray[np.intp]:
-        """Which unit of the attack each row belongs to, shape (s,)."""
+        """The unit of the attack to which each row belongs, shape (s,)."""
         return np.arange(len(self.y)) if self.groups is None else _numbered(self.groups)
 
     def __len__(self) -> int:
@@ -159,15 +159,21 @@ class Poison:
         return np.concatenate([clean, poison[:count]])
 
 
-# Kinds of attack: what a real attacker would insert or relabel to turn one prediction.
-#
 # Every kind knows the data, the labels, the partitioner, the votes and the row to predict.
 
 _BATCHES = 100
 
 
 class AttackKind(ABC):
-    """One way to poison a training set."""
+    """One way to poison a training set.
+
+    Attributes
+    ----------
+    name, title, threat : str
+        A short name, a heading, and the threat that a model must certify.
+    aims : tuple of str
+        What the poison depends on: the target's ``"row"``, ``"label"`` or ``"goal"``.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -190,7 +196,10 @@ class AttackKind(ABC):
 
 
 class RandomFlips(AttackKind):
-    """Relabel rows at random: noise, or an attacker who knows nothing."""
+    """Relabel rows at random: noise, or an attacker who knows nothing.
+
+    Rows, and their new labels, are drawn with equal chances; contributors with all their rows.
+    """
 
     name = "random-flips"
     title = "Random labels flipped"
@@ -206,7 +215,10 @@ class RandomFlips(AttackKind):
 
 
 class TargetedFlips(AttackKind):
-    """Relabel the rows that look most like the target."""
+    """Relabel the rows that look most like the target.
+
+    Rows whose label is not the goal get it, the nearest first; contributors with all such rows.
+    """
 
     name = "targeted-flips"
     title = "Nearest labels flipped"
@@ -220,7 +232,10 @@ class TargetedFlips(AttackKind):
 
 
 class NearInsertions(AttackKind):
-    """Insert look-alikes of the target with the wrong label."""
+    """Insert look-alikes of the target with the goal's label.
+
+    They fall where the partitioner puts them, so several may reach the same member.
+    """
 
     name = "near-insertions"
     title = "Look-alikes inserted"

@@ -112,11 +112,7 @@ class NumberMaterial:
 
 
 def text_like(text: str, words: list[str], rng: np.random.Generator) -> str:
-    """Return a text that a reader takes for the same: one or two words moved or added.
-
-    >>> text_like("free money now", ["today"], np.random.default_rng(3))
-    'now free money today'
-    """
+    """Return a text that a reader takes for the same: one or two words moved or added."""
     found = text.split() or [""]
     for _ in range(rng.integers(1, 3)):
         place, other = rng.integers(0, len(found), 2)
@@ -133,11 +129,7 @@ def words_of(texts: Iterable[str]) -> list[str]:
 
 
 def unused_word(texts: Sequence[str]) -> str:
-    """Return a word that no text contains.
-
-    >>> unused_word(["xqz is taken"])
-    'xqzz'
-    """
+    """Return a word that no text contains."""
     word = "xqz"
     while any(word in text for text in texts):
         word += "z"

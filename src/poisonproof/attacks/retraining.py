@@ -22,10 +22,8 @@ from poisonproof.partition.partitioned import PartitionedData
 class PoisonedModel:
     """The predictions of a few rows after the first units of an attack.
 
-    A member is a function of its own partition, so the members of partitions that hold the same
-    rows as before are kept, from the clean model and from other sizes of the same attack. That
-    they may be kept is what the library guarantees; `check_from_scratch` holds one size against
-    training everything again. `classifier` is fitted on the victim's clean rows, and holds them.
+    Members whose partitions hold the same rows as before are kept, which the library guarantees;
+    `check_from_scratch` compares one size with training everything again.
     """
 
     def __init__(self, classifier: Any, victim: Victim, poison: Poison, samples: Any) -> None:
@@ -137,13 +135,8 @@ class Trace:
 def first_change(changes: Callable[[int], bool], radius: int, limit: int) -> Trace:
     """Try growing sizes until one changes the prediction, then close in on the first one.
 
-    `changes` retrains on an attack of a size and says whether the prediction changed. The certified
-    `radius` and the next size are always tried, if no smaller one succeeds. A larger attack need
-    not succeed where a smaller one does: the first change is the smallest one found.
-
-    >>> trace = first_change(lambda size: size >= 12, radius=7, limit=100)
-    >>> trace.first, trace.within(7)
-    (12, (5, 0))
+    The certified `radius` and the next size are always tried, if no smaller one succeeds. A larger
+    attack need not succeed where a smaller one does: the first change is the smallest one found.
     """
     results: dict[int, bool] = {}
     kept = 0
@@ -163,11 +156,7 @@ def first_change(changes: Callable[[int], bool], radius: int, limit: int) -> Tra
 
 
 def ladder(radius: int, limit: int) -> list[int]:
-    """Return growing attack sizes up to `limit`, the radius and the next one among them.
-
-    >>> ladder(radius=7, limit=40)
-    [1, 2, 3, 5, 7, 8, 13, 21, 34, 40]
-    """
+    """Return growing attack sizes up to `limit`, the radius and the next one among them."""
     sizes = {limit, min(radius, limit), min(radius + 1, limit)}
     step, following = 1, 2
     while step <= limit:

@@ -25,7 +25,7 @@ from poisonproof.progress import Progress, reporting
 
 @dataclass(frozen=True)
 class AttackedRow:
-    """What one kind of attack did to one prediction.
+    """The effect of one kind of attack on one prediction.
 
     Attributes
     ----------
@@ -145,8 +145,8 @@ def _trace(entry: Mapping[str, Any]) -> Trace:
 
 
 WEIGHTED = (
-    "this model was trained on rows with weights, which attacks do not know: they count rows. "
-    "Attack a model without weights."
+    "this model was trained on weighted rows, but attacks count rows. Attack a model that was "
+    "trained without weights."
 )
 
 
@@ -190,7 +190,7 @@ def attack_study(
     seed : int, default=0
         Decides the attackers' random choices.
     progress : Progress, optional
-        Told about every prediction that was attacked, on the protected and the unprotected model.
+        Advances with every attacked prediction of the protected and the unprotected model.
 
     Notes
     -----
@@ -309,10 +309,7 @@ class _Attack:
     def _traces(
         self, classifier: Any, targets: Sequence[Target], progress: Progress
     ) -> list[Trace]:
-        """Try growing attacks on each target; targets with the same aim share the poison.
-
-        The last attack of the certified size on the protected model is checked from scratch.
-        """
+        """Try growing attacks on each target; targets with the same aim share the poison."""
         turns: dict[tuple[int, ...], list[int]] = {}
         for turn, target in enumerate(targets):
             turns.setdefault(self.kind.aim(self.victim, target), []).append(turn)

@@ -122,11 +122,7 @@ def _root(
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """Return the line to print and the exit code.
-
-    >>> explain(FileNotFoundError(2, "No such file or directory", "mails.csv"))
-    ('Error: mails.csv: No such file or directory.', 2)
-    """
+    """Return the line to print and the exit code."""
     words = " ".join(str(error).split())
     if isinstance(error, SystemExit):
         return "", error.code if isinstance(error.code, int) else BUG
@@ -173,16 +169,16 @@ ClassesOption = Annotated[
     str | None,
     typer.Option(
         metavar="A,B,...",
-        help="The label set, declared. Compared as text; 7 and 7.0 in a binary file read '7'.",
+        help="The label set, declared. Compared as text; 7 and 7.0 in a binary file are '7'.",
     ),
 ]
 IgnoreOption = Annotated[
-    str | None, typer.Option(metavar="A,B,...", help="Columns that are no features.")
+    str | None, typer.Option(metavar="A,B,...", help="Columns that are not features.")
 ]
 GroupsOption = Annotated[
     str | None,
     typer.Option(
-        metavar="COLUMN", help="Who contributed a row; certificates then count contributors."
+        metavar="COLUMN", help="The contributor of each row; certificates then count contributors."
     ),
 ]
 WeightsOption = Annotated[str | None, typer.Option(metavar="COLUMN", help="The weight of a row.")]
@@ -205,7 +201,7 @@ HeldOutOption = Annotated[
 ThreatOption = Annotated[
     str | None,
     typer.Option(
-        help="insert_delete, label_flip or replace; the unit may be said: replace/group.",
+        help="insert_delete, label_flip or replace; a unit may be added: replace/group.",
         show_default="what the model certifies first",
     ),
 ]
@@ -233,11 +229,7 @@ def parse_list(text: str | None, option: str) -> tuple[str, ...]:
 
 
 def declared_classes(classes: str | None) -> tuple[str, ...]:
-    """Return the declared label set; without one nothing could be certified.
-
-    >>> declared_classes("ham,spam")
-    ('ham', 'spam')
-    """
+    """Return the declared label set; without one nothing could be certified."""
     if classes is None:
         raise GuaranteeError(
             "The label set must be declared, for example --classes ham,spam. Read from the data it "
@@ -281,7 +273,7 @@ def choose(option: str, value: str, allowed: Sequence[str]) -> str:
 def refuse_given(options: Mapping[str, Any], who: str) -> None:
     """Refuse options that were given although something else says the same."""
     if given := [option for option, value in options.items() if value is not None]:
-        raise InvalidInputError(f"{', '.join(given)}: {who} says that already. Leave it out.")
+        raise InvalidInputError(f"{', '.join(given)}: {who} already says that. Leave it out.")
 
 
 # What ``--model`` names: the kinds of member that the command line can train.

@@ -1,4 +1,4 @@
-"""What the options name: rows as a frozen schema or the options declare them, trained models."""
+"""Open the data files and models named on the command line."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ TRUTH_VALUES = {
     "False": ("False", "0", "false", "FALSE"),
     "True": ("True", "1", "true", "TRUE"),
 }
-"""How spreadsheets and binary files write the labels of a model that was trained on booleans."""
+"""Texts for the labels of a model trained on booleans, in spreadsheets and binary files."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What the options say about the columns of a file; None where they say nothing."""
+    """The options about the columns of a file; None where one is not given."""
 
     label: str | None = None
     classes: str | None = None
@@ -60,7 +60,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class TrainingSource:
-    """How to read training data: by a frozen schema, or by columns named on the command line."""
+    """A way to read training data: by a frozen schema, or by columns named as options."""
 
     schema: Schema
     invalid_rows: str
@@ -72,11 +72,7 @@ class TrainingSource:
         return self.schema if self.from_file else None
 
     def read(self, path: Path, *, droppable: bool = True, **options: Any) -> CheckedRows:
-        """Read the rows; what does not fit is left out or an error, as declared.
-
-        With `droppable` false (SS-DPA) no row may be left out because of its label: its sample
-        takes part in the partitions, and a flipped label must not decide that.
-        """
+        """Read the rows; unless `droppable` (not in SS-DPA), none may be left out for its label."""
         rows = read_table(path, self.schema, progress=make_progress(verbosity()), **options)
         if self.invalid_rows == "raise":
             rows.refuse_problems(
@@ -160,7 +156,7 @@ def refuse_labels(rows: CheckedRows) -> None:
     """Raise `GuaranteeError` if a row was left out because of its label, or may have been."""
     labels = [problem for problem in rows.problems if problem.label]
     if rows.unit == "file":
-        reason = "lies in a class whose name begins with a point, which hides the file"
+        reason = "lies in a class whose name begins with a dot, which hides the file"
         labels += [RowProblem(file, reason) for file in hidden_by_class(rows.path)]
     if labels:
         raise GuaranteeError(
@@ -237,10 +233,7 @@ class TrainedModel:
         return rows, seen
 
     def read_training(self, path: Path, columns: Columns) -> tuple[Any, Any, Any, Any]:
-        """Return samples, labels, groups and weights as `update` takes them.
-
-        Rows that the model's schema holds out of training are left out.
-        """
+        """Return samples, labels, groups and weights of the rows that are not held out."""
         partitioner = getattr(self.classifier, "partitioner_", None)
         by_group = partitioner is not None and partitioner.unit == "group"
         if columns.groups is not None and not by_group:

@@ -1,4 +1,4 @@
-"""What a command shows and writes: sentences and tables of 80 columns, whole files or none."""
+"""Print tables and messages; write output files completely or not at all."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def note(text: str) -> None:
 
 
 def note_one_label(labels: NDArray[Any], truth: NDArray[Any]) -> None:
-    """Say on standard error that a model tells nothing apart, if every row got the same label."""
+    """Say on standard error that a model does not tell classes apart, if all rows got one label."""
     if len(labels) and (labels == labels[0]).all() and not (truth == truth[0]).all():
         note(
             f"All {len(labels):,} rows got the label {shown(str(labels[0]))!r}: the members "
-            "tell nothing apart. Some kinds (kernel-ridge, svc, neighbors) need columns of one "
-            "scale, about 1; scaled-kernel takes any units."
+            "do not tell the classes apart. Some kinds (kernel-ridge, svc, neighbors) need columns "
+            "of a scale of about 1; scaled-kernel takes any units."
         )
 
 
@@ -85,20 +85,12 @@ def json_bytes(values: Mapping[str, Any]) -> bytes:
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "row"), counted(12000, "row"), counted(2, "class", "classes")
-    ('1 row', '12,000 rows', '2 classes')
-    """
+    """Return a number with its noun, as in ``12,000 rows``."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def shown(text: str, most: int = 60) -> str:
-    """Return a text from a data file that is not too long.
-
-    >>> shown("a long label", 9)
-    'a long...'
-    """
+    """Return a text from a data file, shortened to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from poisonproof.attacks.study import AttackStudy
 
 DEFAULT_ATTACKED = "neighbors"
-"""What is attacked by default: quick to train again, and as gullible as members can be."""
+"""The kind attacked by default: quick to train again, and easily misled."""
 EPILOG = (
     "Examples: poisonproof attack --figure attacks.svg  |  poisonproof attack mails.csv --schema "
     "mails.schema.json -k 50 --model ridge --out attacks.json  |  poisonproof attack mails.csv "
@@ -112,7 +112,7 @@ def attack(
         Path | None,
         typer.Option(
             metavar="MODEL",
-            help="Attack this model of poisonproof train, which was trained on DATA.",
+            help="Attack this model, which poisonproof train made from DATA.",
             show_default="one is trained here",
         ),
     ] = None,

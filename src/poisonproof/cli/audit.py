@@ -1,4 +1,4 @@
-"""``poisonproof audit``: whether a model is what its data makes."""
+"""``poisonproof audit``: check that a model is what its data makes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def audit(
 
     check_out(out, suffixes=(".json",), inputs=(data,))
     if sample != "all" and (not sample.isdecimal() or int(sample) < 1):
-        raise InvalidInputError(f"--sample is 'all' or a number from 1 on. Got {sample!r}.")
+        raise InvalidInputError(f"--sample is 'all' or an integer of at least 1. Got {sample!r}.")
     trained = open_model(model)
     columns = Columns(label=label, groups=groups, weights=weights, ignore=ignore, x_key=x_key)
     rows = None if data is None else trained.read_training(data, columns)

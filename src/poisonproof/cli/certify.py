@@ -99,10 +99,10 @@ def certify(
     classes: ClassesOption = None,
     abstain: Annotated[
         int,
-        typer.Option(metavar="NUMBER", help="With --votes: what stands for an abstention, as 255."),
+        typer.Option(metavar="NUMBER", help="With --votes: what marks an abstention, e.g. 255."),
     ] = -1,
     votes_key: Annotated[
-        str, typer.Option(metavar="ARRAY", help="With --votes of a npz file: the array's name.")
+        str, typer.Option(metavar="ARRAY", help="With --votes of an npz file: the array's name.")
     ] = "votes",
     votes_header: Annotated[
         bool,

@@ -46,7 +46,7 @@ def features(
     ] = "32x32",
     gray: Annotated[bool, typer.Option("--gray", help="Folder of images: read as gray.")] = False,
     x_key: SamplesOption = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda; never chosen by itself.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu or cuda; never chosen automatically.")] = "cpu",
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the images.  [rotnet 200, simclr 1000]")
     ] = None,

@@ -103,7 +103,7 @@ def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:
     if best.measured_members < 20:
         say(
             f"Only {best.measured_members} members of that size fit into the trusted rows, so its "
-            "line is rough; more trusted rows make it better."
+            "numbers are rough; more trusted rows make them better."
         )
     say(
         "This rests on the rows you call trusted. Choosing k or the members on rows that an "

@@ -35,7 +35,7 @@ from poisonproof.files import write_bytes
 MOST_SHOWN = 120
 MOST_LINES = 100
 RARE_SHARE = 0.01
-"""A label in fewer rows than this is pointed at."""
+"""A label in a smaller share of the rows is pointed out."""
 EPILOG = (
     "Examples: poisonproof schema mails.csv --label kind --out mails.schema.json  |  "
     "poisonproof schema mails.schema.json --freeze"
@@ -58,7 +58,7 @@ def schema(
     weights: WeightsOption = None,
     ignore: IgnoreOption = None,
     text: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Columns that are texts, for certain.")
+        str | None, typer.Option(metavar="A,B,...", help="Columns to read as texts.")
     ] = None,
     classes: ClassesOption = None,
     test_share: Annotated[
@@ -68,7 +68,7 @@ def schema(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="A sentence-transformers model of yours for texts, instead of hashed n-grams.",
+            help="Your sentence-transformers model for texts, instead of hashed n-grams.",
         ),
     ] = None,
     size: Annotated[
@@ -81,7 +81,7 @@ def schema(
         Path | None,
         typer.Option(
             metavar="FILE.safetensors",
-            help="Images: a network of yours that was trained on other data, instead of edges.",
+            help="Images: your network, trained on other data, instead of edges.",
         ),
     ] = None,
     x_key: SamplesOption = None,
@@ -148,12 +148,12 @@ def _network(file: Path, data: Path, size: str | None) -> ImageColumn:
     if not data.is_dir():
         raise InvalidInputError("--network is for folders of images.")
     if size is not None:
-        raise InvalidInputError("--network says itself which size its images have: leave --size.")
+        raise InvalidInputError("--network decides the size of the images: leave out --size.")
     found = open_network(file)
     _, channels, height, width = found.shape
     if channels not in (1, 3):
         raise InvalidInputError(
-            f"{file} takes images of {channels} channels; images of files have 1 or 3."
+            f"{file} takes images of {channels} channels; image files have 1 or 3."
         )
     return ImageColumn(
         name="image",
@@ -210,8 +210,8 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
     if proposal.n_broken:
         say(
             f"{counted(proposal.n_broken, 'line')} among the first "
-            f"{'is no row' if proposal.n_broken == 1 else 'are no rows'} and would be left out: "
-            "another number of cells, bytes that are not UTF-8, or a line break inside quotes "
+            f"{'is no row' if proposal.n_broken == 1 else 'are not rows'} and would be left out: "
+            "a wrong number of cells, bytes that are not UTF-8, or a line break inside quotes "
             "(one line is one row; keep such texts in Parquet)."
         )
     if proposal.refused:
@@ -224,10 +224,10 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
     others = [name for name in proposal.label_counts if name not in proposal.schema.classes]
     if others:
         listed = ", ".join(map(_quoted, others[:10]))
-        say(f"Not among the classes, such rows are left out: {listed}.")
+        say(f"Rows with labels that are not among the classes are left out: {listed}.")
     source = counted(proposal.n_rows, "row")
     if proposal.n_looked_at:
-        source = f"{counted(proposal.n_rows, 'file')} by name and {proposal.n_looked_at} by sight"
+        source = f"{counted(proposal.n_rows, 'file')} by name and {proposal.n_looked_at} by content"
     say(
         f"Proposed from {source}. Whoever wrote them took part in the proposal, so read every line."
     )
@@ -238,7 +238,7 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
 
 
 def _print_labels(proposal: Proposal) -> None:
-    """Point at labels that may be mistakes."""
+    """Point out labels that may be mistakes."""
     counts, classes = proposal.label_counts, proposal.schema.classes
     once = [name for name, count in counts.items() if count == 1]
     if once:
@@ -247,7 +247,7 @@ def _print_labels(proposal: Proposal) -> None:
     rare = [name for name, count in counts.items() if 1 < count < few and name in classes]
     if rare:
         listed = ", ".join(f"{_quoted(name)} ({counts[name]:,} rows)" for name in rare[:10])
-        say(f"Rare, a mistake? Label {listed}. Take out of the file what is no label.")
+        say(f"Rare, a mistake? Label {listed}. Remove from the file what is not a label.")
     alike: dict[str, list[str]] = {}
     for name in classes:
         alike.setdefault(" ".join(name.casefold().split()), []).append(name)

@@ -117,7 +117,7 @@ def train(
         int | None, typer.Option(min=1, help="Passes over the rows.  [200]", **_NETWORKS)
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; never chosen by itself.  [cpu]", **_NETWORKS)
+        str | None, typer.Option(help="cpu or cuda; never chosen for you.  [cpu]", **_NETWORKS)
     ] = None,
     keep_data: Annotated[
         bool,
@@ -132,7 +132,7 @@ def train(
     ] = True,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace another model that stands at --out."),
+        typer.Option("--overwrite", help="Replace a model that is already at --out."),
     ] = False,
     stream: Annotated[
         bool,
@@ -144,13 +144,13 @@ def train(
     ] = False,
     memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Memory for partitioning, as 512MiB.  [1GiB]", **_LARGE),
+        typer.Option(metavar="SIZE", help="Memory for partitioning: 512MiB.  [1GiB]", **_LARGE),
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Who trains: dask or ray (--jobs processes here), dask://HOST:PORT, "
+            help="Where to train: dask or ray (--jobs processes here), dask://HOST:PORT, "
             "ray://HOST:PORT, ray://auto.",
             **_LARGE,
         ),
@@ -220,7 +220,7 @@ def train(
 def _memory(stream: bool, memory: str | None, method: str) -> int:
     """Return how many bytes partitioning may take; refuse options that do not go together."""
     if memory is not None and not stream:
-        raise InvalidInputError("--memory has a meaning with --stream only.")
+        raise InvalidInputError("--memory is for --stream only.")
     if stream and method != "dpa":
         raise InvalidInputError(
             "--stream is for --method dpa: ss-dpa looks at all samples before it places one."
@@ -228,7 +228,7 @@ def _memory(stream: bool, memory: str | None, method: str) -> int:
     text = memory or "1GiB"
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]?)(?:i?b)?", text.strip().lower())
     if found is None:
-        raise InvalidInputError(f"--memory is a size, as 512MiB or 2GiB. Got {text!r}.")
+        raise InvalidInputError(f"--memory is a size such as 512MiB or 2GiB. Got {text!r}.")
     return int(float(found[1]) * 2 ** (10 * " kmg".index(found[2] or " ")))
 
 

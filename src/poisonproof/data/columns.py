@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from poisonproof.features.images import ImageMap
 
 Reasons = dict[int, str]
-"""Why rows are rejected, by row number."""
+"""Reasons for rejecting rows, by row number."""
 
 MAX_FEATURES = 2**20
 """The largest number of features that one column may become."""
@@ -29,7 +29,18 @@ MAX_FEATURES = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Column(ABC):
-    """A column of the source, by name; `type` is what the schema file calls this kind of column."""
+    """A column of the source.
+
+    Parameters
+    ----------
+    name : str
+        What the source calls it.
+
+    Attributes
+    ----------
+    type : str
+        What the schema file calls this kind of column.
+    """
 
     name: str
 
@@ -39,7 +50,7 @@ class Column(ABC):
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """How many numbers a cell becomes."""
+        """The number of features that a cell becomes."""
 
     @abstractmethod
     def encode(self, cells: Any, reasons: Reasons) -> NDArray[Any]:
@@ -186,7 +197,7 @@ class CategoryColumn(Column):
             position = other if cell is None else index.get(cell, other)
             hot[row, position] = 1.0
             if cell is not None and position == other and self.unknown == "reject":
-                self._reject_cell(row, cell, "none of the declared categories", reasons)
+                self._reject_cell(row, cell, "not one of the declared categories", reasons)
         if self.missing == "reject":
             self._reject(_empty(cells), "is missing", reasons)
         return hot if self.has_other else hot[:, :other]
@@ -307,7 +318,7 @@ class DateColumn(Column):
             try:
                 days_of(value)
             except (TypeError, ValueError, AttributeError):
-                words = "a date, as 2020-01-31" + (", reject or nan" if key == "missing" else "")
+                words = "a date like 2020-01-31" + (", reject or nan" if key == "missing" else "")
                 raise self._refuse(f"{key} is {words}. Got {value!r}.") from None
         if type(self.scale) not in (int, float) or not 0 < self.scale < math.inf:
             raise self._refuse(f"scale is a number of days above 0. Got {self.scale!r}.")
@@ -330,7 +341,7 @@ class DateColumn(Column):
             try:
                 days[row] = np.nan if cell is None else days_of(cell)
             except ValueError:
-                self._reject_cell(row, str(cell), "no date such as 2020-01-31", reasons)
+                self._reject_cell(row, str(cell), "not a date such as 2020-01-31", reasons)
         missing = _empty(cells)
         if self.missing == "reject":
             self._reject(missing, "is missing", reasons)
@@ -389,7 +400,7 @@ class ArrayColumn(Column):
                 return flat
             with np.errstate(invalid="ignore"):
                 good = (flat >= 0) & (flat <= 255) & (np.trunc(flat) == flat)
-            why = "holds something else than integers from 0 to 255"
+            why = "holds something other than integers from 0 to 255"
             self._reject(np.asarray(~good.all(axis=1)), why, reasons)
             return np.where(good, flat, 0).astype(np.uint8)
         values = flat.astype(np.float64)

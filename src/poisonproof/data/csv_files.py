@@ -40,13 +40,7 @@ class CsvLayout(NamedTuple):
 def csv_parts(
     path: Path, schema: Schema, block_bytes: int = _BLOCK_BYTES
 ) -> Iterator[tuple[RawRows, int]]:
-    """Read a file with a header line by the megabyte, with the bytes read; at least one part.
-
-    Cells are separated by commas (``.tsv``: by tabs). A feature cell is a number as ``float`` reads
-    it; an empty cell or ``nan`` is a missing value. Labels and groups are taken as they stand,
-    blanks included. Blank lines are skipped; a line of tabs in a ``.tsv`` file is a row of empty
-    cells.
-    """
+    """Read a file with a header line by the megabyte, with the bytes read; at least one part."""
     with path.open("rb") as file:
         limits, delimiter = schema.limits, delimiter_of(path)
         columns = schema.locate(read_header(path, file, limits.line), path)
@@ -76,7 +70,7 @@ def read_header(path: Path, file: IO[bytes], longest: int) -> list[str]:
     if _is_longer(first, longest):
         raise InvalidInputError(
             f"{path}: line 1 holds more than {longest:,} bytes, the largest line that is read. It "
-            "must be a header with the names of the columns; wide numeric data belongs in a npz "
+            "must be a header with the names of the columns; wide numeric data belongs in an npz "
             "file."
         )
     first = first.removeprefix(BYTE_ORDER_MARK)
@@ -102,11 +96,7 @@ def first_lines(path: Path, most: int, longest: int) -> bytes:
 
 
 def _blocks(file: IO[bytes], longest: int, size: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield whole lines by the megabyte, and whether a line behind them was passed over.
-
-    A block is at most as long as a line may be, but for the end of its last line: no other line of
-    it can be too long.
-    """
+    """Yield whole lines by the megabyte, and whether a line behind them was passed over."""
     while block := file.read(min(size, longest)):
         start = block.rfind(b"\n") + 1
         block += b"" if start == len(block) else file.readline(longest + 2 - len(block) + start)

@@ -1,7 +1,8 @@
 """Rows of a folder of images: found without following links, decoded within limits, resized.
 
-Images are resized by ``Image.resize(size, Resampling.BILINEAR)`` of Pillow: a triangle filter as
-wide as the scale when an image shrinks, plain bilinear interpolation when it grows, in integers.
+Hand-written around Pillow, because torchvision's ``ImageFolder`` follows links, and Pillow alone
+does not bound the time that a hostile file takes. ``Image.resize(size, BILINEAR)`` is a triangle
+filter as wide as the scale when an image shrinks, bilinear interpolation when it grows.
 """
 
 from __future__ import annotations
@@ -69,32 +70,26 @@ def decode_image(data: bytes, where: str, mode: str = "RGB", max_pixels: int = M
     if image.mode not in EIGHT_BIT_MODES or any(map(_is_deep, image.tile)):
         raise InvalidInputError(f"{where} has pixels of more than 8 bits (mode {image.mode}).")
     if any(tile[0] in pillow.DECODERS for tile in image.tile):  # in Python: a second a megabyte
-        raise InvalidInputError(f"{where} is of a variant of {image.format} that decodes slowly.")
+        raise InvalidInputError(f"{where} uses a variant of {image.format} that decodes slowly.")
     try:
         image.verify()  # the checksums inside a PNG file; what is verified cannot be loaded
         image = pillow.open(io.BytesIO(data), formats=FORMATS)
         image.load()
         decoded: Image = image if image.mode == mode else image.convert(mode)
     except Exception as error:  # as above
-        raise InvalidInputError(f"{where} does not decode: {error}.") from error
+        raise InvalidInputError(f"{where} cannot be decoded: {error}.") from error
     return decoded
 
 
 def _is_deep(tile: Any) -> bool:
-    """Say whether Pillow would cut the values of a tile down to 8 bits, which it does in silence.
-
-    A tile is (decoder, box, offset, arguments): the arguments name the layout of the values in the
-    file ("RGB;16B"; the "BGR;16" of BMP files has 5 or 6 bits).
-    """
+    """Say whether Pillow would silently cut the values of a tile down to 8 bits."""
+    # Arguments name the layout of values: "RGB;16B" (the "BGR;16" of BMP files has 5 or 6 bits).
     values = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
     return any(isinstance(value, str) and re.search(";16[A-Z]", value) for value in values)
 
 
 def _excess(data: bytes) -> str:
-    """Return what a file has too much of to be decoded in a time that its size bounds, or nothing.
-
-    Each walker goes from part to part as the decoder does, and stops where there are too many.
-    """
+    """Return why decoding a file may take longer than its size allows, or nothing."""
     if data.startswith(b"\xff\xd8"):
         return _excess_of_jpeg(data)
     if data.startswith(b"\x89PNG"):
@@ -105,7 +100,7 @@ def _excess(data: bytes) -> str:
             chunks += 1
         return f"has more than {most:,} chunks" if chunks > most else ""
     if data.startswith(b"P") and not _PPM_HEADER.match(data, 0, 2**16):
-        return "is no PPM image with a header of at most 65,536 bytes"
+        return "is not a PPM image with a header of at most 65,536 bytes"
     return ""
 
 
@@ -144,11 +139,7 @@ def _pillow() -> ModuleType:
 
 
 def find_images(path: Path) -> tuple[list[str], list[RowProblem]]:
-    """Return every image below a folder by name, sorted, and the entries that are not read.
-
-    Links are not followed and pipes not opened; hidden files, which file managers leave behind,
-    are passed over.
-    """
+    """Return the names of all images below a folder, sorted, and the entries that are not read."""
     if not path.is_dir():
         raise InvalidInputError(f"{path} is not a folder; this schema is of folders of images.")
     found = sorted((name, reason) for name, reason in walk(path) if "/." not in f"/{name}")
@@ -194,7 +185,7 @@ def _read_files(
     for file in files:
         folder, _, below = file.partition("/")
         if schema.label is not None and not below:
-            reason = "lies in no class: images belong in CLASS/"
+            reason = "is in no class folder: images belong in CLASS/"
             problems.append(RowProblem(printable(file), reason, label=True))
         else:
             try:
@@ -250,11 +241,7 @@ def read_file(path: Path, limit: int) -> bytes:
 
 
 def walk(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield the path of every entry below `root` that is no folder, and why it cannot be read.
-
-    That is nothing for plain files. Links are not entered, and nothing is opened; a folder that
-    cannot be listed is an error.
-    """
+    """Yield every entry below `root` except folders, and why it cannot be read, or nothing."""
     for folder, folders, files in os.walk(root, onerror=_refuse):
         inside = Path(folder)
         for name in [*(name for name in folders if (inside / name).is_symlink()), *files]:

@@ -20,12 +20,12 @@ def read_npz_rows(path: Path, schema: Schema) -> RawRows:
     """Read arrays by the names in the schema; samples keep their shape, and are not named."""
     declared = schema.columns[0] if schema.columns else None
     if schema.ignore if declared is None else not isinstance(declared, ArrayColumn):
-        raise InvalidInputError(f"{path} has arrays, not named columns: nothing to pick or ignore.")
+        raise InvalidInputError(f"{path} has arrays, not columns: none can be chosen or ignored.")
     samples = schema.samples if declared is None else declared.name
     others = [name for name in (schema.label, schema.groups, schema.weights) if name is not None]
     if path.suffix.lower() == ".npy":
         if others:
-            raise InvalidInputError(f"{path} holds one array and no {others[0]!r}; use a npz file.")
+            raise InvalidInputError(f"{path} holds one array, no {others[0]!r}; use an npz file.")
         arrays = {samples: load_array(path)}
     else:
         arrays = load_arrays(path, [samples, *others])
@@ -68,7 +68,7 @@ def read_npz_rows(path: Path, schema: Schema) -> RawRows:
 
 
 def load_arrays(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
-    """Return arrays of a npz file by name, without pickle."""
+    """Return arrays of an npz file by name, without pickle."""
     try:
         with path.open("rb") as file:
             return read_npz(file, names)
@@ -84,7 +84,7 @@ def load_arrays(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
 
 
 def load_array(path: Path) -> NDArray[Any]:
-    """Return the array in a npy file, without pickle."""
+    """Return the array in an npy file, without pickle."""
     try:
         with path.open("rb") as file:
             return read_array(file, path.stat().st_size)

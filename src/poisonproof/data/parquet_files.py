@@ -1,9 +1,8 @@
 """Rows of Parquet files: every value read by itself, and no page that is larger than allowed.
 
-pyarrow's own way to Python values stops at the first one that Python cannot hold (a date beyond
-the year 9999, text that is not UTF-8), so one row could make a file unreadable; and it gives
-another type for nanoseconds than for other units. Times are therefore read as the integers that
-they are stored as, and text as bytes.
+Hand-written around pyarrow, whose own conversion stops at the first value that Python cannot hold
+(a date beyond the year 9999, text that is not UTF-8), so that one row could make a file unreadable,
+and which decompresses pages of any size. Times are read as their integers, and text as bytes.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None
 
 
 def _distinct(chunk: Any) -> tuple[Any, NDArray[np.int64]]:
-    """Return the different values that occur, and for every entry which one it is.
-
-    The last of them, or one past it, stands for nulls.
-    """
+    """Return the different values that occur, and which one each entry is; one past them: null."""
     import pyarrow as pa
 
     if isinstance(chunk, pa.ExtensionArray):
@@ -112,11 +108,7 @@ _BATCH_BYTES = 1 << 24
 def parquet_parts(
     path: Path, schema: Schema, batch_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[RawRows, int]]:
-    """Read the rows of a file some at a time, with their number; the first part holds none.
-
-    Features may be stored as any kind of number, nulls are missing values. Labels and groups become
-    text by `label_text`, whatever type they are stored in.
-    """
+    """Read the rows of a file some at a time, with their number; the first part holds none."""
     with open_parquet(path) as file:
         layout = schema.locate([str(name) for name in file.schema_arrow.names], path)
         empty = file.schema_arrow.empty_table()
@@ -172,11 +164,9 @@ def _rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int
 
 @contextmanager
 def open_parquet(path: Path, metadata: Any = None, encoded: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a Parquet file whose row groups are read as they are asked for.
+    """Open a Parquet file; in the columns `encoded`, equal cells stay one cell in memory.
 
-    Equal cells of the columns `encoded` stay one cell: a file may hold a large one once and name
-    it in many rows. A file that is not Parquet, or turns out to be damaged within the block, is an
-    `InvalidInputError`.
+    A file that is not Parquet, or is damaged, is an `InvalidInputError` within the block.
     """
     with needing("pyarrow", "data"):
         import pyarrow as pa
@@ -337,11 +327,7 @@ _Numbers = NDArray[Any]
 def rows_per_batch(
     path: Path, metadata: Any, group: int, names: Sequence[str], most: int, batch_bytes: int
 ) -> int:
-    """Return how many rows of a row group, at most `most`, can be read together.
-
-    Their cells take about `batch_bytes`, beyond one page of unusual size; nested columns are not
-    counted.
-    """
+    """Return how many rows of a row group, at most `most`, take about `batch_bytes` together."""
     wanted, columns = set(names), metadata.row_group(group)
     chunks = map(columns.column, range(columns.num_columns))
     found = [_pages(path, chunk) for chunk in chunks if chunk.path_in_schema in wanted]

@@ -50,7 +50,7 @@ from poisonproof.data.sources import TABLES, check_file, header_of
 from poisonproof.exceptions import InvalidInputError
 
 NUMERIC_SHARE = 0.9
-"""A column is a number if this share of its filled cells is: one strange cell changes nothing."""
+"""A column is a number if this share of its filled cells is: one invalid cell changes nothing."""
 
 COUNTING_SHARE = 0.9
 """A column counts the rows if so many of its cells are different integers close together; a
@@ -61,7 +61,7 @@ MOST_CLASSES = 1000
 
 MOST_ROWS = 10_000
 MOST_CELLS = 10_000_000
-"""How much of a table is looked at."""
+"""The part of a table that is looked at."""
 
 LARGEST_SCALE = 1e300
 """A spread above this comes from cells that somebody made up."""
@@ -69,7 +69,7 @@ LARGEST_SCALE = 1e300
 
 @dataclass(frozen=True)
 class ProposalOptions:
-    """What the user says before the rows are looked at.
+    """Statements of the user, made before the rows are looked at.
 
     `text` names columns that are text whatever they look like; `embedding` and `network` say how
     texts and images are encoded, if not as n-grams and edges.
@@ -90,9 +90,8 @@ class ProposalOptions:
 class Proposal:
     """A draft, and what a human should know before freezing it.
 
-    `notes` say what was seen, by column, among `n_rows` rows and `n_broken` lines that are none; of
-    a folder of images all files are counted, `n_looked_at` were opened, and `refused` says why some
-    of these would be left out.
+    `notes` say by column what was seen in `n_rows` rows; `n_broken` more lines are not rows. Of a
+    folder of images `n_looked_at` were opened, and `refused` says why some would be left out.
     """
 
     schema: Schema
@@ -133,7 +132,7 @@ def propose_table(path: Path, options: ProposalOptions) -> Proposal:
     if len(seen.columns) > MAX_COLUMNS:
         raise InvalidInputError(
             f"{path} has {len(seen.columns):,} columns; a schema lists at most {MAX_COLUMNS:,}, "
-            "since somebody has to read it. Keep wide numeric data in a npz file."
+            "since somebody has to read it. Keep wide numeric data in an npz file."
         )
     _check_names(path, seen, options)
     special = {options.label, options.groups, options.weights}
@@ -168,7 +167,7 @@ def _check_names(path: Path, seen: Seen, options: ProposalOptions) -> None:
             shown = ", ".join(repr(column[:40]) for column in list(seen.columns)[:12])
             hint = ""
             if len(seen.columns) == 1 and any(mark in shown for mark in (";", "|", "\\t")):
-                hint = " Cells are separated by commas, or by tabs in a .tsv file: save it so."
+                hint = " Cells are separated by commas (in a .tsv file: tabs); save it that way."
             raise InvalidInputError(
                 f"{path} has no column {name!r}. Its columns are {shown}.{hint}"
             )
@@ -182,7 +181,7 @@ def _declared(what: str, options: ProposalOptions, counts: Counter[str]) -> dict
         if len(counts) < 2:
             found = "fewer than two different labels in what was looked at"
         else:
-            found = f"{len(counts):,} different values: it is no label"
+            found = f"{len(counts):,} different values: it is not a label"
         raise InvalidInputError(
             f"{what} holds {found}. Declare the label set with --classes A,B,... (2 to "
             f"{MOST_CLASSES:,})."
@@ -201,13 +200,13 @@ def _propose(
 ) -> tuple[Column | None, str]:
     """Return a column and what was seen, None for a column to be ignored."""
     if name in options.ignore:
-        return None, "as asked"
+        return None, "as requested"
     filled = [cell for cell in cells if cell is not None and cell.strip()]
     if not name or not filled:
         return None, "has no name" if filled else "is empty"
     missing = len(cells) - len(filled)
     if name in options.text:
-        return _text(name, options), f"text, as asked; {missing:,} missing"
+        return _text(name, options), f"text, as requested; {missing:,} missing"
     numbers = _parsed(filled, cell_number)
     if _counts_rows(numbers, len(cells)):
         return None, "integers, nearly all different, close together: counts the rows?"
@@ -229,7 +228,7 @@ def _propose(
         return _text(name, options), note
     if len(dates) >= len(filled) / 2:
         share = f"{100 * len(dates) / len(filled):.0f} %"
-        return None, f"{share} are dates such as 2020-01-31: write all of them so to use them"
+        return None, f"{share} are dates such as 2020-01-31: write all of them that way to use them"
     what = f"{len(values):,} different short texts"
     if options.groups is None and 2 * len(values) <= len(filled):
         return None, f"{what}, most of them repeated: contributors? Then --groups {name}"
@@ -258,7 +257,7 @@ def _strange(cells: Sequence[str | None], missing: int, found: list[float], what
     count = len(cells) - missing - len(found)
     if not count:
         return ""
-    return "; 1 cell is no " + what if count == 1 else f"; {count:,} cells are no {what}s"
+    return f"; 1 cell is not a {what}" if count == 1 else f"; {count:,} cells are not {what}s"
 
 
 def _counts_rows(numbers: list[float], n_rows: int) -> bool:
@@ -324,10 +323,10 @@ LARGEST_PROPOSED = 64
 
 
 def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Proposal:
-    """Draft the schema of a npz file from the shape of its samples and its labels."""
+    """Draft the schema of an npz file from the shape of its samples and its labels."""
     check_file(path, [".npz"])
     if options.ignore or options.text:
-        raise InvalidInputError(f"{path} has arrays, not columns: nothing to ignore or to read.")
+        raise InvalidInputError(f"{path} has arrays, not columns to ignore or to read as text.")
     named = [samples, options.label, options.groups, options.weights]
     arrays = load_arrays(path, [name for name in named if name is not None])
     X = arrays[samples]

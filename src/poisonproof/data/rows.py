@@ -19,13 +19,13 @@ from poisonproof.data.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
 _DETAILS = re.compile(r"[:;] .*")
-"""What a reason says beyond the kind of fault that a file has."""
+"""Details of a reason, beyond the kind of fault that a file has."""
 _MOST_KINDS = 5
 
 
 @dataclass(frozen=True)
 class RowProblem:
-    """Why a row was rejected.
+    """The place of a rejected row and the reason.
 
     Attributes
     ----------
@@ -44,13 +44,11 @@ class RowProblem:
 
 @dataclass(frozen=True, eq=False)
 class RawRows:
-    """What a reader found, before any value is judged.
+    """The rows that a reader found, before any value is judged.
 
-    `X` has the columns of numbers, named `names` (NaN where a cell is empty), or arrays and images
-    as they are; `texts` the columns that are read as text. Missing texts, labels and groups are
-    None. `places` say where each row stands, in lines, rows or files (`unit`). Rows that could not
-    be read at all are `problems`; `reasons` and, where nothing else is known to be wrong,
-    `label_reasons` say by row number which of the others are unfit.
+    `X` has the columns of numbers (NaN if empty), or arrays and images; `texts` those read as text.
+    `places` count lines, rows or files (`unit`). Rows that could not be read are `problems`;
+    `reasons`, and `label_reasons` if nothing else is wrong, name by number others that do not fit.
     """
 
     X: NDArray[Any]
@@ -310,7 +308,7 @@ def _check_labels(raw: RawRows, schema: Schema, reasons: Reasons) -> NDArray[np.
             row,
             f"the label is missing (column {schema.label!r})"
             if text is None
-            else f"the label {text[:80]!r} is none of the declared classes "
+            else f"the label {text[:80]!r} is not one of the declared classes "
             f"{listed(schema.classes)}",
         )
     return codes

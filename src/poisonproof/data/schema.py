@@ -1,4 +1,4 @@
-"""What the columns of a data source mean: declared in one schema, never found in the rows."""
+"""Schemas: the meaning of the columns of a data source, declared and never found in its rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = ("table", "arrays", "images")
 """CSV and Parquet; npz; a folder of images."""
 
 MAX_COLUMNS = 20_000
-"""The longest list of columns that a human could be asked to confirm, and then some."""
+"""Most columns of a schema: more than a person can review."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """How the rows of an untrusted source are read: all of it declared, none of it found.
+    """A declaration of how the rows of an untrusted source are read; no row takes part in it.
 
     Labels and groups are read as text, see `label_text`; weights are finite numbers that are not
     negative.
@@ -148,7 +148,7 @@ class Schema:
     def _check_columns(self) -> None:
         columns = self.columns
         if not all(isinstance(column, Column) for column in columns):
-            raise InvalidInputError("columns is a list of columns, as NumberColumn(name='a').")
+            raise InvalidInputError("columns is a list of columns, such as NumberColumn(name='a').")
         if len(columns) + len(self.ignore) > MAX_COLUMNS:
             raise InvalidInputError(f"A schema lists at most {MAX_COLUMNS:,} columns.")
         kinds: dict[str, type[Column]] = {"arrays": ArrayColumn, "images": ImageColumn}
@@ -193,7 +193,7 @@ class Schema:
 
     @property
     def n_features(self) -> int:
-        """How many numbers a row becomes; 0 where the file decides."""
+        """The number of features of a row; 0 where the file decides."""
         return sum(column.n_features for column in self.columns)
 
     @cached_property
@@ -230,6 +230,13 @@ class Schema:
         Ignored columns may be absent, unless all columns that nothing names are features: a
         misspelt one would become a feature.
 
+        Parameters
+        ----------
+        header : sequence of str
+            Column names in file order.
+        file : object
+            What the errors call the file.
+
         Raises
         ------
         InvalidInputError
@@ -256,7 +263,7 @@ class Schema:
         if self.columns and self.others == "raise" and rest:
             raise InvalidInputError(
                 f"{file} has the column{'s' * (len(rest) > 1)} {listed(rest)}, which the model "
-                "does not know. Ignore what is no feature (on the command line: --ignore "
+                "does not know. Ignore what is not a feature (on the command line: --ignore "
                 f"{','.join(rest[:12])}; certify, report and predict take --label)."
             )
         numbers = [c.name for c in self.columns if isinstance(c, NumberColumn)]
@@ -264,8 +271,8 @@ class Schema:
         features = numbers if self.columns else rest
         if "" in features:
             raise InvalidInputError(
-                f"Column {position[''] + 1} of {file} has no name. A column of row numbers is no "
-                "feature: write the file without it (in pandas index=False), or list the features."
+                f"Column {position[''] + 1} of {file} has no name. Row numbers are not a feature: "
+                "write the file without them (in pandas index=False), or list the features."
             )
         return Layout(
             header=tuple(header),
@@ -350,7 +357,14 @@ def schema_digest(schema: Schema) -> str:
 
 
 def freeze_schema(schema: Schema) -> Schema:
-    """Return the schema with its seal: a human has read it and says it is what they want."""
+    """Return the schema with its seal: a human has read it and confirms it.
+
+    Examples
+    --------
+    >>> schema = freeze_schema(Schema(label="kind", classes=("ham", "spam")))
+    >>> schema.frozen == schema_digest(schema)
+    True
+    """
     return replace(schema, frozen=schema_digest(schema))
 
 
@@ -393,7 +407,7 @@ def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) ->
     file = Path(path)
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise InvalidInputError(f"it is larger than {MAX_BYTES:,} bytes: no schema")
+            raise InvalidInputError(f"it has over {MAX_BYTES:,} bytes, too many for a schema")
         schema = parse_schema(parse_json(file.read_bytes()))
     except OSError as error:
         raise InvalidInputError(f"Cannot read {file}: {error.strerror or error}.") from error
@@ -409,7 +423,15 @@ def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) ->
 
 
 def parse_schema(values: Any) -> Schema:
-    """Return the schema that JSON values describe; a broken seal raises `GuaranteeError`."""
+    """Return the schema that JSON values describe.
+
+    Raises
+    ------
+    GuaranteeError
+        If the schema was changed after it was frozen.
+    InvalidInputError
+        If the values are no schema of this version.
+    """
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InvalidInputError(f"this is not a schema: its format is not {FORMAT!r}.")
     if values.get("version") != VERSION:

@@ -101,7 +101,20 @@ def read_table(
 
 
 def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
-    """Return which rows are held out of training, shape (n,): by a hash of row or contributor."""
+    """Return which rows a schema holds out of training.
+
+    Parameters
+    ----------
+    rows : CheckedRows
+        n rows, read by the schema.
+    schema : Schema
+        Declares the share, and whether contributors are held out as a whole.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+        As `held_out_rows` decides.
+    """
     groups = rows.groups if schema.groups is not None else None
     return held_out_rows(rows.X, schema.test_share, groups)
 
@@ -273,9 +286,8 @@ def _rows_within(n_bytes: int, row_bytes: int) -> int:
 def find_files(path: Path) -> tuple[list[Path], list[RowProblem]]:
     """Return the file `path`, or all data files of one format in the folder `path`.
 
-    Files and folders whose names begin with a dot or an underscore are not data, as in Spark and
-    pyarrow. Every other entry that is not read comes with its reason: links are not followed, and
-    pipes are not opened. The order of the files has no influence on any partition.
+    Names that begin with a dot or an underscore are not data, as in Spark and pyarrow. Every other
+    entry that is not read, such as a link, comes with its reason.
     """
     found, left_out = [], []
     if path.is_dir():

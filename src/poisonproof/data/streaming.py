@@ -1,4 +1,8 @@
-"""A training set on disk, of which one partition at a time is in memory."""
+"""A training set on disk, of which one partition at a time is in memory.
+
+Hand-written, because pyarrow and Dask write a file per partition, in no canonical order. Here each
+of thousands of partitions is a stretch of a few sorted files, with the digests of those in memory.
+"""
 
 from __future__ import annotations
 
@@ -198,7 +202,7 @@ RUN_SHARE, CHUNK_SHARE = 32, 512
 many times while it is read, checked and hashed. Larger ones are not faster."""
 
 PARTS_PER_WORKER = 8
-"""So many tasks per worker process: they end at about the same time, and the bar moves."""
+"""Tasks per worker, so that workers finish together and the progress bar moves."""
 
 
 @dataclass
@@ -216,7 +220,7 @@ class Rejected:
 
 @dataclass
 class _Part:
-    """What became of a part of a source."""
+    """The outcome of partitioning a part of a source."""
 
     rows: DiskPartitions | None = None
     n_dropped: int = 0
@@ -278,8 +282,8 @@ def _check(classifier: Any, memory: int) -> None:
 
     if classifier.classes is None:
         raise GuaranteeError(
-            "Streamed rows need a declared label set: classes=[...]. It cannot be found while rows "
-            "are read, and an attacker would take part in it."
+            "Streamed rows need a declared label set: classes=[...]. It cannot be collected while "
+            "rows are read, and an attacker could change it."
         )
     partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
     if not partitioner.rowwise:
@@ -289,7 +293,7 @@ def _check(classifier: Any, memory: int) -> None:
         )
     if memory < LEAST_MEMORY:
         raise InvalidInputError(
-            f"memory is at least {LEAST_MEMORY} bytes, which Python and its libraries take. "
+            f"memory must be at least {LEAST_MEMORY:,} bytes, which Python and its libraries take. "
             f"Got {memory}."
         )
     classifier.partitioner_ = partitioner

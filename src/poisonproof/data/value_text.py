@@ -22,12 +22,9 @@ class NoTextError(InvalidInputError):
 
 
 def escaped(text: str) -> str:
-    r"""Return a text as it can be shown: what a screen would obey, reorder or hide is spelt out.
+    """Return a text as it can be shown: what a screen would obey, reorder or hide is spelt out.
 
-    Names of files, columns and classes are other people's. Control codes move the cursor or
-    rewrite lines above, marks of direction reverse what is read, letters without width make two
-    names look alike. Whatever leaves the library for a human goes through here, once or more
-    often.
+    Whatever leaves the library for a human goes through here, once or more often.
     """
     if text.isprintable():
         return text
@@ -84,7 +81,7 @@ def _checked(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise NoTextError("it is no Unicode text: it holds half of a surrogate pair") from None
+        raise NoTextError("it is not valid Unicode: it holds half of a surrogate pair") from None
     return text or None
 
 

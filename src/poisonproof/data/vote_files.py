@@ -1,4 +1,4 @@
-"""Vote matrices from files: the narrow waist between training and certificates."""
+"""Read vote matrices from npz, npy and CSV files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_votes(
         A .npz or .npy file with an integer array of shape (n, k), or a .csv or .tsv
         table with one row per test sample and one column per member.
     key : str
-        Name of the array in a npz file.
+        Name of the array in an npz file.
     abstain : int
         The number that stands for an abstention in the file, for example 255 in uint8.
     header : bool

@@ -1,4 +1,8 @@
-"""What training asks of a cluster, whichever engine runs it."""
+"""Schedule training on a cluster and retry lost workers.
+
+Hand-written, because one row can kill every worker that trains on it. Dask and Ray retry a lost
+task among others; here suspects go last and alone, and workers with other software are refused.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +85,10 @@ class Cluster(ABC):
     def send(self, worker: str, value: Any) -> Any:
         """Bring a value to one worker and return what stands for it in `submit`.
 
-        Like `result`, this raises `WorkerLostError` if the worker is gone.
+        Raises
+        ------
+        WorkerLostError
+            If the worker is gone.
         """
 
     @abstractmethod
@@ -94,7 +101,13 @@ class Cluster(ABC):
 
     @abstractmethod
     def result(self, ticket: Any, worker: str) -> Any:
-        """Return what a call of a worker returned or raise what it raised."""
+        """Return what a call of a worker returned or raise what it raised.
+
+        Raises
+        ------
+        WorkerLostError
+            If the worker is gone.
+        """
 
 
 # What a worker does: train the members of the partitions it was sent, and encode them.
@@ -105,17 +118,14 @@ so a worker process with several threads uses one of them."""
 
 
 def describe_worker() -> dict[str, Any]:
-    """Return the software and the processor of this worker."""
+    """Return the software and the CPU of this worker."""
     return environment_here()
 
 
 def train_block(
     spec: TrainingTask, shards: Mapping[int, Shard], digests: Mapping[int, str]
 ) -> tuple[Any, list[Item], dict[str, Any]]:
-    """Train the members of some partitions, whose rows must have the digests given.
-
-    Return what they share, the members as a store keeps them, and the learner's surroundings.
-    """
+    """Train some members; return what they share, the members as stored, and surroundings."""
     with _one_at_a_time:
         for index, shard in () if spec.mapped else shards.items():
             if not shard.is_intact() or shard.digest() != digests[index]:
@@ -139,7 +149,7 @@ def train_block(
 
 
 def surroundings_of(classifier: Any) -> dict[str, Any]:
-    """Return what of this process a learner names: versions of its own packages, its processor."""
+    """Return what a learner names of this process: versions of its own packages, its device."""
     named = classifier._learner().specification()
     return {key: named[key] for key in ("machine", "packages") if key in named}
 
@@ -151,13 +161,13 @@ def surroundings_of(classifier: Any) -> dict[str, Any]:
 # each alone: the others are finished whatever happens, and it is certain which one is to blame.
 
 SHARES = 16
-"""A worker gets its share of what is left in about so many blocks; one is lost with it at most."""
+"""Blocks per worker; a lost worker costs one."""
 
 TRIES = 3
-"""How often partitions may lose their worker before they are held to be the reason."""
+"""Lost workers after which a partition is taken to be the reason."""
 
 PATIENCE = 60.0
-"""How many seconds a cluster may be without any worker."""
+"""Seconds that a cluster may be without any worker."""
 
 LOOK = 1.0
 """Seconds after which lost and new workers are looked for."""
@@ -193,10 +203,10 @@ class _Driver:
                 self.take(ticket)
         if deadly := [index for index, lost in self.losses.items() if lost >= TRIES]:
             raise ClusterError(
-                f"{_named(deadly)} lost {TRIES} workers each, the last ones with nothing else "
-                "to do: a row kills the process that trains on it, or needs more memory than a "
-                "worker has. All other members are in the store; take the row out or bound its "
-                "values, and run again."
+                f"{_named(deadly)} lost {TRIES} workers each, the last ones while training "
+                "nothing else: a row kills the process that trains on it, or takes more memory "
+                "than a worker has. All other members are in the store; take the row out or bound "
+                "its values, and run again."
             )
 
     def look(self) -> None:

@@ -1,4 +1,4 @@
-"""Dask: ``distributed``, on this machine or behind a scheduler's address."""
+"""Clusters of Dask and Ray, on this machine or at an address, and the texts that name them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class DaskCluster(Cluster):
 
 
 class RayCluster(Cluster):
-    """Workers of Ray: actors that hold one processor core each.
+    """Workers of Ray: actors that hold one CPU core each.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class RayCluster(Cluster):
 
 
 class _Caller:
-    """What runs on a worker."""
+    """The actor that runs on a worker."""
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function; values that were sent are here by now."""

@@ -1,4 +1,4 @@
-"""How much accuracy is certified: where certificates meet the labels of a test set.
+"""Certified accuracy: certificates compared with the labels of a test set.
 
 Accuracy measured on rows of an untrusted source is itself untrusted; the certificates are not.
 """
@@ -50,7 +50,21 @@ def certified_accuracy(
 
 
 def clean_accuracy(certificates: Certificates, y_true: ArrayLike) -> float:
-    """Return the accuracy without an attack."""
+    """Return the accuracy without an attack.
+
+    Parameters
+    ----------
+    certificates : Certificates
+        Untargeted certificates of n test rows.
+    y_true : array-like of shape (n,)
+        True labels, in the form of ``certificates.labels``.
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_votes
+    >>> clean_accuracy(certify_votes([[0, 0, 1], [1, 1, 1]], n_classes=2), [0, 0])
+    0.5
+    """
     return float(certified_accuracy(certificates, y_true, 0))
 
 
@@ -106,13 +120,7 @@ def protected_share(certificates: Certificates, sizes: ArrayLike) -> NDArray[np.
 
 
 def radius_if_correct(certificates: Certificates, y_true: ArrayLike) -> NDArray[np.int64]:
-    """Return the radius of every row whose label is correct, and -1 elsewhere.
-
-    Raises
-    ------
-    GuaranteeError
-        For targeted certificates: they leave open which other label a prediction may take.
-    """
+    """Return the radius of every row whose label is correct, and -1 elsewhere."""
     if certificates.target is not None:
         raise GuaranteeError(
             "Targeted certificates do not prove that a correct label stays: the attack may end in "
@@ -158,16 +166,7 @@ def _check_rows(certificates: Certificates) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Radii:
-    """The radii that count among those of `n_rows` rows, sorted; the others withstand nothing.
-
-    Examples
-    --------
-    >>> radii = Radii.of(np.array([3, -1, 0, 3]))
-    >>> [radii.at(size) for size in (0, 1, 3, 4)], radii.n_rows
-    ([3, 2, 2, 0], 4)
-    >>> radii.runs()
-    [0, 1, 3, 2]
-    """
+    """The radii that count among those of `n_rows` rows, sorted; the others withstand nothing."""
 
     values: NDArray[np.int64]
     n_rows: int
@@ -199,7 +198,7 @@ class Radii:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """What the certificates of one test set hold, in all and class by class."""
+    """The radii of one test set, in all and class by class."""
 
     kept: Radii
     """Rows with the correct label, or all of them where no true label is known."""
@@ -430,7 +429,7 @@ def seen_sentence(n_seen: int | None, n_rows: int) -> str:
     Examples
     --------
     >>> print(seen_sentence(3, 100))
-    The model was trained on 3 of the 100 rows. They are no test rows; the numbers are of the
+    The model was trained on 3 of the 100 rows. These are not test rows; the numbers refer to the
     other 97.
     """
     if n_seen is None:
@@ -442,12 +441,12 @@ def seen_sentence(n_seen: int | None, n_rows: int) -> str:
         return f"The model was trained on none of the {n_rows:,} rows."
     if n_seen == n_rows:
         return (
-            f"The model was trained on all {n_rows:,} rows. They are no test rows: what is right "
-            "about them says nothing about others."
+            f"The model was trained on all {n_rows:,} rows. These are not test rows: accuracy "
+            "on them says nothing about other rows."
         )
     return (
-        f"The model was trained on {n_seen:,} of the {n_rows:,} rows. They are no test rows; the "
-        f"numbers are of the other {n_rows - n_seen:,}."
+        f"The model was trained on {n_seen:,} of the {n_rows:,} rows. These are not test rows; "
+        f"the numbers refer to the other {n_rows - n_seen:,}."
     )
 
 

@@ -1,4 +1,4 @@
-"""The methods that can be compared on the same rows, and what each certifies under a threat."""
+"""Methods that can be compared on the same rows, and their certificates under a threat."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Method:
-    """What one method certifies on a test set, as class indices, and how it was set.
+    """The certificates of one method on a test set, as class indices, and its settings.
 
-    `facts` is what else the result file says: seconds, software, sizes of the training classes, and
-    a ``note`` that must stand over the results.
+    `facts` is what else the result file says, such as seconds, and a ``note`` above the results.
     """
 
     id: str
@@ -105,15 +104,12 @@ _CLUSTERERS = {
     "spectral": ("spectral", "cuts of the graph of 30 neighbours"),
     "mixture": ("Gaussian", "mixture of axis-aligned Gaussians"),
 }
-"""What clusterers are called in titles and in settings."""
+"""Names of clusterers in titles and in settings."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to certify predictions: candidates that follow each other may share a classifier.
-
-    `certify` takes the place of the fitted classifier's own; names are as in `Method`.
-    """
+    """A way to certify: by `certify`, if it is given, else by the classifier's own method."""
 
     name: str
     family: str
@@ -138,15 +134,7 @@ def candidates(
     cosines: Sequence[float],
     n_jobs: int | None = None,
 ) -> Iterator[Candidate]:
-    """Yield the methods to compare, those that share a classifier one after the other.
-
-    `member` is what votes in partition aggregation with each of `partitions`; `cosines` are
-    thresholds of neighbour votes.
-
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> [c.name for c in candidates(3, GaussianNB(), [50], [0.9])][:5]
-    ['dpa-50', 'dpa-50-label-flip', 'runoff-50', 'runoff-50-label-flip', 'neighbors-0.9']
-    """
+    """Yield the methods to compare, those that share a classifier one after the other."""
     classes = range(n_classes)
     for k in partitions:
         yield from _disjoint(classes, member, k, n_jobs)
@@ -274,10 +262,7 @@ def _last_step(member: Any) -> Any:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows on which candidates are compared, labels as class indices.
-
-    `command` is written down as the origin of the results.
-    """
+    """The rows on which candidates are compared, and the command that does it."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""How many partitions, and which members: measured on rows that the user trusts."""
+"""The choice of k and of the kind of member, measured on rows that the user trusts."""
 
 from __future__ import annotations
 
@@ -31,29 +31,49 @@ ACCURACY_LOSS = 0.05
 
 @dataclass(frozen=True, eq=False)
 class CurvePoint:
-    """Members of one kind, trained on one number of rows each."""
+    """Members of one kind, trained on one number of rows each.
+
+    Attributes
+    ----------
+    model : str
+        The kind of member.
+    rows_per_member, n_members : int
+        Training rows of each member, on average, and members trained.
+    margins : ndarray of shape (n,)
+        For each test row the share of votes for its true label minus the largest other share, -1
+        to 1; a row that the vote gets wrong has at most 0.
+    accuracy : float
+        Share of the test rows that the vote of these members gets right.
+    seconds : float
+        Time to train one member and to let it vote on the test rows.
+    """
 
     model: str
     rows_per_member: int
     n_members: int
     margins: NDArray[np.float64]
-    """For each test row the share of votes for its true label minus the largest other share, -1 to
-    1; a row that the vote gets wrong has at most 0."""
     accuracy: float
-    """Share of the test rows that the vote of these members gets right."""
     seconds: float
-    """To train one member and to let it vote on the test rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class LearningCurves:
-    """All points that were measured, on how many trusted rows to train on and to test."""
+    """All points that were measured, and on how many rows.
+
+    Attributes
+    ----------
+    points : tuple of CurvePoint
+        One per kind of member and number of rows.
+    n_rows, n_test : int
+        Trusted rows to train on, and to test.
+    unit : {"row", "group"}
+        What a partition is made of, and a radius counts.
+    """
 
     points: tuple[CurvePoint, ...]
     n_rows: int
     n_test: int
     unit: str
-    """What a partition is made of, and a radius counts: ``"row"`` or ``"group"``."""
 
 
 def measure_curves(
@@ -66,7 +86,7 @@ def measure_curves(
     n_jobs: int | None = None,
     progress: Progress | None = None,
 ) -> LearningCurves:
-    """Train members on different numbers of trusted rows, which nobody who attacks has written.
+    """Train members on different numbers of trusted rows, and measure their votes.
 
     Parameters
     ----------
@@ -80,6 +100,15 @@ def measure_curves(
         Contributors; partitions are then made of whole contributors.
     n_jobs, progress
         Worker processes, and a listener.
+
+    Returns
+    -------
+    LearningCurves
+        For `make_plan`.
+
+    Assumes
+    -------
+    Nobody who attacks the training data has written these rows.
     """
     from sklearn.base import clone
 
@@ -160,7 +189,23 @@ def _margins(certificates: Certificates, truth: NDArray[np.intp]) -> NDArray[np.
 
 @dataclass(frozen=True)
 class PlanRow:
-    """What to expect of one k and one kind of member, whose size was measured."""
+    """Expected results of one k and one kind of member.
+
+    Attributes
+    ----------
+    model : str
+        The kind of member.
+    n_partitions, rows_per_member : int
+        k, and the training rows of each member.
+    accuracy : float
+        Expected accuracy without an attack.
+    median_radius : int
+        Expected median radius: half of the rows stay correct up to it.
+    seconds : float
+        To train all members and to let them vote, in one process of the machine that measured.
+    measured_members : int
+        How many members the expectation rests on.
+    """
 
     model: str
     n_partitions: int
@@ -168,13 +213,22 @@ class PlanRow:
     accuracy: float
     median_radius: int
     seconds: float
-    """To train all members and to let them vote, in one process of the machine that measured."""
     measured_members: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A table by kind of member and k, the row that is proposed, and why in words."""
+    """A table, and the row that is proposed.
+
+    Attributes
+    ----------
+    rows : tuple of PlanRow
+        By kind of member, then by k.
+    proposed : PlanRow
+        One of these rows.
+    reason : str
+        Why this one, in words.
+    """
 
     rows: tuple[PlanRow, ...]
     proposed: PlanRow
@@ -196,11 +250,16 @@ def make_plan(
     Parameters
     ----------
     curves : LearningCurves
+        The result of `measure_curves`.
     expected_rows : int
         Rows that will be trained on, a number known beforehand.
     wanted_radius : int, optional
         Propose the most accurate ensemble whose median radius reaches it. By default the largest
         median radius is proposed among those whose accuracy is at most 0.05 below the best.
+
+    Returns
+    -------
+    Plan
 
     Examples
     --------
@@ -232,7 +291,7 @@ def make_plan(
             raise InvalidInputError(
                 f"No number of members is expected to reach a median radius of {wanted_radius:,}; "
                 f"the largest is {most.median_radius:,} (k = {most.n_partitions:,}, {most.model}). "
-                "Collect more rows, want less, or try other members."
+                "Collect more rows, ask for a smaller radius, or try other members."
             )
         chosen = max(reached, key=lambda row: (row.accuracy, -row.n_partitions))
         reason = f"the best accuracy with a median radius of at least {wanted_radius:,}"

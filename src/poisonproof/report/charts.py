@@ -1,6 +1,7 @@
-"""Geometry of the page's charts, in percent of the plot, so that they fit any screen.
+"""Charts of the page as numbers in percent of the plot, which the template draws as plain SVG.
 
-Only numbers leave this module; the template draws them as plain SVG.
+Hand-written, because the charts fit any screen and follow a slider on a page that loads nothing;
+plotting libraries would add large scripts. Matplotlib draws the picture of attacks.
 """
 
 from __future__ import annotations
@@ -45,9 +46,7 @@ class Bar:
 
 
 def curve_path(radii: Radii, domain: int) -> str:
-    """Return the share of rows that withstand each size, as steps.
-
-    The path lives in a box of `domain` by 1000 units; size s covers the stretch from s to s + 1.
+    """Return the share of rows that withstand each size, in a box of `domain` by 1000 units.
 
     >>> curve_path(Radii.of(np.array([0, 2])), domain=4)
     'M0 0H1V500H3V1000H4'
@@ -133,21 +132,13 @@ def encoded(figure: Figure, form: str) -> bytes:
 # The picture that explains the product: what is proved, what held, what fell.
 
 NO_ATTACK = 0.7
-"""Where size 0 stands on the logarithmic axis, so that a fall at size 1 can be seen."""
+"""Place of size 0 on the logarithmic axis, so that a fall at size 1 can be seen."""
 
 _COLUMNS = 3
 
 
 def surviving(kind: KindOutcome, sizes: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """Return the share of attacked predictions that stand at each size: proved, and as measured.
-
-    >>> from poisonproof.attacks import AttackedRow, Trace
-    >>> from poisonproof.certificates import make_threat
-    >>> row = AttackedRow(0, 2, Trace((2, 4), (False, True)), Trace((1,), (True,)))
-    >>> kind = KindOutcome("k", "K", make_threat("insert_delete"), (row,))
-    >>> {name: share.tolist() for name, share in surviving(kind, np.array([1, 3])).items()}
-    {'proved': [1.0, 0.0], 'protected': [1.0, 1.0], 'unprotected': [0.0, 0.0]}
-    """
+    """Return the share of attacked predictions that stand at each size: proved, and measured."""
     radius = np.array([row.radius for row in kind.rows])
     shares = {"proved": (radius[:, None] >= sizes).mean(axis=0)}
     for which in ("protected", "unprotected"):

@@ -35,10 +35,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0
 
 
 def write_comparison(methods: Sequence[Method], out: Path, command: str) -> list[Path]:
-    """Write the page, its picture and the results, all files or none, and return their paths.
-
-    `command` is what makes the page again. The same results give the same bytes.
-    """
+    """Write the page that `command` makes, its picture and its results; return their paths."""
     order = list(FAMILIES)
     ordered = sorted(methods, key=lambda m: (m.threat, order.index(m.family)))
     groups = {threat: list(found) for threat, found in groupby(ordered, lambda m: m.threat)}

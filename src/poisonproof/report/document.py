@@ -61,7 +61,7 @@ STEPS = (
         "poisonproof.estimators.saving.model_fingerprint(classifier.fit(X_train, y_train))",
     ),
 )
-"""How to verify a report that was made in Python."""
+"""Ways to verify a report that was made in Python."""
 
 
 @dataclass(frozen=True, eq=False)

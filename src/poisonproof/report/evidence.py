@@ -1,4 +1,4 @@
-"""What a report says about a model: its identity, its counts, and the rows worth a look."""
+"""Facts about a model in a report: its identity, its counts, and the rows worth a look."""
 
 from __future__ import annotations
 
@@ -24,7 +24,17 @@ from poisonproof.store.manifest import environment_here
 
 @dataclass(frozen=True)
 class Identity:
-    """The facts that decide a model's bits: what was trained, and what computed certificates."""
+    """The facts that decide a model's bits.
+
+    Attributes
+    ----------
+    fingerprint : str
+        The model's fingerprint, as in its manifest.
+    facts : tuple of (str, str)
+        What was trained and on how many rows, in words.
+    environment : tuple of (str, str)
+        Software and CPU that computed the certificates.
+    """
 
     fingerprint: str
     facts: tuple[tuple[str, str], ...]
@@ -89,7 +99,7 @@ def _environment() -> tuple[tuple[str, str], ...]:
         ("Packages", ", ".join(packages)),
         ("Linear algebra", "; ".join(found["blas"]) or "none found"),
         ("System", f"{found['system']}, {found['machine']}"),
-        ("Processor instructions", " ".join(found["instructions"])),
+        ("CPU instruction set", " ".join(found["instructions"])),
     )
 
 
@@ -98,13 +108,7 @@ def _one_line(thing: object) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a share with one decimal, rounded half up; 0 and 100 are said only of none and all.
-
-    >>> percent(1, 8), percent(9_999, 10_000), percent(1, 10_000), percent(0, 3)
-    ('12.5 %', '99.9 %', '0.1 %', '0.0 %')
-    >>> percent(0, 0)
-    '-'
-    """
+    """Return a share with one decimal, rounded half up; 0 and 100 are said only of none and all."""
     if not whole:
         return "-"
     tenths = (2000 * part + whole) // (2 * whole)
@@ -239,7 +243,7 @@ class Evidence:
 
     @cached_property
     def tally(self) -> Tally:
-        """How many rows withstand each attack size."""
+        """The number of rows that withstand each attack size."""
         return Tally.of(self.certificates, self.y_true)
 
     @property
@@ -249,7 +253,7 @@ class Evidence:
 
     @property
     def n_training_units(self) -> int | None:
-        """What an attack is a share of: training rows, or contributors; None if not known."""
+        """Training rows, or contributors where attacks count those; None if not known."""
         unit = self.certificates.threat.unit
         if unit == "group":
             return self.n_groups

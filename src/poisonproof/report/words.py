@@ -33,7 +33,14 @@ _ACTIONS = {
 
 
 def headline(evidence: Evidence) -> str:
-    """Return the one sentence that a reader should remember."""
+    """Return the one sentence that a reader should remember.
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_votes
+    >>> print(headline(Evidence("tiny", certify_votes([[0, 0, 0, 0, 0]], n_classes=2))))
+    At least half of the predictions stay as they are even if any 2 rows are inserted or deleted.
+    """
     threat, median = evidence.certificates.threat, evidence.tally.kept.median()
     n_groups = evidence.n_groups if threat.unit == "group" else None
     if evidence.y_true is not None:
@@ -87,7 +94,7 @@ def reason(evidence: Evidence) -> str:
 
 
 def voters(evidence: Evidence) -> str:
-    """Return whose votes the bars show."""
+    """Return in words whose votes the bars show."""
     if evidence.certificates.method in ROWS_VOTE:
         return "How many training rows speak for each label."
     if evidence.certificates.method == "label_flips" and evidence.certificates.n_members == 1:
