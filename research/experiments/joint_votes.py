@@ -14,7 +14,7 @@ from poisonproof_research.reproduction import RowData
 
 
 def write_votes(
-    scores: Any, data: RowData, name: str, voices: str, out: Path, **words: str
+    scores: Any, data: RowData, name: str, models: str, out: Path, **words: str
 ) -> None:
     """Let partitions vote, by plurality and by run-off, and write both methods of the frontier.
 
@@ -26,7 +26,7 @@ def write_votes(
         Where labels come from.
     name : str
         The method's name, with KIND where "dpa" or "runoff" goes.
-    voices : str
+    models : str
         Who votes, for titles.
     out : Path
         Folder of methods.
@@ -46,7 +46,7 @@ def write_votes(
             id=name.replace("KIND", kind),
             dataset=data.name,
             family=kind,
-            title=f"{rule}, {voices}, k = {k:,}",
+            title=f"{rule}, {models}, k = {k:,}",
             certificates=replace(certificates, classes=None),
             y_true=data.y_test,
             facts=facts,

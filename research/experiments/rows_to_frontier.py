@@ -56,7 +56,7 @@ def method(recipe: Recipe, home: Path, certificates: Certificates, kind: str) ->
     if recipe.degree > 1:
         words = {"plurality": "finite aggregation", "runoff": "run-off on shared buckets"}[kind]
         family = family if kind == "runoff" else "finite_aggregation"
-    spec = result.law["specification"]
+    spec = result.origin["specification"]
     made = [run.seconds for run in result.runs]
     return Method(
         id=recipe.id + ("-runoff" if kind == "runoff" else ""),
@@ -74,7 +74,7 @@ def method(recipe: Recipe, home: Path, certificates: Certificates, kind: str) ->
             "degree": recipe.degree,
             "member_percent": round(evaluate(result).base, 2),
             "seconds": {"train": round(sum(a for a, _ in made), 1)},
-            "device": result.law["machine"]["processor"],
+            "device": result.origin["machine"]["processor"],
         },
     )
 

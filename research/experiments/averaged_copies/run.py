@@ -33,12 +33,12 @@ def main() -> None:
     options = parser.parse_args()
     data = data_from_pack(options.data)
     n = len(data.y_test)
-    voices = [
+    copies = [
         standardized(read_scores(options.scores / name, n, K).astype(np.float32)) for name in COPIES
     ]
     for d in range(2, len(COPIES) + 1):
         write_votes(
-            sum(voices[1:d], voices[0]),
+            sum(copies[1:d], copies[0]),
             data,
             f"cifar10-KIND-copies-{K}-{d}",
             f"{d} copies of the paper's network",

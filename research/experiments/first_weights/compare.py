@@ -20,9 +20,9 @@ def numbers(result: RowResult) -> dict[str, float | int | None]:
 
 
 def rest_of_law(result: RowResult) -> dict[str, Any]:
-    """Return the law of a row but for its members' first weights."""
-    law = {key: value for key, value in result.law.items() if key != "specification_sha256"}
-    return {**law, "specification": {**law["specification"], "first_weights": None}}
+    """Return the origin of a row but for its members' first weights."""
+    origin = {key: value for key, value in result.origin.items() if key != "specification_sha256"}
+    return {**origin, "specification": {**origin["specification"], "first_weights": None}}
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from poisonproof.networks import load_features
 from poisonproof_research.reproduction import data_from_pack, load_recipes, read_result
 
 sys.path.append(str(Path(__file__).parents[1] / "label_flips"))
-from run import Row, attack_all
+from run import AttackedRow, attack_all
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     data = data_from_pack(given.data)
     known = Known(load_features(given.features), data, given.vectors)
     result = read_result(given.results / given.row)
-    row = Row(load_recipes()[given.row], data, result, known, "cpu")
+    row = AttackedRow(load_recipes()[given.row], data, result, known, "cpu")
     found = attack_all(row, given.attacks, given.seed)
     given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

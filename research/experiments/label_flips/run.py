@@ -35,12 +35,12 @@ from poisonproof_research.reproduction import (
 )
 from poisonproof_research.reproduction.learner import (
     features_of,
-    law_of,
     make_learner,
     member_samples,
+    origin_of,
     resolve,
 )
-from poisonproof_research.reproduction.result import compact_votes, require_law
+from poisonproof_research.reproduction.result import compact_votes, require_origin
 
 WITNESSES = 20
 """Members of untouched partitions that are trained again in every attack."""
@@ -56,7 +56,7 @@ class Attack:
     label: int
 
 
-class Row:
+class AttackedRow:
     """A finished row whose members can be trained again.
 
     Parameters
@@ -83,7 +83,7 @@ class Row:
         self.learner: Any = make_learner(recipe, device, frozen)
         self.seen, self.asked = member_samples(recipe, data, parts, frozen)
         spec = resolve(self.learner, self.seen.X, data.n_classes)
-        require_law(result.law, law_of(recipe, data, parts, spec, frozen), recipe.id)
+        require_origin(result.origin, origin_of(recipe, data, parts, spec, frozen), recipe.id)
         self.partition_of = parts.assignment
         self.certificates: Certificates = certify_result(result)
 
@@ -163,7 +163,7 @@ def targets(certificates: Certificates, count: int, rng: np.random.Generator) ->
 
 
 def attack_all(
-    row: Row, count: int, seed: int, limit_seconds: float = float("inf")
+    row: AttackedRow, count: int, seed: int, limit_seconds: float = float("inf")
 ) -> dict[str, Any]:
     """Attack `count` images of a row, and say what happened and to which row."""
     began, rng, found = time.monotonic(), np.random.default_rng(seed), []
@@ -172,12 +172,12 @@ def attack_all(
             break
         found.append(row.measure(target, rng))
         print(json.dumps(found[-1]), flush=True)
-    law = json.dumps(dict(row.result.law), sort_keys=True)
+    origin = json.dumps(dict(row.result.origin), sort_keys=True)
     return {
         "row": row.recipe.id,
         "seed": seed,
-        "law_sha256": hashlib.sha256(law.encode()).hexdigest(),
-        "features_sha256": row.result.law["features"]["sha256"],
+        "law_sha256": hashlib.sha256(origin.encode()).hexdigest(),
+        "features_sha256": row.result.origin["features"]["sha256"],
         "attacks": found,
     }
 
@@ -197,7 +197,7 @@ def main() -> None:
     given = parser.parse_args()
     (recipe,) = select_rows(load_recipes(None), None, [given.row])
     result = read_result(given.results / given.row)
-    row = Row(recipe, data_from_pack(given.data), result, given.features, given.device)
+    row = AttackedRow(recipe, data_from_pack(given.data), result, given.features, given.device)
     found = attack_all(row, given.attacks, given.seed, given.limit_seconds)
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1) + "\n")

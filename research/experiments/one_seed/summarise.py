@@ -70,7 +70,10 @@ def summarise(row: str, runs: Mapping[int, RowResult], committed: Path) -> dict[
     whole, own_seeds = read_result(committed / row), read_result(committed / own)
     members = next(iter(runs.values())).members
     for number, result in runs.items():
-        if {**result.law, "seed": 0} != whole.law or result.members.tolist() != members.tolist():
+        if {
+            **result.origin,
+            "seed": 0,
+        } != whole.origin or result.members.tolist() != members.tolist():
             raise SystemExit(f"{row}, seed {number}: more than the seed differs from the row.")
     by_seed = {0: whole, **{s: r for s, r in sorted(runs.items()) if s != 0}}
     table = np.stack([accuracies_of(result, members) for result in by_seed.values()])

@@ -75,8 +75,8 @@ def _mean_of_crops(network: FrozenNetwork, images: NDArray[Any]) -> NDArray[np.f
 
 def _epochs(network: FrozenNetwork) -> int:
     """Return how long the features were trained, before any refinement."""
-    law = network.law.get("features_law", network.law)
-    return len(network.history) if law is network.law else int(law["specification"]["epochs"])
+    features = network.law.get("features_law")
+    return len(network.history) if features is None else int(features["specification"]["epochs"])
 
 
 def main() -> None:

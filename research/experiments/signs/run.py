@@ -1,4 +1,4 @@
-"""Closed-form members and neighbour votes on GTSRB and CIFAR-10, on the processor.
+"""Closed-form members and neighbour votes on GTSRB and CIFAR-10, on the CPU.
 
     python research/experiments/signs/run.py --data PACK --features FILE --only dpa
     python research/experiments/signs/run.py --data PACK --features FILE --only neighbors

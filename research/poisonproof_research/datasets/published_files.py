@@ -269,7 +269,7 @@ TEST_LABELS = "GT-final_test.csv"
 
 
 @dataclass(frozen=True)
-class _Row:
+class _SignFile:
     """One line of a CSV file: an image, what it should measure, and its class."""
 
     path: str
@@ -291,7 +291,7 @@ def read_gtsrb(tree: FileTree, entry: EntryWriter, progress: Progress) -> None:
 
 
 def _write_images(
-    tree: FileTree, entry: EntryWriter, split: str, rows: Sequence[_Row], progress: Progress
+    tree: FileTree, entry: EntryWriter, split: str, rows: Sequence[_SignFile], progress: Progress
 ) -> None:
     from PIL.ImageOps import equalize
 
@@ -317,7 +317,7 @@ def _write_images(
         progress.advance()
 
 
-def _training_rows(tree: FileTree) -> list[_Row]:
+def _training_rows(tree: FileTree) -> list[_SignFile]:
     folders: dict[str, list[str]] = {}
     for path in tree.matching(TRAINING):
         folders.setdefault(str(PurePosixPath(path).parent), []).append(path)
@@ -342,7 +342,7 @@ def _training_rows(tree: FileTree) -> list[_Row]:
     return rows
 
 
-def _test_rows(tree: FileTree) -> list[_Row]:
+def _test_rows(tree: FileTree) -> list[_SignFile]:
     paths = tree.matching(TEST_IMAGES)
     if not paths:
         raise InvalidInputError(f"{tree.where('')} lacks Final_Test/Images/00000.ppm and so on.")
@@ -355,7 +355,7 @@ def _test_rows(tree: FileTree) -> list[_Row]:
     return _csv_rows(tree, listed, str(PurePosixPath(paths[0]).parent), paths)
 
 
-def _csv_rows(tree: FileTree, listed: str, folder: str, paths: Iterable[str]) -> list[_Row]:
+def _csv_rows(tree: FileTree, listed: str, folder: str, paths: Iterable[str]) -> list[_SignFile]:
     """Read one CSV file and check that it names the images in `paths`, each once."""
     where = tree.where(listed)
     waiting = {path for path in paths if path.endswith(".ppm")}
@@ -392,7 +392,7 @@ def _csv_lines(data: bytes, where: str) -> Iterator[tuple[int, dict[str, str]]]:
         raise InvalidInputError(f"{where}, after line {lines.line_num}: {error}.") from error
 
 
-def _row(line: dict[str, str], folder: str, where: str) -> _Row:
+def _row(line: dict[str, str], folder: str, where: str) -> _SignFile:
     try:
         width, height, label = (int(line[key]) for key in COLUMNS[1:])
     except (ValueError, TypeError) as error:
@@ -403,4 +403,4 @@ def _row(line: dict[str, str], folder: str, where: str) -> _Row:
         raise InvalidInputError(f"{where}: {width} x {height} is not the size of a traffic sign.")
     if not 0 <= label < GTSRB_N_CLASSES:
         raise InvalidInputError(f"{where}: class {label} is not one of 0 to {GTSRB_N_CLASSES - 1}.")
-    return _Row(f"{folder}/{line['Filename']}", width, height, label)
+    return _SignFile(f"{folder}/{line['Filename']}", width, height, label)

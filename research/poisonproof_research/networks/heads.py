@@ -334,15 +334,15 @@ class HeadLearner(OnFrozenLearner[HeadSpec, HeadEnsemble]):
         """Return the full specification for samples of one shape and a label set's size."""
         params = self.get_params(deep=False)
         views, seed = (operator.index(params.pop(name)) for name in ("views", "view_seed"))
-        law = params.pop("features").spec
+        features = params.pop("features").spec
         deep = TorchLearner(
-            "linear", **params, normalize="none", device=law.device, threads=law.threads
+            "linear", **params, normalize="none", device=features.device, threads=features.threads
         )
         return HeadSpec(
             deep.resolve(shape, n_classes),
             self.features.digest(),
-            smallest_view=law.smallest_view,
-            flip=law.flip,
+            smallest_view=features.smallest_view,
+            flip=features.flip,
             vector_length=vector_length(self.features),
             views=views,
             view_seed=seed,

@@ -192,7 +192,7 @@ def fit_head(
     scale = float(np.sqrt(((vectors - centre) ** 2).mean())) or 1.0
     scaled = ((vectors - centre) / scale).astype(np.float32)
     lanes = torch.arange(1 + spec.random_starts, device=device)
-    start = tamed(scaled, *discriminant(scaled, first, spec.n_clusters))
+    start = limited(scaled, *discriminant(scaled, first, spec.n_clusters))
     heads = _Heads(start, Stream(spec.seed, lanes))
     heads.to(device)
     data = torch.from_numpy(scaled).to(device)
@@ -202,7 +202,7 @@ def fit_head(
     best = int(np.argmin(losses))
     found = (heads.weight[best], heads.bias[best, 0])
     weight, bias = (value.detach().cpu().numpy().astype(np.float64) for value in found)
-    weight, bias = tamed(scaled, weight, bias)
+    weight, bias = limited(scaled, weight, bias)
     weight = weight / scale
     bias = bias - weight @ centre
     return FittedHead(weight.astype(np.float32), bias.astype(np.float32), losses, best)
@@ -234,7 +234,7 @@ def discriminant(
     return weight, np.log(shares) - 0.5 * (weight * means).sum(axis=1)
 
 
-def tamed(
+def limited(
     vectors: NDArray[Any], weight: NDArray[np.float64], bias: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the head with logits no steeper than training can start from; clusters stay."""
@@ -429,14 +429,14 @@ class Clusters(SimCLR):
     ----------
     spec : PretrainSpec
         The loop, with the network's width.
-    law : RefineSpec
+    refinement : RefineSpec
         The clusters.
     """
 
-    def __init__(self, spec: PretrainSpec, law: RefineSpec) -> None:
+    def __init__(self, spec: PretrainSpec, refinement: RefineSpec) -> None:
         super().__init__(spec)
-        self.law = law
-        self.head = nn.Sequential(nn.Linear(8 * spec.width, law.n_clusters))
+        self.refinement = refinement
+        self.head = nn.Sequential(nn.Linear(8 * spec.width, refinement.n_clusters))
         self.module = nn.ModuleDict({"encoder": self.encoder, "head": self.head})
 
     def features(self, x: Tensor) -> Tensor:
@@ -467,7 +467,7 @@ class NeighbourAgreement(Clusters):
 
     Parameters
     ----------
-    spec, law
+    spec, refinement
         See `Clusters`.
     neighbours : int64 tensor of shape (n, N)
         Rows of the nearest images of every image, on the device.
@@ -477,8 +477,8 @@ class NeighbourAgreement(Clusters):
     metric = "pairs alike"
     rule = PretrainAdam
 
-    def __init__(self, spec: PretrainSpec, law: RefineSpec, neighbours: Tensor) -> None:
-        super().__init__(spec, law)
+    def __init__(self, spec: PretrainSpec, refinement: RefineSpec, neighbours: Tensor) -> None:
+        super().__init__(spec, refinement)
         self.neighbours = neighbours
 
     def batch(self, images: Tensor, rows: Tensor, draw: dict[int, Tensor]) -> Tensor:
@@ -492,7 +492,7 @@ class NeighbourAgreement(Clusters):
         first, second = images.chunk(2)
         views = torch.cat([self.strong(first, draw, 0), self.strong(second, draw, 1)])
         mine, theirs = self.logits(views).chunk(2)
-        return agreement(mine, theirs, self.law.entropy_weight)
+        return agreement(mine, theirs, self.refinement.entropy_weight)
 
 
 class SelfLabels(Clusters):
@@ -511,5 +511,7 @@ class SelfLabels(Clusters):
         with torch.no_grad():
             whole = self.features(self.pixels.normalised(images.float()))
         strong = self.logits(self.strong(images, draw, 0))
-        weak = whole[:, -self.law.n_clusters :]
-        return self_labels(weak, strong, self.law.confidence, self.law.label_entropy_weight)
+        weak = whole[:, -self.refinement.n_clusters :]
+        return self_labels(
+            weak, strong, self.refinement.confidence, self.refinement.label_entropy_weight
+        )

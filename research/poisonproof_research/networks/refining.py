@@ -193,7 +193,7 @@ class _Refining:
     ) -> None:
         self.images, self.features, self.spec, self.folder = images, features, spec, folder
         self.device = require_device(features.spec.machine())
-        self.law: dict[str, Any] = {
+        self.origin: dict[str, Any] = {
             "specification": spec.to_json(),
             "network": features.spec.to_json(),
             "features_sha256": features.digest(),
@@ -241,8 +241,8 @@ class _Refining:
         progress: Progress,
         watch: Watch | None,
     ) -> ClusterNetwork | None:
-        law = {**self.law, "stage": name, "start": before.digest()}
-        home = None if self.folder is None else RunFolder(self.folder / name, law)
+        origin = {**self.origin, "stage": name, "start": before.digest()}
+        home = None if self.folder is None else RunFolder(self.folder / name, origin)
         earlier = before.history
         run = Run(
             self._task(name),
@@ -268,7 +268,7 @@ class _Refining:
         return NeighbourAgreement(stage, self.spec, nearest.to(self.device))
 
     def _network(self, tensors: Tensors, history: list[list[float]]) -> ClusterNetwork:
-        return ClusterNetwork(self.features.spec, self.spec, tensors, self.law, history)
+        return ClusterNetwork(self.features.spec, self.spec, tensors, self.origin, history)
 
     def _kept(
         self,
@@ -295,7 +295,7 @@ class _Refining:
         if self.folder is None or not (self.folder / name / CLUSTERS).exists():
             return None
         known = load_clusters(self.folder / name)
-        if known.law != self.law:
+        if known.law != self.origin:
             raise StoreError(
                 f"{self.folder} holds a run of another specification (other samples, features, "
                 "parameters or machine). Choose another folder, or take it away."

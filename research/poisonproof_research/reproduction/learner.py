@@ -140,7 +140,7 @@ def member_samples(
     return replace(parts, X=frozen.transform(data.x_train)), frozen.transform(data.x_test)
 
 
-def law_of(
+def origin_of(
     recipe: Recipe,
     data: RowData,
     parts: PartitionedData,
@@ -154,7 +154,7 @@ def law_of(
     machine = spec if isinstance(spec, NetworkSpec) else spec.schedule
     require_device(machine)  # the fingerprint of a machine without it would mean nothing
     listed = "\n".join(parts.partition_digests())
-    law = {
+    origin = {
         "row": recipe.id,
         "data": {"name": data.name, "sha256": data.digest},
         "partitioner": recipe.partitioner,
@@ -166,13 +166,13 @@ def law_of(
         "machine": fingerprint(machine),
     }
     if recipe.degree > 1:
-        law["degree"] = recipe.degree
+        origin["degree"] = recipe.degree
     if frozen is not None:
-        law["threat"] = "label_flip"
-        law["features"] = {
+        origin["threat"] = "label_flip"
+        origin["features"] = {
             "name": recipe.features,
             "sha256": frozen.digest(),
             "epochs": len(frozen.history),
             **frozen.law,
         }
-    return law
+    return origin

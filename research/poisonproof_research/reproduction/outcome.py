@@ -26,8 +26,8 @@ from poisonproof.strict import parse_json
 from poisonproof_research.methods.shared_buckets import certify_finite_aggregation, make_spread
 from poisonproof_research.reproduction.recipe import PaperNumbers
 from poisonproof_research.reproduction.result import (
+    CommandRun,
     RowResult,
-    Run,
     decode_votes,
     encode_votes,
     merge_results,
@@ -92,7 +92,7 @@ def certify_result(result: RowResult) -> Certificates:
             f"{result.row} has {len(result.members)} of {result.n_partitions} members; a "
             "certificate needs all. Go on with --resume-from."
         )
-    degree = int(result.law.get("degree", 1))
+    degree = int(result.origin.get("degree", 1))
     if degree == 1:
         return certify_counts(result.counts, result.n_partitions, result.threat)
     spread = make_spread(result.n_partitions // degree, degree)
@@ -227,11 +227,11 @@ def counts_are_enough(folder: Path) -> bool:
     computed from. The certificates of finite aggregation need the votes.
     """
     summary = read_json(folder / SUMMARY, FORMAT, VERSION)
-    law = summary["law"]
-    if not summary["complete"] or int(law.get("degree", 1)) > 1:
+    origin = summary["law"]
+    if not summary["complete"] or int(origin.get("degree", 1)) > 1:
         return False
     size = sum(int(entry["bytes"]) for entry in summary["files"])
-    return size > LARGEST_VOTES or law["specification"]["seed_rule"] == "shared"
+    return size > LARGEST_VOTES or origin["specification"]["seed_rule"] == "shared"
 
 
 def keep_counts(folder: Path) -> None:
@@ -294,7 +294,7 @@ def _summary(result: RowResult, files: list[dict[str, Any]]) -> dict[str, Any]:
         "abstaining_members": {str(i): why for i, why in sorted(result.failures.items())},
         "train_seconds": round(train, 3),
         "vote_seconds": round(vote, 3),
-        "law": result.law,
+        "law": result.origin,  # the key of files that were written before
         "runs": [run.to_json() for run in result.runs],
         "votes_sha256": votes_digest(result),
         "files": files,
@@ -314,7 +314,7 @@ def _coded(result: RowResult) -> bytes:
 
 def _arrays(result: RowResult) -> dict[str, NDArray[Any]]:
     about = {
-        "law": result.law,
+        "law": result.origin,
         "n_partitions": result.n_partitions,
         "n_classes": result.n_classes,
         "failures": {str(i): why for i, why in sorted(result.failures.items())},
@@ -350,7 +350,7 @@ def _read(path: Path, digest: str | None) -> RowResult:
             arrays["digests"],
             arrays["sizes"].astype(np.int64),
             {int(i): why for i, why in about["failures"].items()},
-            tuple(Run.from_json(run) for run in about["runs"]),
+            tuple(CommandRun.from_json(run) for run in about["runs"]),
             counts,
         )
     except (KeyError, TypeError, ValueError) as error:

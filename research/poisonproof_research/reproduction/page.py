@@ -138,7 +138,7 @@ def _features(rows: Sequence[ReportRow]) -> str:
     """Say which features the members of finished rows share, and how long they were trained."""
     lines = {}
     for row in rows:
-        about = None if row.result is None else row.result.law.get("features")
+        about = None if row.result is None else row.result.origin.get("features")
         if about is not None:
             made, machine = about["specification"], about["machine"]
             lines[about["sha256"]] = (
@@ -245,7 +245,7 @@ def _deviations(rows: Sequence[ReportRow]) -> str:
         for text, names in found.items()
     ]
     for row in rows:
-        device = None if row.result is None else row.result.law["specification"]["device"]
+        device = None if row.result is None else row.result.origin["specification"]["device"]
         if device not in (None, "cuda"):
             lines.append(f"- *{row.recipe.id}:* trained on {device}.")
     return "## Deviations from the paper's recipe\n\n" + "\n".join(lines)

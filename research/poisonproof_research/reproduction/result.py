@@ -124,7 +124,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "triton")
 
 
 @dataclass(frozen=True)
-class Block:
+class MemberBlock:
     """Members that were trained and voted together.
 
     Attributes
@@ -144,7 +144,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Run:
+class CommandRun:
     """One run of the command on one machine.
 
     Attributes
@@ -155,7 +155,7 @@ class Run:
         What was run, without folders.
     software, hardware : mapping
         Versions and machine.
-    blocks : tuple of Block
+    blocks : tuple of MemberBlock
         The work done.
     """
 
@@ -163,7 +163,7 @@ class Run:
     command: str
     software: Mapping[str, Any]
     hardware: Mapping[str, Any]
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[MemberBlock, ...] = ()
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -187,15 +187,15 @@ class Run:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Run:
+    def from_json(cls, values: Mapping[str, Any]) -> CommandRun:
         """Read what `to_json` wrote."""
-        blocks = tuple(Block(*block) for block in values["blocks"])
+        blocks = tuple(MemberBlock(*block) for block in values["blocks"])
         return cls(**{**values, "blocks": blocks})
 
 
-def merge_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
+def merge_runs(runs: Iterable[CommandRun]) -> tuple[CommandRun, ...]:
     """Join runs by their names; a block that is there twice counts once."""
-    merged: dict[str, Run] = {}
+    merged: dict[str, CommandRun] = {}
     for run in runs:
         known = merged.get(run.id, run)
         blocks = {block.number: block for block in (*known.blocks, *run.blocks)}
@@ -203,9 +203,9 @@ def merge_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(merged.values())
 
 
-def new_run(command: str, machine: Mapping[str, Any]) -> Run:
+def new_run(command: str, machine: Mapping[str, Any]) -> CommandRun:
     """Describe a run that begins now on this machine."""
-    return Run(
+    return CommandRun(
         secrets.token_hex(6),
         command,
         {
@@ -246,7 +246,7 @@ class RowResult:
 
     Attributes
     ----------
-    law : mapping
+    origin : mapping
         Everything a member's bits depend on: row, data, partitions, specification, seed, machine.
     n_partitions, n_classes : int
         k and C.
@@ -262,13 +262,13 @@ class RowResult:
         Rows of their partitions.
     failures : mapping of int to str
         Why members with rows abstain.
-    runs : tuple of Run
+    runs : tuple of CommandRun
         Who computed this, and how long it took.
     kept_counts : ndarray of int32, shape (n, C), optional
         How many members voted for each class, where the votes are not kept.
     """
 
-    law: Mapping[str, Any]
+    origin: Mapping[str, Any]
     n_partitions: int
     n_classes: int
     labels: NDArray[np.int64]
@@ -277,7 +277,7 @@ class RowResult:
     digests: NDArray[np.uint8]
     sizes: NDArray[np.int64]
     failures: Mapping[int, str]
-    runs: tuple[Run, ...]
+    runs: tuple[CommandRun, ...]
     kept_counts: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
@@ -294,12 +294,12 @@ class RowResult:
     @property
     def row(self) -> str:
         """Name of the row."""
-        return str(self.law["row"])
+        return str(self.origin["row"])
 
     @property
     def threat(self) -> str:
-        """What the votes certify against; inserted or deleted rows unless `law` says more."""
-        return str(self.law.get("threat", "insert_delete"))
+        """What the votes certify against; inserted or deleted rows unless `origin` says more."""
+        return str(self.origin.get("threat", "insert_delete"))
 
     @property
     def is_complete(self) -> bool:
@@ -354,7 +354,7 @@ def compact_votes(votes: NDArray[Any]) -> NDArray[np.uint8]:
     return np.where(votes == ABSTAIN, ABSTAINED, votes).astype(np.uint8)
 
 
-def require_law(found: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
+def require_origin(found: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
     """Raise if the members of a result depend on something else, and say what differs."""
     different = _differences(found, wanted)
     if different:
@@ -376,7 +376,7 @@ def merge_results(results: Sequence[RowResult]) -> RowResult:
         return first
     kept = [first]
     for other in results[1:]:
-        require_law(other.law, first.law, f"One of the results of {first.row}")
+        require_origin(other.origin, first.origin, f"One of the results of {first.row}")
         if not np.array_equal(other.labels, first.labels):
             raise InvalidInputError(f"Two results of {first.row} have different test labels.")
         for known in kept:

@@ -21,9 +21,9 @@ from poisonproof.progress import Progress, Silent
 from poisonproof_research.reproduction.learner import (
     FeatureFolder,
     features_of,
-    law_of,
     make_learner,
     member_samples,
+    origin_of,
     resolve,
 )
 from poisonproof_research.reproduction.outcome import (
@@ -34,13 +34,13 @@ from poisonproof_research.reproduction.outcome import (
 )
 from poisonproof_research.reproduction.recipe import Recipe
 from poisonproof_research.reproduction.result import (
-    Block,
+    CommandRun,
+    MemberBlock,
     RowResult,
-    Run,
     compact_votes,
     merge_results,
     new_run,
-    require_law,
+    require_origin,
 )
 from poisonproof_research.reproduction.row_data import RowData, make_partitions
 from poisonproof_research.reproduction.whole_files import npz_bytes, read_npz, write_bytes
@@ -159,17 +159,17 @@ def run_row(recipe: Recipe, data: RowData, out: Path, options: Options) -> RowRe
     learner = make_learner(recipe, options.device, frozen)
     seen, asked_about = member_samples(recipe, data, parts, frozen)
     spec = resolve(learner, seen.X, data.n_classes)
-    law = law_of(recipe, data, parts, spec, frozen)
+    origin = origin_of(recipe, data, parts, spec, frozen)
     folder = out / recipe.id
     known = gather_results(recipe.id, [folder, *options.resume_from])
     if known is not None:
-        require_law(known.law, law, f"The result of {recipe.id}")
+        require_origin(known.origin, origin, f"The result of {recipe.id}")
     finished = set() if known is None else set(known.members.tolist())
     asked = options.members or range(recipe.n_partitions)
     # Members of similar size share a stack, so that few lanes wait for a longer one.
     waiting = sorted(set(asked) - finished, key=lambda i: (-int(parts.sizes[i]), i))
     width = max(1, options.n_jobs or 1) if spec.execution == "single" else spec.stack_width
-    row = _Row(recipe, data, seen, asked_about, learner, law, folder, options)
+    row = _RowTraining(recipe, data, seen, asked_about, learner, origin, folder, options)
     result = row.finish(waiting, known, width * _STACKS)
     if result is not None:
         write_result(folder, result)
@@ -177,7 +177,7 @@ def run_row(recipe: Recipe, data: RowData, out: Path, options: Options) -> RowRe
 
 
 @dataclass(frozen=True)
-class _Row:
+class _RowTraining:
     """A row that is being made."""
 
     recipe: Recipe
@@ -185,19 +185,19 @@ class _Row:
     parts: PartitionedData
     x_test: NDArray[Any]
     learner: Learner
-    law: Mapping[str, Any]
+    origin: Mapping[str, Any]
     folder: Path
     options: Options
 
     def finish(self, waiting: list[int], known: RowResult | None, size: int) -> RowResult | None:
         """Train and ask the members `waiting`, at most `size` at a time."""
-        run = new_run(self.options.command, self.law["machine"])
+        run = new_run(self.options.command, self.origin["machine"])
         found = [] if known is None else [known]
         count = 0 if known is None else len(known.members)
         longest, number = 0.0, 0
         while waiting and not self._too_late(longest):
             began = time.monotonic()
-            # One member of an earlier run is trained again: whatever `law` does not name,
+            # One member of an earlier run is trained again: whatever `origin` does not name,
             # such as the code itself, shows in its digest.
             again = [int(known.members[0])] if known is not None and number == 0 else []
             block = waiting[: max(1, size - len(again))]
@@ -222,7 +222,7 @@ class _Row:
         deadline = self.options.deadline
         return deadline is not None and time.monotonic() + 1.1 * longest > deadline
 
-    def _block(self, which: list[int], run: Run, number: int) -> RowResult:
+    def _block(self, which: list[int], run: CommandRun, number: int) -> RowResult:
         began = time.perf_counter()
         ensemble = self.learner.fit_members(
             self.parts,
@@ -236,7 +236,7 @@ class _Row:
         votes = ensemble.votes(
             self.x_test, n_jobs=self.options.n_jobs, progress=self.options.progress
         )
-        block = Block(number, len(which), trained - began, time.perf_counter() - trained)
+        block = MemberBlock(number, len(which), trained - began, time.perf_counter() - trained)
         result = self._result(which, ensemble, votes, replace(run, blocks=(block,)))
         if self.options.scores:
             name = f"{run.id}-{number:04d}"
@@ -248,14 +248,14 @@ class _Row:
         which: list[int],
         ensemble: TorchEnsemble | OnFrozenEnsemble,
         votes: NDArray[np.int16],
-        run: Run,
+        run: CommandRun,
     ) -> RowResult:
         order = np.argsort(which)
         members = np.array(which, dtype=np.int64)[order]
         texts = ensemble.digests()
         digests = b"".join(hashlib.sha256(texts[place].encode()).digest() for place in order)
         return RowResult(
-            self.law,
+            self.origin,
             self.recipe.n_partitions,
             self.data.n_classes,
             self.data.y_test,

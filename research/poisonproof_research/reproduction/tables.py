@@ -84,7 +84,7 @@ class ReportRow:
         """Whether the row is finished, on a GPU like the paper's."""
         if self.result is None or not self.is_finished:
             return False
-        return bool(self.result.law["specification"]["device"] == "cuda")
+        return bool(self.result.origin["specification"]["device"] == "cuda")
 
     @property
     def paper_seconds(self) -> float | None:
@@ -106,14 +106,14 @@ def read_rows(recipes: Mapping[str, Recipe], results: Path) -> list[ReportRow]:
 
 
 def _require_recipe(recipe: Recipe, result: RowResult, folder: Path) -> None:
-    law: Mapping[str, Any] = result.law
-    made = law.get("specification", {})
+    origin: Mapping[str, Any] = result.origin
+    made = origin.get("specification", {})
     wanted = {name: recipe.learner[name] for name in _COMPARED if name in recipe.learner}
     facts = {
-        "row": (law.get("row"), recipe.id),
-        "data": (law.get("data", {}).get("sha256"), recipe.data.sha256),
+        "row": (origin.get("row"), recipe.id),
+        "data": (origin.get("data", {}).get("sha256"), recipe.data.sha256),
         "n_partitions": (result.n_partitions, recipe.n_partitions),
-        "seed": (law.get("seed"), recipe.seed),
+        "seed": (origin.get("seed"), recipe.seed),
         **{name: (made.get(name), value) for name, value in wanted.items()},
     }
     for name, (found, expected) in facts.items():

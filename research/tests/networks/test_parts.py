@@ -95,18 +95,18 @@ def test_the_spectral_start_wins_on_clear_clusters_and_heads_are_not_steep():
 
 
 def test_steps_of_adam_are_those_of_torch():
-    law = CLUSTERS.stage(FEATURES, "agreement")
+    stage = CLUSTERS.stage(FEATURES, "agreement")
     ours, theirs = (torch.nn.Linear(3, 2) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
     flat = FlatModule(ours, alignment=1)
-    rule = PretrainAdam(law, flat.parameters)
+    rule = PretrainAdam(stage, flat.parameters)
     reference = torch.optim.AdamW(
-        theirs.parameters(), law.learning_rate, (0.9, 0.999), weight_decay=law.weight_decay
+        theirs.parameters(), stage.learning_rate, (0.9, 0.999), weight_decay=stage.weight_decay
     )
     x = torch.randn(5, 3)
     for step in range(4):
         flat.collect((ours(x) ** 2).sum())
-        size = rule.step_size(law.learning_rate, step)
+        size = rule.step_size(stage.learning_rate, step)
         # Decay follows the rate itself; Adam's corrections differ from it in the first steps only.
         with torch.no_grad():
             rule.step(flat.parameters, flat.gradients, torch.tensor(size))

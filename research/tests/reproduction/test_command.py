@@ -101,7 +101,7 @@ def test_committed_rows_are_kept_as_the_command_keeps_them():
         assert kept == {"counts"} or not wanted, summary
         if kept == {"counts"}:
             result = read_result(summary.parent)
-            shared = result.law["specification"]["seed_rule"] == "shared"
+            shared = result.origin["specification"]["seed_rule"] == "shared"
             assert shared or result.n_partitions >= 1000, summary
 
 

@@ -44,8 +44,8 @@ def test_only_rows_of_a_gpu_are_timed_against_the_paper(recipes_folder, results,
     write_report(load_recipes(recipes_folder), results, tmp_path / "cpu")
     assert "DPA rows**" not in (tmp_path / "cpu" / "reproduction.md").read_text()
     result = read_result(results / recipe.id)
-    made = {**result.law["specification"], "device": "cuda"}
-    on_gpu = dataclasses.replace(result, law={**result.law, "specification": made})
+    made = {**result.origin["specification"], "device": "cuda"}
+    on_gpu = dataclasses.replace(result, origin={**result.origin, "specification": made})
     write_result(tmp_path / "gpu" / recipe.id, on_gpu)
     write_report(load_recipes(recipes_folder), tmp_path / "gpu", tmp_path / "docs")
     assert "| **1 of 2 DPA rows** |" in (tmp_path / "docs" / "reproduction.md").read_text()

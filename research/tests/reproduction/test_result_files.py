@@ -18,7 +18,7 @@ from poisonproof_research.reproduction import (
 from poisonproof_research.reproduction import (
     outcome as result_files,
 )
-from poisonproof_research.reproduction.result import Block, Run
+from poisonproof_research.reproduction.result import CommandRun, MemberBlock
 
 N, K = 300, 40
 
@@ -28,9 +28,9 @@ def make_result(members=range(K), run="r", number=0) -> RowResult:
     which = np.array(list(members), dtype=np.int64)
     votes = rng.choice(np.array([0, 1, 2, 255], np.uint8), (N, K))
     digests = rng.integers(0, 256, (K, 32), dtype=np.uint8)
-    block = Block(number, len(which), 2.0, 1.0)
+    block = MemberBlock(number, len(which), 2.0, 1.0)
     return RowResult(
-        law={"row": "a-row", "seed": 0},
+        origin={"row": "a-row", "seed": 0},
         n_partitions=K,
         n_classes=3,
         labels=rng.integers(0, 3, N),
@@ -39,7 +39,7 @@ def make_result(members=range(K), run="r", number=0) -> RowResult:
         digests=digests[which],
         sizes=np.full(len(which), 7),
         failures={int(which[0]): "it raised"},
-        runs=(Run(run, "a command", {"numpy": "2"}, {"cpu": "x"}, (block,)),),
+        runs=(CommandRun(run, "a command", {"numpy": "2"}, {"cpu": "x"}, (block,)),),
     )
 
 
@@ -47,7 +47,11 @@ def equal(first, second):
     return all(
         np.array_equal(getattr(first, name), getattr(second, name))
         for name in ("labels", "members", "votes", "digests", "sizes")
-    ) and (first.law, first.failures, first.runs) == (second.law, second.failures, second.runs)
+    ) and (first.origin, first.failures, first.runs) == (
+        second.origin,
+        second.failures,
+        second.runs,
+    )
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path):

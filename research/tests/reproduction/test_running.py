@@ -46,7 +46,7 @@ def test_a_row_is_trained_voted_certified_and_read_back(recipe, data, tmp_path):
     assert outcome.at_median >= 50 > outcome.after_median
     back = read_result(tmp_path / "out" / recipe.id)
     assert same_members(back, result)
-    assert back.law == result.law
+    assert back.origin == result.origin
     assert np.array_equal(back.labels, data.y_test)
     assert sum(block.members for run in back.runs for block in run.blocks) == K
 

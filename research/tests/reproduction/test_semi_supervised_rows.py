@@ -70,7 +70,7 @@ def test_a_row_is_certified_against_flipped_labels_and_names_its_features(recipe
     result = read_result(results / recipe.id)
     assert result.is_complete
     assert certify_result(result).threat.name == "label_flip"
-    about = result.law["features"]
+    about = result.origin["features"]
     assert (about["name"], about["epochs"]) == ("rotnet-shapes", 1)
     assert len(about["sha256"]) == 64
     assert set(result.sizes.tolist()) == {20}
@@ -162,7 +162,7 @@ def test_linear_members_stand_on_the_features_of_images(recipe, features, tmp_pa
     }
     heads = dataclasses.replace(recipe, learner=linear)
     result = run_row(heads, make_data(), tmp_path, Options(device="cpu", features=features))
-    assert result.law["specification"]["input_shape"] == [192 * 2 * 2]
+    assert result.origin["specification"]["input_shape"] == [192 * 2 * 2]
     assert result.threat == "label_flip"
     assert evaluate(result).clean > 50
 
