@@ -47,7 +47,7 @@ def words(X: NDArray[Any]) -> list[str]:
 
 OTHERS = {
     "default (scaled kernel)": None,
-    "kernel ridge": KernelRidgeClassifier("linear", alpha=1.0),
+    "kernel ridge": KernelRidgeClassifier("cosine", alpha=1.0),
     "ridge": RidgeClassifier(),
     "network": TorchLearner("mlp", epochs=2, batch_size=16),
     "one tree per class, two workers": OneVsRestClassifier(

@@ -119,6 +119,16 @@ def test_partitions_that_depend_on_all_samples_are_updated(features: Any, tmp_pa
     equal_after_update(make, np.asarray, tmp_path / "model")
 
 
+def test_rows_are_still_kept_after_an_update_that_moved_every_partition(tmp_path: Path) -> None:
+    X, y = rows(300)
+    model = SSDPAClassifier(KNeighborsClassifier(1), None, 8, classes=CLASSES)
+    model.fit(X[:290], y[:290]).save(tmp_path / "model", keep_data=True)
+    for start in (290, 295):
+        new = slice(start, start + 5)
+        update_model(tmp_path / "model", add=(X[new], y[new]))
+    assert load(tmp_path / "model").ensemble_.digests() == model.fit(X, y).ensemble_.digests()
+
+
 def test_after_a_removal_no_file_holds_the_row_or_a_superseded_member(tmp_path: Path) -> None:
     """Nearest neighbours keep their rows, so a superseded member holds them, too."""
     path = tmp_path / "model"

@@ -220,7 +220,7 @@ class RowAttacker:
     def _new_rows(
         self, size: int, partitions: Sequence[int] | None, near: NDArray[Any] | None
     ) -> NDArray[Any]:
-        if partitions is None:
+        if partitions is None or not size:
             return self._candidates(size, near)
         wanted = np.resize(np.asarray(partitions), size)
         found: dict[int, list[NDArray[Any]]] = {int(index): [] for index in wanted}

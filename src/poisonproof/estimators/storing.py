@@ -34,10 +34,9 @@ def store_members(
 ) -> None:
     """Train what the store does not hold yet, then make the store a model.
 
-    `data` is what the members are trained on, in memory or in shards on disk. `train`, or the
-    cluster, trains the members of partitions and hands each over once. If the
-    self-check finds a member that differs, what this run has stored is dropped: any of the members
-    may be wrong. If its process fails, it stays, and the next run goes on with it.
+    `train`, or the cluster, trains the members of partitions and hands each over once. If the
+    self-check finds a member that differs, all that this run has stored is dropped: any member may
+    be wrong. If the process of the check fails, it stays, and the next run goes on with it.
     """
     if str(path).lower().endswith(".zip"):
         raise InvalidInputError(
@@ -137,7 +136,7 @@ def update_model(
         classifier = rebuild(writer.stored, trusted)
         if not isinstance(classifier, PartitionAggregation):
             raise StoreError(
-                f"{path} is a {type(classifier).__name__}, which cannot be updated in its place. "
+                f"{path} is a {type(classifier).__name__}, which cannot be updated in place. "
                 "Load it, update it (NeighborVoteClassifier) or fit it again, and save it."
             )
         classifier.set_params(n_jobs=n_jobs, verbose=verbose)
@@ -153,5 +152,5 @@ def update_model(
             fingerprint_before=found,
             fingerprint_after=draft(classifier).fingerprint,
         )
-        commit(classifier, writer)
+        commit(classifier, writer, keep_data=writer.stored.manifest.keeps_data)
     return receipt
