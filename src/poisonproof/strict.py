@@ -123,10 +123,9 @@ def check_zip(archive: zipfile.ZipFile, *, stored: bool = False) -> dict[str, zi
 def read_npz(
     file: IO[bytes], names: Iterable[str] | None = None, *, largest: int | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Return arrays of an npz file by name, all of them by default; nothing is unpickled.
+    """Return arrays of an npz file by name, all by default, of at most `largest` bytes each.
 
-    None unpacks to more than `largest` bytes. A `KeyError` for a name that is not there lists those
-    that are; a file that is no npz raises nearly anything.
+    Nothing is unpickled. A missing name is a `KeyError`; a damaged file raises nearly anything.
     """
     with zipfile.ZipFile(file) as archive:
         entries = check_zip(archive)

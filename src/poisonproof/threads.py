@@ -1,10 +1,9 @@
 """One thread inside BLAS and OpenMP, one worker inside joblib: more may round differently.
 
-Written here around threadpoolctl for four reasons. Finding the libraries of a process takes it
-milliseconds, longer than many small members take to vote, so they are remembered until the process
-imports another module. BLAS has one number of threads for the whole process, and where a
-server predicts in several of its threads, the first to finish must not give the number back that
-the others still rely on. A learner may import a library only when it is fitted; its first member is
+Hand-written around threadpoolctl for four reasons. It takes milliseconds to find the libraries of a
+process, longer than many small members take to vote, so they are remembered until another module is
+imported. BLAS has one number of threads per process, and the first thread to finish must not undo
+what the others rely on. A learner may import a library only when it is fitted; its first member is
 then trained again on one thread. And a learner that names a backend of joblib gets it whatever
 `parallel_config` says, so `joblib.Parallel` itself works in the calling thread here.
 """

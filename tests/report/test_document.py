@@ -104,7 +104,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("plurality", "trained on their own partitions"),
         ("finite_aggregation", "which of the 4 members a training row can reach"),
         ("runoff", "The first choices of the 4 members"),
-        ("row_votes", "How many training rows speak for each label"),
+        ("row_votes", "The number of training rows that vote for each label"),
         ("label_flips", "how many labels must be flipped before it changes its vote"),
     ],
 )

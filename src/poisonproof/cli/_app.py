@@ -1,4 +1,4 @@
-"""The application: commands found by name, the options that they share, and every way to fail."""
+"""The application: commands found by name, the options that they share, and exit codes."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def declared_classes(classes: str | None) -> tuple[str, ...]:
     if repeated:
         raise InvalidInputError(f"The classes list {', '.join(map(repr, repeated))} twice.")
     broken = [name for name in names if any("\ud800" <= letter <= "\udfff" for letter in name)]
-    if broken:  # how Python shows bytes of the command line that are no text
+    if broken:  # how Python shows bytes of the command line that are not text
         raise InvalidInputError(f"The class {broken[0]!r} is not UTF-8 text.")
     if len(names) < 2:
         raise InvalidInputError(f"At least two classes are needed. Got {', '.join(names)!r}.")
@@ -309,7 +309,7 @@ MEMBER_KINDS = {
 DEFAULT_KIND = "scaled-kernel"
 """Takes tables as they come, missing values too, and needs no GPU."""
 
-KIND_HELP = f"What a member is: {', '.join(MEMBER_KINDS)}"
+KIND_HELP = f"Kind of member: {', '.join(MEMBER_KINDS)}"
 
 
 def make_member(name: str, **network_options: Any) -> Any:

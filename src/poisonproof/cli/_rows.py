@@ -184,11 +184,7 @@ def _libraries(table: Schema) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A loaded model and what it expects of a data file.
-
-    `feature_names` are the columns that it was trained on, if they had names; `classes` its label
-    set as text; `table` its frozen schema, if there was one.
-    """
+    """A loaded model, its columns if they had names, its classes as text, and its schema if any."""
 
     classifier: Any
     feature_names: tuple[str, ...] | None

@@ -34,9 +34,7 @@ def audit(
     model: ModelArgument,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="The training rows. By default those the model keeps itself."
-        ),
+        typer.Option(metavar="FILE", help="The training rows. By default those kept in the model."),
     ] = None,
     sample: Annotated[
         str, typer.Option(metavar="NUMBER|all", help="How many members to train again.")
@@ -47,7 +45,7 @@ def audit(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Chooses the members; by default nobody can foresee which."),
+        typer.Option(min=0, help="Chooses the members; unpredictable by default."),
     ] = None,
     out: JsonOption = None,
     label: LabelOption = None,

@@ -210,8 +210,8 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
     if proposal.n_broken:
         say(
             f"{counted(proposal.n_broken, 'line')} among the first "
-            f"{'is no row' if proposal.n_broken == 1 else 'are not rows'} and would be left out: "
-            "a wrong number of cells, bytes that are not UTF-8, or a line break inside quotes "
+            f"{'is not a row' if proposal.n_broken == 1 else 'are not rows'} and would be left "
+            "out: a wrong number of cells, bytes that are not UTF-8, or a line break inside quotes "
             "(one line is one row; keep such texts in Parquet)."
         )
     if proposal.refused:

@@ -206,7 +206,7 @@ def train(
         train_rows = rows.only(~held_out)
         labels = np.array(source.schema.classes)[train_rows.labels]
         _fit(classifier, train_rows, labels, out, kept, run)
-    classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is no part of the model
+    classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is not part of the model
     if stream or out.suffix.lower() == ".zip":  # else all of it was written as members finished
         classifier.save(out, **kept)
     _report(classifier, data, rows, model, out)
@@ -347,7 +347,7 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
     if n := classifier.n_self_checked_:
         say(f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference.")
     else:
-        say("Self-check: no member was trained again to see whether it comes out the same.")
+        say("Self-check: no member was trained again, so nothing was compared.")
     say(f"Model written to {out}.", f"Fingerprint {model_fingerprint(classifier)}")
 
 

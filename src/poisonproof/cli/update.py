@@ -43,7 +43,7 @@ def update(
     out: JsonOption = None,
     expect: Annotated[
         str | None,
-        typer.Option(metavar="FINGERPRINT", help="Only if the model has this fingerprint now."),
+        typer.Option(metavar="FINGERPRINT", help="Update only a model with this fingerprint."),
     ] = None,
     label: LabelOption = None,
     groups: GroupsOption = None,

@@ -124,7 +124,7 @@ class CheckedRows:
     places : ndarray of shape (n,)
         Where each row stands in the file.
     cells : dict of str to ndarray of shape (n, ...), or None
-        What stands in the file by feature column, if asked for: a float (NaN if empty) for numbers,
+        The cells in the file by feature column, if requested: a float (NaN if empty) for numbers,
         else a text or None; numbers of any shape for arrays and images.
     """
 

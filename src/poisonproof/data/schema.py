@@ -31,7 +31,7 @@ class Limits:
     """The largest cell, line and image that is read: they bound what one row can cost.
 
     A row with anything larger is rejected alone, so these numbers decide which rows are kept. The
-    defaults belong to version 1 of the schema file, which names other ones only: to change a
+    defaults belong to version 1 of the schema file, which names only other values: changing a
     default here would change models whose schema nobody touched.
 
     Parameters
@@ -92,7 +92,7 @@ class Schema:
     test_share : float
         Share of rows (with `groups`: of contributors) that a hash holds out of training.
     invalid_rows : {"drop", "raise"}
-        Leave a row out that does not fit, alone, or stop.
+        Leave out each row that does not fit, or stop.
     samples : str
         Without `columns`, the array of an npz file that holds the samples.
     limits : Limits
@@ -402,7 +402,7 @@ def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) ->
     GuaranteeError
         If the schema is a proposal, or was changed after it was frozen.
     InvalidInputError
-        If the file is no schema.
+        If the file is not a schema.
     """
     file = Path(path)
     try:
@@ -430,7 +430,7 @@ def parse_schema(values: Any) -> Schema:
     GuaranteeError
         If the schema was changed after it was frozen.
     InvalidInputError
-        If the values are no schema of this version.
+        If the values are not a schema of this version.
     """
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InvalidInputError(f"this is not a schema: its format is not {FORMAT!r}.")

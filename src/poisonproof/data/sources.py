@@ -57,9 +57,9 @@ def read_table(
     allow_missing : bool
         Whether the members take missing values.
     keep_cells : bool
-        Whether the result has what stands in the file, beside the features.
+        Whether the result has the cells of the file, beside the features.
     progress : Progress, optional
-        Told of every image of a folder.
+        Advances with every image of a folder.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def _file_parts(path: Path, schema: Schema, block_bytes: int) -> Iterator[tuple[
 
 @dataclass(frozen=True)
 class DataSource:
-    """Labelled rows that are read piece by piece, as often as one likes.
+    """Labelled rows that are read piece by piece, any number of times.
 
     Parameters
     ----------

@@ -244,7 +244,7 @@ def partition_stream(
     folder : Path
         An empty folder; the result reads from it.
     memory : int
-        About how many bytes of memory may be used, by all processes together.
+        Approximate limit of the bytes of memory, for all processes together.
 
     Returns
     -------
@@ -422,7 +422,7 @@ def fit_stream(
     source : DataSource
         The rows.
     memory : int, default=1 GiB
-        About how many bytes partitioning takes at most. Training takes what a learner needs for
+        Bytes that partitioning takes at most, about. Training takes what a learner needs for
         the rows it is given, of which there are at most a tenth of `memory`, and at least one
         partition.
     keep_data : bool, default=False

@@ -75,7 +75,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def __exit__(self, *error: object) -> None:
-        """Let go of what was started here."""
+        """Close what was started here."""
 
     @abstractmethod
     def workers(self) -> set[str]:
@@ -83,7 +83,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def send(self, worker: str, value: Any) -> Any:
-        """Bring a value to one worker and return what stands for it in `submit`.
+        """Send a value to one worker and return what stands for it in `submit`.
 
         Raises
         ------
@@ -225,8 +225,8 @@ class _Driver:
         if there and there <= self.refused:
             raise ClusterError(
                 f"All {len(there)} workers differ from this machine in software or CPU and "
-                "were refused. Install the same versions there, or start the training on such "
-                "a machine."
+                "were refused. Install the same versions there, or start the training on a "
+                "machine like theirs."
             )
         if now - self.lonely_since > PATIENCE:
             raise ClusterError(

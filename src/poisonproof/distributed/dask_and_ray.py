@@ -16,7 +16,7 @@ from poisonproof.exceptions import ClusterError, InvalidInputError, needing
 CONNECT_SECONDS = 20
 
 QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
-"""Dask looks at the stack of every worker each 10 ms, which takes a fifth of a busy core."""
+"""Dask looks at the stack of every worker every 10 ms, which takes a fifth of a busy core."""
 
 
 class DaskCluster(Cluster):
@@ -76,7 +76,7 @@ class DaskCluster(Cluster):
         return set(self._there)
 
     def send(self, worker: str, value: Any) -> Any:
-        """Lay a value into the memory of one worker."""
+        """Put a value into the memory of one worker."""
         try:
             (future,) = self._client.scatter([value], workers=[worker], hash=False)
         except (OSError, ValueError, KeyError, TimeoutError) as error:

@@ -30,7 +30,7 @@ _COLORS = dict(
         strict=True,
     )
 )
-"""One colour per kind of vote, told apart by people who see fewer of them, too."""
+"""One colour per kind of vote, distinguishable with colour blindness."""
 _DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0, (7, 2, 1.5, 2)))
 
 

@@ -143,7 +143,7 @@ class Evidence:
     n_groups : int, optional
         Contributors to the training rows, where certificates count them.
     seen : str, default=""
-        What is known about rows that the model was trained on, which are no test rows, in words.
+        What is known, in words, about test rows that the model was trained on.
 
     Examples
     --------
@@ -194,7 +194,7 @@ class Evidence:
         seen: str | None = None,
         image_shape: tuple[int, int, int] | None = None,
     ) -> Self:
-        """Certify the rows of `X` with a fitted classifier and gather the rest.
+        """Certify the rows of `X` with a fitted classifier, and collect the rest.
 
         Rows that it was trained on are left out, where it has its training rows, unless `seen`
         says what is known of them.

@@ -9,25 +9,25 @@ from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow
 _ACTIONS = {
     ("insert_delete", "row"): (
         "Insert training rows with any content and any label, and delete training rows, in any "
-        "mix. Each row inserted or deleted counts one; changing a row counts two."
+        "mix. Each row inserted or deleted counts as one; changing a row counts as two."
     ),
     ("insert_delete", "group"): (
-        "Take part under new identities and make contributors vanish with everything they handed "
-        "in. Each contributor counts one, however many rows are theirs."
+        "Take part under new identities and remove contributors with everything they contributed. "
+        "Each contributor counts as one, however many rows are theirs."
     ),
-    ("label_flip", "row"): "Change the labels of training rows. Each relabelled row counts one.",
+    ("label_flip", "row"): "Change the labels of training rows. Each row counts as one.",
     ("label_flip", "sample"): (
-        "Change the labels of training samples. Each sample counts one, with all its copies."
+        "Change the labels of training samples. Each counts as one, with all its copies."
     ),
     ("label_flip", "group"): (
-        "Change the labels of everything that a contributor handed in. Each contributor counts one."
+        "Change the labels of everything from a contributor. Each contributor counts as one."
     ),
     ("replace", "row"): (
-        "Change training rows in any way: values, label or both. Each changed row counts one."
+        "Change training rows in any way: values, label or both. Each changed row counts as one."
     ),
     ("replace", "group"): (
-        "Act as contributors: rewrite, add and withdraw anything they handed in, or take part "
-        "under new identities. Each contributor counts one, however many rows are theirs."
+        "Act as contributors: change, add and withdraw any of their rows, or take part under new "
+        "identities. Each contributor counts as one, however many rows are theirs."
     ),
 }
 
@@ -52,7 +52,7 @@ def headline(evidence: Evidence) -> str:
 
 def attacker_may(threat: Threat) -> str:
     """Return what the attacker is granted."""
-    granted = f"Have {threat.plural}. Each of them counts one."
+    granted = f"Have {threat.plural}. Each of them counts as one."
     return _ACTIONS.get((threat.name, threat.unit), granted)
 
 
@@ -62,9 +62,9 @@ def reason(evidence: Evidence) -> str:
     members = f"{evidence.certificates.n_members:,}"
     if method in ROWS_VOTE:
         return (
-            f"Every one of the {members} training rows speaks for its own label and no other row "
-            "has a say in that. So an attack moves a known number of votes at most, and as long as "
-            "the lead of a label is larger than that, the label stays."
+            f"Each of the {members} training rows votes for its own label, and no other row "
+            "influences that vote. So an attack moves a known number of votes at most, and as long "
+            "as the lead of a label is larger than that, the label stays."
         )
     if method == "label_flips" and evidence.certificates.n_members == 1:
         return (
@@ -96,7 +96,7 @@ def reason(evidence: Evidence) -> str:
 def voters(evidence: Evidence) -> str:
     """Return in words whose votes the bars show."""
     if evidence.certificates.method in ROWS_VOTE:
-        return "How many training rows speak for each label."
+        return "The number of training rows that vote for each label."
     if evidence.certificates.method == "label_flips" and evidence.certificates.n_members == 1:
         return "The only vote: that of all training rows together."
     votes = "first choices" if evidence.certificates.method.startswith("runoff") else "votes"
