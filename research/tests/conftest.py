@@ -35,7 +35,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 
 
 class Result(NamedTuple):
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

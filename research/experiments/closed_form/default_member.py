@@ -1,4 +1,4 @@
-"""Which member is a good default for tables: a decision tree or a closed form.
+"""Comparison of default members for tables: a decision tree or a closed form.
 
     python research/experiments/closed_form/default_member.py --out FILE
 

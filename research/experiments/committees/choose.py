@@ -1,4 +1,4 @@
-"""What copies of their images should members of committees see? Asked on Tiny ImageNet.
+"""Choice of the copies of images that members of committees see, on Tiny ImageNet.
 
     python research/experiments/tiny_tasks.py --images tiny-imagenet-200 --out TASKS.npz
     python research/experiments/committees/choose.py --tasks TASKS.npz --out choose.json

@@ -1,4 +1,4 @@
-"""How many views of an image a linear member needs: some members of an SS-DPA row, on a CPU.
+"""Number of views of an image that a linear member needs: some members of an SS-DPA row, on a CPU.
 
 Run: python research/experiments/head_views/run.py cifar10-ssdpa-1000 --features DIR --data PACK --out FILE
 Members of the row are trained on 1, 4, 16, 32 and 128 views of every image, and on the images as

@@ -1,4 +1,4 @@
-"""Which labels do all members of a one-seed row favour? From committed rows alone.
+"""Labels that all members of a one-seed row favour, from committed rows alone.
 
     python research/experiments/one_seed/favoured.py --out research/experiments/one_seed/favoured.json
 

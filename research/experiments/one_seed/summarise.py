@@ -1,4 +1,4 @@
-"""How far does the one seed of a one-seed row move its accuracy? From the runs of `train.py`.
+"""Effect of the one seed of a one-seed row on its accuracy, from the runs of `train.py`.
 
     python research/experiments/one_seed/summarise.py DIR --out research/experiments/one_seed/results.json
 

@@ -6,7 +6,7 @@
 Every image is enlarged to the side the network was trained for, or ``--side``, and mapped alone, by
 one thread, so no image can touch the features of another. With ``--mirrored`` the features are the
 mean over the image and its mirror image; ``--layer middle`` stops where cells have a stride of 16.
-They are kept as whole numbers from -127 to 127 and one scale per row; a part that is there is not
+They are kept as integers from -127 to 127 and one scale per row; a part that is there is not
 made again.
 """
 
@@ -54,7 +54,7 @@ def features_of(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def codes_of(images: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the features of some images as whole numbers and scales."""
+    """Return the features of some images as integers and scales."""
     rows = np.stack([features_of(pixels) for pixels in images])
     scales = np.maximum(np.abs(rows).max(axis=1), np.float32(1e-12)) / np.float32(127)
     return np.rint(rows / scales[:, None]).astype(np.int8), scales.astype(np.float32)

@@ -24,7 +24,7 @@ SIDES = {"lite0": 224, "lite2": 260}
 
 N_DIRECTIONS = 480
 CENTRE, SCALE = 127.0, 128.0
-"""How the authors of the networks scale pixels."""
+"""Scale of pixels that the authors of the networks use."""
 
 
 class Lite(nn.Module):

@@ -106,7 +106,7 @@ class Study:
 
     @property
     def name(self) -> str:
-        """What the features are called in titles."""
+        """Name of the features in titles."""
         name = NETWORKS[self.options.network]
         if self.data.name == "gtsrb":
             return f"middle of {name}" + (" and histograms" if self.options.joined else "")

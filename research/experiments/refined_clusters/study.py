@@ -1,4 +1,4 @@
-"""What all parts of this experiment share: a dataset's vectors and labels, and results as files."""
+"""Code that all parts of this experiment share: vectors and labels of a dataset, result files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHOSEN = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is known of a dataset without its labels, and the settings that follow from it.
+    """Facts of a dataset without its labels, and the settings that follow from them.
 
     Attributes
     ----------

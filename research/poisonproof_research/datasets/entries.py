@@ -1,4 +1,4 @@
-"""Images of different sizes in one flat array."""
+"""Imported datasets on disk: images of many sizes in one array, written whole and read checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of published files sees: paths, and their bytes up to a limit."""
+"""Folders and archives as a reader of published files sees them: paths, and limited bytes."""
 
 from __future__ import annotations
 

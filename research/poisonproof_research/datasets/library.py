@@ -177,7 +177,7 @@ def _compare(title: str, part: str, kind: str, found: str | int, expected: str |
 
 @dataclass(frozen=True)
 class KnownDataset:
-    """How one published dataset is read and recognised.
+    """Reader and check of one published dataset.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: idx files, plain or compressed, or one npz file."""
+"""Readers of the published files of MNIST, Fashion-MNIST, CIFAR-10 and GTSRB."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from poisonproof.strict import parse_json, read_npz
 from poisonproof_research.datasets.entries import SPLITS, EntryWriter, Split, put_split
 from poisonproof_research.datasets.file_trees import MEBIBYTE, FileTree, read_at_most, unreadable
 from poisonproof_research.datasets.pickled_batch import read_pickled_batch
+
+# MNIST and Fashion-MNIST: idx files, plain or compressed, or one npz file.
 
 IDX_FILES = {
     "x_train": "train-images-idx3-ubyte",
@@ -247,7 +249,7 @@ def _png_labels(tree: FileTree, split: str) -> tuple[NDArray[np.int64], str]:
     try:
         labels = parse_json(tree.read(path, CIFAR_LIMIT))
         if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-            raise ValueError("whole numbers between [ and ] are needed")
+            raise ValueError("integers between [ and ] are needed")
         return np.array(labels, dtype=np.int64), where
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(f"{where} is not a list of labels: {error}.") from error
@@ -396,9 +398,7 @@ def _row(line: dict[str, str], folder: str, where: str) -> _SignFile:
     try:
         width, height, label = (int(line[key]) for key in COLUMNS[1:])
     except (ValueError, TypeError) as error:
-        raise InvalidInputError(
-            f"{where}: Width, Height and ClassId must be whole numbers."
-        ) from error
+        raise InvalidInputError(f"{where}: Width, Height and ClassId must be integers.") from error
     if not 0 < width <= LARGEST_SIDE or not 0 < height <= LARGEST_SIDE:
         raise InvalidInputError(f"{where}: {width} x {height} is not the size of a traffic sign.")
     if not 0 <= label < GTSRB_N_CLASSES:

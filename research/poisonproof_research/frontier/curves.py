@@ -86,7 +86,7 @@ class Curve:
 
     @property
     def unit(self) -> str:
-        """What attack sizes count, in the plural."""
+        """Unit of attack sizes, in the plural."""
         return parse_threat(self.threat).plural
 
     def certified(self, sizes: Any) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""What a result file keeps of a run beside its certificates."""
+"""Evidence of a result beside its curve, from which its certificates are computed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many predictions can fall at once: one attack changes the same members on all rows.
+"""Number of predictions that one attack can change: it reaches the same members on all rows.
 
 Every row by itself may withstand an attack of some size and fall to a larger one, but the rows fall
 to *different* attacks. This file holds the problem in integers and a fast bound; the exact answer
@@ -254,7 +254,7 @@ _TOLERANCE = 1e-6  # the solver's own
 
 @dataclass(frozen=True)
 class CollectiveCertificate:
-    """What one attack of each size can do to a whole test set.
+    """Effect of one attack of each size on a whole test set.
 
     Attributes
     ----------
@@ -295,7 +295,7 @@ class CollectiveCertificate:
 
     @property
     def exact(self) -> NDArray[np.bool_]:
-        """Where bound and attack meet, so that `changed` is the truth."""
+        """Sizes at which bound and attack meet, so that `changed` is the truth."""
         return np.asarray(self.changed == self.attained)
 
     @property

@@ -20,7 +20,7 @@ COMMON_ROWS = (
     "all ensembles of the committee are given the same rows, in the same number format and under "
     "the same identities"
 )
-"""What `certify_committee` assumes of rows that are not there yet."""
+"""Assumption of `certify_committee` about rows that are not there yet."""
 
 _LARGEST = 1e150
 """Scores beyond this are cut off, so that sums of squares are finite. Closed-form members score

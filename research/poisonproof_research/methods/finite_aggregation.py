@@ -146,7 +146,7 @@ class FiniteAggregationClassifier(CertifyingClassifier):
 
     @property
     def spread_(self) -> Spread:
-        """Which members a bucket serves: a function of k and d alone."""
+        """Members that each bucket serves: a function of k and d alone."""
         return make_spread(self.n_partitions, self.degree)
 
     @property

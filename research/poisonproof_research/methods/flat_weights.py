@@ -103,14 +103,14 @@ class FlatWeights(BaseEstimator):
     def _check_parameters(self, n_columns: int) -> None:
         if not (is_count(self.n_components) and self.n_components <= n_columns):
             raise InvalidInputError(
-                f"n_components is a whole number, at least 1 and at most the {n_columns} columns. "
+                f"n_components is an integer, at least 1 and at most the {n_columns} columns. "
                 f"Got {self.n_components!r}."
             )
         numbers = is_number(self.share) and is_number(self.ridge)
         steps = is_count(self.n_steps) or self.n_steps == 0
         if not (numbers and steps and 0.0 <= self.share < 1.0 and 0.0 <= self.ridge < np.inf):
             raise InvalidInputError(
-                "share is at least 0 and below 1, ridge at least 0, n_steps a whole number, at "
+                "share is at least 0 and below 1, ridge at least 0, n_steps an integer, at "
                 f"least 0. Got {self.share!r}, {self.ridge!r} and {self.n_steps!r}."
             )
 

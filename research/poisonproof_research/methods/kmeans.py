@@ -1,4 +1,4 @@
-"""Samples as whole numbers, so that sums over samples have no rounding and hence no order.
+"""k-means on samples as integers: sums over samples have no rounding and hence no order.
 
 Clusters of k-means and of mixtures come out of many rounds of sums over all samples. In floating
 point such a sum depends on the order in which a library adds, which depends on the machine, on
@@ -36,7 +36,7 @@ _FARTHEST = 1200  # exponents of float64, and the bits of a grid
 
 @dataclass(frozen=True)
 class Grid:
-    """The whole numbers that stand for values, column by column.
+    """The integers that stand for values, column by column.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ def _exponent(reach: Any, bits: int) -> Any:
 
 
 class WholeMatrix:
-    """A matrix of whole numbers that stays where it is multiplied.
+    """A matrix of integers that stays where it is multiplied.
 
     The caller sees to it that sums fit into `EXACT_BITS`; then the device only schedules, if its
     library adds products of entries in float64, in any order: no emulation by shorter numbers, no
@@ -119,7 +119,7 @@ class WholeMatrix:
     Parameters
     ----------
     values : ndarray of shape (n, d)
-        Whole numbers in float64.
+        Integers in float64.
     device : str or None
         None multiplies with NumPy; "cpu", "cuda", ... with torch.
     """
@@ -155,7 +155,7 @@ def bits_of(count: int) -> int:
 
 
 def total(numbers: Floats) -> int:
-    """Return the exact sum of whole numbers, which float64 or int64 might not hold."""
+    """Return the exact sum of integers, which float64 or int64 might not hold."""
     whole = numbers.astype(np.int64)
     return (int((whole >> 26).sum()) << 26) + int((whole & (2**26 - 1)).sum())
 
@@ -172,11 +172,11 @@ def require_whole(array: NDArray[Any], shape: tuple[int, ...], bits: int) -> Non
         raise ValueError(f"integers of shape {shape} are out of place")
 
 
-# What clusterers check, and what those in whole numbers share.
+# What clusterers check, and what those in integers share.
 
 
 class WholeClusters(ClusterMixin, BaseEstimator, ABC):
-    """Base class: samples become whole numbers on a grid, and a subclass learns from those."""
+    """Base class: samples become integers on a grid, and a subclass learns from those."""
 
     rowwise: ClassVar[bool] = True
     """The cluster of a new sample does not depend on the samples beside it."""
@@ -223,7 +223,7 @@ def check_counts(clusters: Any, names: Sequence[str], n_samples: int) -> None:
     for name in names:
         value = getattr(clusters, name)
         if not is_count(value):
-            raise InvalidInputError(f"{name} is a whole number, at least 1. Got {value!r}.")
+            raise InvalidInputError(f"{name} is an integer of at least 1. Got {value!r}.")
     if clusters.n_clusters > n_samples:
         raise InvalidInputError(
             f"n_clusters={clusters.n_clusters} is more than the n_samples={n_samples} samples."
@@ -256,7 +256,7 @@ def _table(X: Any, n_columns: int | None = None) -> NDArray[np.float64]:
     return rows
 
 
-# k-means in whole numbers: the same clusters on every machine and device.
+# k-means in integers: the same clusters on every machine and device.
 
 Ints = NDArray[np.int64]
 
@@ -266,7 +266,7 @@ _FINEST = 24  # bits of a number: as many as float32 keeps
 class KMeansClusters(WholeClusters):
     """Round clusters: every sample belongs to the nearest of K means (Lloyd, 1982).
 
-    Samples and means lie on a grid of whole numbers (24 bits for up to 8 columns, 20 for up to
+    Samples and means lie on a grid of integers (24 bits for up to 8 columns, 20 for up to
     2,048), where squared distances and sums over samples are exact. Starts are drawn with
     k-means++ (Arthur and Vassilvitskii, 2007), the best of several candidates at each step.
 

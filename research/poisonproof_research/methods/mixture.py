@@ -1,4 +1,4 @@
-"""A mixture of Gaussians whose sums are whole numbers: the same clusters on every device."""
+"""A mixture of Gaussians whose sums are integers: the same clusters on every device."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class MixtureClusters(WholeClusters):
 
 @dataclass(frozen=True)
 class Parabolas:
-    """The logarithm of a weighted Gaussian is a parabola in every column, in whole numbers.
+    """The logarithm of a weighted Gaussian is a parabola in every column, in integers.
 
     Attributes
     ----------

@@ -123,7 +123,7 @@ class NeighborhoodWeights(BaseEstimator):
         counts = (self.n_votes, self.n_neighbors, self.n_coordinates)
         if not (all(map(is_count, counts)) and is_number(self.breadth) and self.breadth > 0.0):
             raise InvalidInputError(
-                "n_votes, n_neighbors and n_coordinates are whole numbers, at least 1, breadth is "
+                "n_votes, n_neighbors and n_coordinates are integers, at least 1, breadth is "
                 f"a number above 0. Got {self.n_votes!r}, {self.n_neighbors!r}, "
                 f"{self.n_coordinates!r} and {self.breadth!r}."
             )

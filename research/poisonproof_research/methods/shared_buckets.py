@@ -145,7 +145,7 @@ def _dtype(largest: int) -> type[Any]:
 
 @dataclass(frozen=True)
 class Spread:
-    """How k d buckets of rows are spread over k d members, d buckets to the member.
+    """Assignment of k d buckets of rows to k d members, d buckets to the member.
 
     A row falls into one bucket. Bucket b serves the members (b + r) mod k d for every offset r, and
     so member j trains on the buckets (j - r) mod k d: about 1/k of all rows, as with k disjoint

@@ -1,4 +1,4 @@
-"""Vectors of random views of images: mapped once per image, kept by the image's digest."""
+"""Linear members on a frozen network, trained on random views of their images: heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all members on a frozen first part have in common: spec, ensemble, learner."""
+"""Base classes of members on a frozen first part: spec, ensemble, learner."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class OnFrozenSpec(Spec, ABC):
     """
 
     network: ClassVar[str]
-    """What stands on the frozen part."""
+    """Name of the part that stands on the frozen one."""
 
     schedule: NetworkSpec
     features_sha256: str
 
     @property
     def execution(self) -> str:
-        """How members are trained: many per launch."""
+        """Way of training: many members per launch."""
         return "stacked"
 
     @property
@@ -61,7 +61,7 @@ class OnFrozenSpec(Spec, ABC):
 
     @property
     def device(self) -> str:
-        """Where members are trained."""
+        """Device that trains the members."""
         return self.schedule.device
 
     @property
@@ -135,7 +135,7 @@ class OnFrozenLearner(ClassifierMixin, BaseEstimator, BatchedLearner, Generic[Ow
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """How to read a sample as an image, channels first."""
+        """Shape of a sample as an image, channels first."""
         return self.features.spec.input_shape
 
     @abstractmethod

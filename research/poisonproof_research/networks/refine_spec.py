@@ -15,7 +15,7 @@ STAGES = ("agreement", "labels")
 
 @dataclass(frozen=True)
 class RefineSpec(Spec):
-    """How clusters are refined: with samples and first features it fixes every bit.
+    """Settings of a refinement: with samples and first features they fix every bit.
 
     Attributes
     ----------

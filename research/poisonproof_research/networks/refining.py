@@ -1,4 +1,4 @@
-"""Refined clusters, frozen: one file with a digest."""
+"""Refinement of clusters without labels, stage by stage, and the frozen network it ends in."""
 
 from __future__ import annotations
 

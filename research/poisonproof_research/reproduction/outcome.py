@@ -1,4 +1,4 @@
-"""The numbers of one row, and whether they agree with the paper's."""
+"""The numbers of one row, beside the paper's, and its result files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SHARE = 0.03
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished row came to.
+    """Numbers of a finished row.
 
     Attributes
     ----------

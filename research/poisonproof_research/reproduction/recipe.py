@@ -14,7 +14,7 @@ from poisonproof.exceptions import InvalidInputError
 
 @dataclass(frozen=True)
 class PaperNumbers:
-    """What the paper prints for one row.
+    """Numbers that the paper prints for one row.
 
     Attributes
     ----------

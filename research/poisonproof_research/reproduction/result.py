@@ -1,12 +1,4 @@
-"""Votes in the fewest bytes: an entropy coder with one model per test row.
-
-The votes of one row are nearly independent draws from that row's own distribution, and its vote
-counts are that distribution. Each row is coded by a range coder of its own (rANS: one number that
-grows with every vote by its information, and sheds 16 bits whenever it gets too large), all rows
-side by side in NumPy. On simulated votes with MNIST's accuracies the words are within 1 % of the
-entropy and the whole file, counts included, within 10 %; deflate needs 40 to 50 % more than that,
-and LZMA 20 to 25 % more at twenty times the time.
-"""
+"""The votes of a row, coded in few bytes, and the record of the runs that made them."""
 
 from __future__ import annotations
 
@@ -28,8 +20,17 @@ from poisonproof.certificates.plurality import ABSTAIN, count_votes
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.store.manifest import installed_version
 
+# Votes in the fewest bytes: an entropy coder with one model per test row.
+#
+# The votes of one row are nearly independent draws from that row's own distribution, and its vote
+# counts are that distribution. Each row is coded by a range coder of its own (rANS: one number that
+# grows with every vote by its information, and sheds 16 bits whenever it gets too large), all rows
+# side by side in NumPy. On simulated votes with MNIST's accuracies the words are within 1 % of the
+# entropy and the whole file, counts included, within 10 %; deflate needs 40 to 50 % more than that,
+# and LZMA 20 to 25 % more at twenty times the time.
+
 ABSTAINED = 255
-"""How an abstention is written in a matrix of uint8 votes."""
+"""Code of an abstention in a matrix of uint8 votes."""
 
 LARGEST = 60_000
 """Votes per row in one code: one shed word must be enough for every vote."""
@@ -298,7 +299,7 @@ class RowResult:
 
     @property
     def threat(self) -> str:
-        """What the votes certify against; inserted or deleted rows unless `origin` says more."""
+        """Threat of the certificates: inserted or deleted rows unless `origin` says more."""
         return str(self.origin.get("threat", "insert_delete"))
 
     @property
@@ -324,7 +325,7 @@ class RowResult:
 
     @cached_property
     def counts(self) -> NDArray[np.int32]:
-        """How many members voted for each class, shape (n, C)."""
+        """Number of members that voted for each class, shape (n, C)."""
         if self.kept_counts is not None:
             return self.kept_counts
         return count_votes(self.signed_votes, self.n_classes)

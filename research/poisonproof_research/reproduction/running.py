@@ -1,7 +1,4 @@
-"""Class probabilities of members, for certificates that need more than votes.
-
-They are too large to commit; the command that made them is in the result.
-"""
+"""Training a row from its recipe: partition, train, vote, write, block by block."""
 
 from __future__ import annotations
 
@@ -51,6 +48,9 @@ if TYPE_CHECKING:
     from poisonproof_research.networks.on_frozen import OnFrozenEnsemble
     from poisonproof_research.reproduction.learner import Learner
 
+# Class probabilities of members, for certificates that need more than votes. They are too large to
+# commit; the command that made them is in the result.
+
 BYTES_PER_FILE = 16_000_000
 
 
@@ -88,7 +88,7 @@ def read_scores(folder: Path, n_test: int, n_partitions: int, *others: Path) -> 
     return scores
 
 
-# From a recipe to a result: partition, train, vote, write, block by block.
+# From a recipe to a result.
 
 _STACKS = 5
 """Stacks of members in a block: what a killed run can lose."""
@@ -96,7 +96,7 @@ _STACKS = 5
 
 @dataclass(frozen=True)
 class Options:
-    """How a row is made; none of this changes a member.
+    """Options of a run; none of them changes a member.
 
     Attributes
     ----------

@@ -70,7 +70,7 @@ class ReportRow:
 
     @cached_property
     def disagreements(self) -> list[str]:
-        """What lies outside the tolerance, in words."""
+        """Numbers outside the tolerance, in words."""
         return disagreements(self.outcome, self.recipe.paper)
 
     @property

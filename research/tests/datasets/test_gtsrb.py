@@ -78,7 +78,7 @@ def test_a_missing_csv_is_named(missing: str, tmp_path: Path) -> None:
     [
         (";1\r\n", ";2\r\n", "lies in the folder of class 1"),
         (";1\r\n", ";43\r\n", "class 43 is not one of 0 to 42"),
-        (";1\r\n", ";x\r\n", "whole numbers"),
+        (";1\r\n", ";x\r\n", "integers"),
         ("00000_00000.ppm;40", "00000_00000.ppm;41", "its CSV file says 41 x 25"),
         ("00000_00000.ppm;40", "00000_00000.ppm;0", "not the size of a traffic sign"),
         ("00000_00000.ppm", "../00000/00000_00000.ppm", "is not in"),

@@ -101,5 +101,5 @@ def test_parts_that_nothing_joins_stay_apart() -> None:
     ],
 )
 def test_impossible_neighbourhoods_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="n_votes, n_neighbors and n_coordinates are whole"):
+    with pytest.raises(InvalidInputError, match="n_neighbors and n_coordinates are integers"):
         NeighborhoodWeights(**wrong).fit(KNOWN)

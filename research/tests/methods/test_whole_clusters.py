@@ -1,4 +1,4 @@
-"""Clusters in whole numbers: right, as good as scikit-learn's, and the same wherever computed."""
+"""Clusters in integers: right, as good as scikit-learn's, and the same wherever computed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_threads_torch_and_company_change_nothing(kind: Any, rows: Any) -> None:
 
 
 def test_sums_are_exact_at_full_size() -> None:
-    """Where float64 would round: the largest numbers that are allowed, 60,000 of them."""
+    """Float64 would round here: the largest numbers that are allowed, 60,000 of them."""
     rows = np.full((60_000, 4), 2.0**24)
     rows[1::2] = 2.0**24 - 1
     sums = WholeMatrix(rows).weighed(np.ones((60_000, 1)))

@@ -60,7 +60,7 @@ def recipes_folder(tmp_path_factory):
 
 @pytest.fixture
 def mapped(monkeypatch):
-    """How many images were mapped, launch after launch."""
+    """Numbers of images that were mapped, launch after launch."""
     counts = []
     usual = ViewTable._mapped
 

@@ -1,4 +1,4 @@
-"""How far one shared seed moves a row: the arithmetic of experiments/one_seed."""
+"""Effect of one shared seed on a row: the arithmetic of experiments/one_seed."""
 
 from __future__ import annotations
 
