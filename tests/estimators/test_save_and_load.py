@@ -218,7 +218,7 @@ def test_members_that_are_not_the_ones_that_were_saved_are_refused(tmp_path: Pat
         source = tmp_path / "other" / "objects" / entry["name"]
         source.replace(tmp_path / "model" / "objects" / entry["name"])
     edit_manifest(tmp_path / "model", ["members"], other["members"], careful=True)
-    with pytest.raises(StoreError, match="another item"):
+    with pytest.raises(StoreError, match="other than the listed one"):
         load(tmp_path / "model").votes(X_test)
 
 

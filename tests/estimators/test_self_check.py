@@ -109,7 +109,7 @@ def test_a_failure_of_the_machine_keeps_the_members_and_says_nothing_about_them(
 ) -> None:
     learner = EndsElsewhere(os.getpid(), str(tmp_path))
     classifier = DPAClassifier(learner, n_partitions=10, classes=range(10))
-    with pytest.raises(SelfCheckError, match="could not run: its process was ended by SIGKILL"):
+    with pytest.raises(SelfCheckError, match="could not run: its process was killed by SIGKILL"):
         classifier.fit_into(tmp_path / "model", X, y)
     assert (tmp_path / "trained").read_text() == "10"
     classifier.fit_into(tmp_path / "model", X, y, self_check=False)

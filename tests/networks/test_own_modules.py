@@ -234,5 +234,5 @@ def test_a_stored_model_is_not_asked_through_a_network_that_was_rewritten(
     trusted = [f"{name}.build"]
     assert np.array_equal(load(tmp_path / "model", trusted=trusted).votes(X), model.votes(X))
     _write(tmp_path, monkeypatch, name, FIRST | change)
-    with pytest.raises(StoreError, match="written otherwise"):
+    with pytest.raises(StoreError, match="has changed since training"):
         load(tmp_path / "model", trusted=trusted)

@@ -27,23 +27,9 @@ def fewest_flips(
 ) -> tuple[Ints, Ints, Ints]:
     """Return the member's votes, the rival that overtakes each of them first, and its price.
 
-    Parameters
-    ----------
-    weights : ndarray of int, shape (n, m)
-        Weight of each of the m training rows for each test row. Their absolute values add up to
-        less than 2^30 in every row.
-    y : ndarray of int, shape (m,)
-        Labels of the training rows.
-    n_classes : int
-        Number of classes, C.
-    target : int, optional
-        The only rival; by default every other class.
-
-    Returns
-    -------
-    votes, rivals, prices : ndarrays of shape (n,)
-        The class of largest score; the class that the fewest flips put ahead, both the smaller on
-        ties; and the number of these flips, `NEVER` if no flips change the vote.
+    `weights`, integers (n, m), are those of the m training rows for each test row; the absolute
+    values of a row add up to less than 2^30. A price counts flips and is `NEVER` if none change the
+    vote. Ties go to the smaller class. `target` is the only rival, if given.
 
     Assumes
     -------

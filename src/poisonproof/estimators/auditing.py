@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit verified and what it did not.
+    """The result of an audit: what it verified and what it did not.
 
     Attributes
     ----------
@@ -241,11 +241,7 @@ def _unequal(indices: Sequence[int], found: Sequence[str], listed: Sequence[str]
 
 
 def detection_odds(n_members: int, n_dishonest: int, n_checked: int) -> float:
-    """Return the probability that a random sample contains a dishonest member.
-
-    >>> round(detection_odds(1200, 12, 20), 2)
-    0.18
-    """
+    """Return the probability that a random sample contains a dishonest member."""
     honest = math.comb(n_members - n_dishonest, n_checked)
     return 1.0 - honest / math.comb(n_members, n_checked)
 

@@ -1,4 +1,4 @@
-"""What every classifier of this library does: predict by a vote, and certify the prediction."""
+"""The base of every classifier of this library: predict by a vote, and certify the prediction."""
 
 from __future__ import annotations
 
@@ -48,15 +48,6 @@ def input_tags(estimator: Any) -> Any:
     A search takes what its estimator takes. A pipeline says nothing about text and missing values,
     so its first step decides; missing values must be taken by every step up to the one that fills
     or encodes them. Of steps that stand side by side one that takes missing values is enough.
-
-    >>> from sklearn.impute import SimpleImputer
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> input_tags(make_pipeline(SimpleImputer(), GaussianNB())).allow_nan
-    True
-    >>> input_tags(make_pipeline(StandardScaler(), GaussianNB())).allow_nan
-    False
     """
     if isinstance(estimator, BaseSearchCV):
         return input_tags(estimator.estimator)
@@ -155,7 +146,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     def _restore(
         self, reader: ModelReader, templates: Mapping[str, Any], trusted: Iterable[str]
     ) -> None:
-        """Take back what was saved; parameters, classes and names are set already."""
+        """Restore what was saved; parameters, classes and names are set already."""
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of every row that has most votes, ties to the smaller label."""

@@ -215,7 +215,7 @@ def _number(cell: Any) -> float:
 
 @dataclass(frozen=True)
 class SampleRules:
-    """What samples a classifier can take, as far as scikit-learn's tags tell."""
+    """Rules for the samples that a classifier can take, as far as scikit-learn's tags tell."""
 
     tags: Any
     own_map: bool  # what sees samples first is a map of this library: it takes numbers or texts
@@ -334,7 +334,7 @@ class SampleRules:
         return bad
 
     def _usable_cells(self, columns: Iterable[NDArray[Any]], n_rows: int) -> NDArray[np.bool_]:
-        """Look at every cell by its value: the dtype of a column is the work of all its rows."""
+        """Check each cell separately, because the dtype of a column depends on all rows."""
         good = np.ones(n_rows, dtype=np.bool_)
         rows = np.arange(n_rows)
         for position, column in enumerate(columns):
@@ -426,8 +426,8 @@ def _usual_shape(
 ) -> tuple[int, ...]:
     """Return the shape that rows have: the fitted one, or that of most of them.
 
-    Where rows are left out, it must not be for an attacker to say which: most rows must have it by
-    more than a certificate can allow for, which is less than half the members.
+    An attacker must not decide which rows are left out: the most common shape must lead by more
+    rows than a certificate can allow for, which is less than half the members.
     """
     known = None if reset else getattr(classifier, "n_features_in_", None)
     counts = Counter(shape for shape in shapes if shape and known in (None, shape[0]))
@@ -439,7 +439,7 @@ def _usual_shape(
     if drop and known is None and most - second <= margin:
         raise InvalidRowsError(
             f"Rows of X have different numbers of cells: {most} rows have {_size(usual)}, {second} "
-            "have another number. So few rows cannot decide which ones to leave out. Correct them."
+            "have another number. A majority so small cannot decide which to leave out. Correct X."
         )
     return usual
 
@@ -449,11 +449,11 @@ def _size(shape: tuple[int, ...] | None) -> str:
 
 
 class _NoNumberError(InvalidRowsError, TypeError):
-    """A cell that is nothing known; scikit-learn's contract wants a `TypeError` in its words."""
+    """A cell of unknown type; scikit-learn's contract demands a `TypeError` in these words."""
 
 
 def _refuse_cells(X: NDArray[Any]) -> None:
-    """Name the first row with a cell that is no number, for members that take numbers alone."""
+    """Raise an error that names the first row with a cell that is not a number."""
     for row, cells in enumerate(X.reshape(len(X), -1) if X.size else ()):
         for cell in cells:
             if type(cell) is float or cell is None:
@@ -462,8 +462,8 @@ def _refuse_cells(X: NDArray[Any]) -> None:
                 number = canonical_cell(cell)
             except NoCanonicalFormError as error:
                 raise _NoNumberError(
-                    f"Row {row} of X: {error}. Every cell of this argument must be no string or "
-                    "other object, but a number."
+                    f"X must hold numbers only, but in row {row} {error}. Every cell of this "
+                    "argument must be neither a string nor another object, but a number."
                 ) from None
             if isinstance(number, float):
                 continue
@@ -471,9 +471,9 @@ def _refuse_cells(X: NDArray[Any]) -> None:
                 continue
             kind = "the text " if isinstance(number, str) else ""
             raise InvalidRowsError(
-                f"Row {row} of X holds {kind}{shown(cell)[:42]} where numbers that float64 can hold"
-                " are taken. Correct the row, or encode texts and categories row by row, as a "
-                "schema does."
+                f"Row {row} of X holds {kind}{shown(cell)[:42]}, but X must hold numbers in the "
+                "range of float64. Correct the row, or encode texts and categories row by row, as "
+                "a schema does."
             )
 
 
@@ -503,8 +503,8 @@ def _label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
 def _check_labels(y: Any, *, declared: bool) -> NDArray[Any]:
     """Return `y` as an array of one label per row, each of the type it came with.
 
-    With a declared label set an unknown label is a matter of its row. Without one the labels must
-    look like classes, as scikit-learn demands.
+    With a declared label set an unknown label concerns its own row only. Without one the labels
+    must look like classes, as scikit-learn demands.
     """
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None.")

@@ -39,7 +39,7 @@ class ClusterVoteClassifier(RowVoting):
     The attacker may flip labels but not touch samples, so clusters may be learned from all
     samples. With ``assignment="local"`` every cluster takes the label of most of its rows. The
     other two choose one assignment of all clusters to classes, the one with most agreeing rows:
-    to turn one cluster the attacker must make two swap, which nearly doubles the radius.
+    to change one cluster the attacker must make two swap, which nearly doubles the radius.
 
     Parameters
     ----------

@@ -330,7 +330,7 @@ class PartitionAggregation(VotingMembers):
 
 
 class DPAClassifier(PartitionAggregation):
-    """A classifier that an attacker who inserts and deletes training rows cannot turn.
+    """A classifier that withstands an attacker who inserts and deletes training rows.
 
     Every row is hashed into one of k partitions and one member is trained per partition, so one
     poisoned row reaches one member; the plurality of the votes changes only if enough members do
@@ -445,7 +445,7 @@ class DPAClassifier(PartitionAggregation):
 
 
 class SSDPAClassifier(PartitionAggregation):
-    """A classifier that an attacker who flips training labels cannot turn.
+    """A classifier that withstands an attacker who flips training labels.
 
     The attacker cannot touch samples, so features may be learned from all of them, without labels,
     and partitions may be cut from their sorted order (theorem 2 of Levine and Feizi, 2021).

@@ -141,9 +141,8 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
     code = (model["learner"] or {}).get("code")
     if code is not None and classifier._learner().specification().get("code") != code:
         raise StoreError(
-            f"the network {model['learner'].get('network')} is written otherwise today than when "
-            "these members were trained, so their votes would be others. Restore its code, or "
-            "train anew."
+            f"The source code of network {model['learner'].get('network')} has changed since "
+            "training, so votes could differ. Restore it or train again."
         )
     for name, value in classifier._templates().items():
         if state_digest(value) != model["templates"][name]:

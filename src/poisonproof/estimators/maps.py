@@ -29,11 +29,9 @@ _TOLERANCE = 1e-3
 def refuse_mixing(features: Any, transform: Callable[[Any], Any], X: Any, mapped: Any) -> None:
     """Raise if the first, middle or last row alone is mapped to something else than among others.
 
-    A map that mixes rows lets what one row becomes depend on the others that happen to come with
-    it. Three rows do not prove that a map never does so; they find scalers, ranks and
-    normalisation over what is passed.
-
-    `mapped` is what `transform` made of `X`; maps of this library need not be tried.
+    Three rows do not prove that a map never mixes rows, but they find scalers, ranks and
+    normalisation over what is passed. `mapped` is what `transform` made of `X`; maps of this
+    library need not be tried.
     """
     count = 0 if is_own_map(features) else n_rows(X)
     for row in sorted({0, count // 2, count - 1}) if count > 1 else ():
@@ -76,8 +74,7 @@ def fresh_map(features: Any) -> Any:
 class MappedData(PartitionedData):
     """A training set in partitions, with samples as a user's map has made them.
 
-    `X` holds all of them for learners that train many members at once. `parts` holds what the map
-    made of each partition that is not empty, or what it raised there.
+    `X` holds all of them. `parts` holds what the map made of each partition, or what it raised.
     """
 
     parts: Mapping[int, Any] = field(default_factory=dict)
@@ -96,11 +93,10 @@ class MappedData(PartitionedData):
 def map_partitions(features: Any, data: PartitionedData, seed: int) -> PartitionedData:
     """Apply a map about which nothing is known.
 
-    It sees the rows of one partition at a time, in canonical values and order, so that neither
-    other rows nor the container and dtype they bring about reach what it makes of them. What it
-    raises is the matter of that partition's member. Random numbers come from the partition's own
-    streams. Raises `GuaranteeError` if it returns a sparse matrix for one partition and something
-    else for another, or mixes the rows of every partition: test rows are mapped alone.
+    It sees the rows of one partition at a time, in canonical values and order, so that other rows
+    cannot reach the result by their values, container or dtype. An error silences that partition's
+    member only. Random numbers come from the partition's own streams. Raises `GuaranteeError` if it
+    returns different kinds of samples, or mixes the rows of every partition.
     """
     parts: dict[int, Any] = {}
     for index in np.flatnonzero(data.sizes).tolist():
@@ -177,18 +173,17 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 _FRAMES = 100
-"""How far up a pipeline can be from the `fit` it calls: searches, decorators, nested pipelines."""
+"""Frames to search above a `fit` for its pipeline: searches, decorators, nested pipelines."""
 
 
 def refuse_steps_in_front(classifier: Any) -> None:
     """Raise `GuaranteeError` if a pipeline that fits `classifier` has a step that mixes rows.
 
-    A scaler fitted on the whole training set carries every row into every partition, and the proof
-    is void. A map that learns nothing still sees all rows in one container, and one float64 row
-    among float32 rows makes it compute in float64 for all. Only the maps of `poisonproof.features`
-    give a row the same bits in every container.
+    A scaler fitted on the whole training set carries every row into every partition. A map that
+    learns nothing still sees all rows in one container, where one float64 row makes it compute in
+    float64 for all; only the maps of `poisonproof.features` do not depend on that.
 
-    scikit-learn does not tell an estimator which pipeline it ends, so the callers are looked at: a
+    scikit-learn does not tell an estimator which pipeline it ends, so the callers are searched: a
     pipeline whose `fit` is running, and whose `_fit` is not, has come to its last step.
     """
     frame = sys._getframe(1)

@@ -175,7 +175,7 @@ def _arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def require_shape(array: NDArray[Any], shape: tuple[int | None, ...], kind: str) -> NDArray[Any]:
-    """Return an array from a file, or raise `ValueError` if code could trip over it.
+    """Return an array from a file, or raise `ValueError` if it has another form.
 
     None in `shape` stands for any length; `kind` lists the allowed kinds of dtype.
     """

@@ -36,10 +36,10 @@ from poisonproof.store.objects import encode_object
 from poisonproof.store.writing import ModelWriter, open_writer
 
 ROWS = "row_votes"
-"""What the manifest calls a model in which rows vote."""
+"""The manifest's name for a model in which rows vote."""
 
 COUNTS = ("n_rows", "n_groups", "n_left_out")
-"""What a model knows about its data that changes with every update."""
+"""Attributes that describe a model's data and change with every update."""
 
 _HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failures_", "receipt_")
 
@@ -116,10 +116,9 @@ def names_of(classifier: Any) -> dict[str, Any]:
 def member_spec(classifier: Any, model: Mapping[str, Any]) -> str:
     """Return a digest of everything besides its partition that a member is a function of.
 
-    That is the learner, the label set, the seed, the feature map, the software and the CPU; where
-    features are learned from all samples, the samples; and the kind of container that the learner
-    is handed, if it is no plain array, with the names by which it may choose columns. `model` is
-    what `describe` says of the classifier.
+    That is the learner, the label set, the seed, the feature map, the software and the CPU; all
+    samples, if features are learned from them; and a container other than a plain array, with the
+    names of its columns. `model` is what `describe` returns.
     """
     spec = {
         "learner": model["learner"],
@@ -182,12 +181,7 @@ def notes_of(classifier: Any) -> dict[str, Any]:
 
 
 def encode_classes(classes: NDArray[Any]) -> dict[str, Any]:
-    """Return a label set as JSON values.
-
-    >>> import numpy as np
-    >>> encode_classes(np.array(["ham", "spam"]))
-    {'dtype': '<U4', 'values': ['ham', 'spam']}
-    """
+    """Return a label set as JSON values."""
     if classes.dtype.kind not in "biufU":
         raise StoreError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings.")
     return {"dtype": classes.dtype.str, "values": classes.tolist()}
@@ -275,14 +269,6 @@ def model_fingerprint(classifier: Any) -> str:
     It is the SHA-256 of everything that decides a vote or a certificate: spec, label set,
     partitions, members, software and CPU. Training output, reports, receipts and audits show it,
     and ``poisonproof audit --fingerprint`` takes it.
-
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> from poisonproof import DPAClassifier
-    >>> X, y = [[0.0], [1.0], [2.0], [3.0]] * 5, [0, 0, 1, 1] * 5
-    >>> first = DPAClassifier(GaussianNB(), n_partitions=2, classes=[0, 1]).fit(X, y)
-    >>> again = DPAClassifier(GaussianNB(), n_partitions=2, classes=[0, 1]).fit(X[::-1], y[::-1])
-    >>> model_fingerprint(first) == model_fingerprint(again)
-    True
     """
     ensemble = classifier.ensemble_
     if isinstance(ensemble, StoredEnsemble) and not ensemble.is_changed:

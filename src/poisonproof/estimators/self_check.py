@@ -125,7 +125,7 @@ def _each_alone(ensemble: Ensemble, classifier: Any) -> Callable[[int], Ensemble
 
 
 _Seen = tuple[str, NDArray[np.int16], str | None]
-"""What is compared of a member, its digest and its votes, and why its learner failed."""
+"""The digest and the votes of a member, which are compared, and the reason of a failure."""
 
 
 def _votes(alone: Ensemble, X: Any) -> NDArray[np.int16]:
@@ -153,7 +153,7 @@ def _in_fresh_process(spec: TrainingTask, shards: Mapping[int, Shard]) -> list[_
         )
         if done.returncode < 0:
             name = signal.Signals(-done.returncode).name
-            raise _could_not_run(f"its process was ended by {name}, perhaps for want of memory")
+            raise _could_not_run(f"its process was killed by {name}; it may have run out of memory")
         if done.returncode:
             raise _could_not_run((done.stderr.strip().splitlines() or ["no reason given"])[-1])
         # From our own child, in a folder of our own.
@@ -165,7 +165,7 @@ def _in_fresh_process(spec: TrainingTask, shards: Mapping[int, Shard]) -> list[_
 
 
 def retrain(file: IO[bytes], answered: str) -> None:
-    """Do in the fresh process what it was started for, and write down what is to be compared."""
+    """Train the members of `file` again in the fresh process, and write what is to be compared."""
     spec, shards = pickle.load(file)
     which = list(shards)
     answer: list[_Seen] | str

@@ -99,12 +99,6 @@ def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
 
     It is known where the training rows are held or kept. A list of their digests would do, too, but
     would show whoever has the model who is in it, so none is stored.
-
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> from poisonproof import DPAClassifier
-    >>> fitted = DPAClassifier(GaussianNB(), n_partitions=2).fit([[0.0], [1.0], [2.0]], [0, 1, 1])
-    >>> seen_rows(fitted, [[1], [5]])
-    array([ True, False])
     """
     rows = getattr(classifier, "rows_", None)
     if hasattr(classifier, "digests_"):  # votes of neighbours

@@ -88,7 +88,7 @@ def _rows(rows: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """What an update will do: all as it will be, before anything is done."""
+    """A planned update: everything as it will be, before anything is done."""
 
     retrain: list[int]
     data: PartitionedData  # at least the rows of the partitions to retrain
@@ -291,9 +291,8 @@ def _require_same_container(classifier: Any, change: Change) -> None:
     known, found = getattr(classifier, "container_", None), kind_of(change.data.X)
     if known is not None and found != known:
         raise GuaranteeError(
-            f"the model was trained on rows in a kind of container called {known}, and these come "
-            f"in one called {found}, which a learner may round differently. Give the rows in the "
-            "same kind of container, or train the model anew. Nothing changed."
+            f"The model was trained on {known} data, but these rows are {found}. Pass {known} data "
+            "or fit again. Nothing changed."
         )
 
 
@@ -307,5 +306,5 @@ def require_same_spec(classifier: Any) -> None:
         others = ", ".join(differences(manifest.environment)) or "parameters of the model"
         raise GuaranteeError(
             f"members trained here would not be those of training from scratch: {others} changed "
-            "since the model was trained. Update it where it was trained, or train it anew."
+            "since the model was trained. Update it where it was trained, or train it again."
         )

@@ -26,7 +26,7 @@ _BITS = 29  # the absolute weights of a test row add up to less than 2^30
 
 
 class WeightedVoteClassifier(RowVoting):
-    """One vote of all training rows, in which samples decide who counts for how much.
+    """One vote of all training rows, with weights that the samples alone decide.
 
     The attacker may flip labels but not touch samples, so the weights may be learned from all
     samples. What a flipped label can do is known before it is flipped, and the fewest flips that
@@ -143,7 +143,7 @@ class WeightedVoteClassifier(RowVoting):
         return halved
 
     def _check_integers(self, integers: NDArray[Any], shape: tuple[int, int]) -> None:
-        """Refuse what would be rounded or wrapped: another vote than the weighting stands for."""
+        """Refuse weights that would be rounded or wrapped, so that the vote would be another."""
         fits = integers.dtype.kind in "iu" and integers.shape == shape
         if fits and int(integers.min()) > -_LARGEST and int(integers.max()) < _LARGEST:
             return

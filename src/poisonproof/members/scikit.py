@@ -134,14 +134,7 @@ class ScikitMember(Member):
 
 
 class ScikitLearner(Learner):
-    """Fits a clone of one scikit-learn classifier per partition.
-
-    Parameters
-    ----------
-    estimator : classifier
-        The template; never fitted itself.
-    classes : ndarray of shape (C,)
-        The label set, sorted.
+    """Fits a clone of one scikit-learn classifier per partition; `classes` are sorted.
 
     Guarantee
     ---------

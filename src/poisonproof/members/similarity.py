@@ -51,11 +51,6 @@ class Neighborhood:
 
     `threshold` is the smallest cosine, or the largest Euclidean distance, of rows that are near.
     With the cosine metric a zero row has no neighbours. With a `device` torch computes the same.
-
-    >>> near = Neighborhood(0.9)
-    >>> known = near.prepare(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 2.0]]))
-    >>> near.count_by_class(near.prepare(np.array([[3.0, 0.0]])), known, np.array([0, 0, 1]), 2)
-    array([[2, 0]])
     """
 
     threshold: float
@@ -128,9 +123,8 @@ def nearest_rows(
 ) -> NDArray[np.int64]:
     """Return the positions of the known rows of largest cosine with every query, nearest first.
 
-    Of equal cosines the smaller position comes first; the cosine with a row of zeros is 0. At most
-    `n_neighbors` columns come back, as many as there are known rows. `device` (None: NumPy) has no
-    influence on the result.
+    Of equal cosines the smaller position comes first; the cosine with a row of zeros is 0. There
+    are `n_neighbors` columns, or as many as known rows. `device` has no influence on the result.
     """
     count = min(n_neighbors, len(known))
     rows = np.empty((len(queries), count), dtype=np.int64)

@@ -119,7 +119,7 @@ def _is_array(value: Any, shape: tuple[int, ...], kind: str) -> bool:
 
 
 def _check_tree(tree: Any) -> bool:
-    """A decision tree: its nodes lie behind their parents, so that a walk ends within."""
+    """Check that nodes of a tree lie behind their parents, so that every walk ends inside it."""
     # Its own arrays are as long as this count says, whatever was allocated.
     if not 1 <= tree.node_count <= tree.capacity:
         return False
@@ -135,7 +135,7 @@ def _check_tree(tree: Any) -> bool:
 
 
 def _trees_of(estimator: Any, trees: Any) -> bool:
-    """Return whether these are trees that take what the ensemble takes; it does not look itself."""
+    """Check that the trees accept the ensemble's input; scikit-learn does not."""
     return all(
         isinstance(tree, BaseDecisionTree)
         and isinstance(tree.tree_, Tree)
@@ -145,7 +145,7 @@ def _trees_of(estimator: Any, trees: Any) -> bool:
 
 
 def _check_gradient_boosting(estimator: Any) -> bool:
-    """Trees that add to an array which has one column for each of a stage."""
+    """Check trees that add to an array with one column for each tree of a stage."""
     trees, width = estimator.estimators_, estimator.n_trees_per_iteration_
     first = estimator.init_
     if not (type(trees) is np.ndarray and trees.ndim == 2 and trees.shape[1] == width >= 1):
@@ -163,7 +163,7 @@ def _check_gradient_boosting(estimator: Any) -> bool:
 
 
 def _check_predictor(predictor: Any) -> bool:
-    """A tree of histogram gradient boosting, without categories."""
+    """Check a tree of histogram gradient boosting, without categories."""
     nodes = predictor.nodes
     if not (_is_array(nodes, (len(nodes),), "V") and nodes.dtype == PREDICTOR_RECORD_DTYPE):
         return False
@@ -207,7 +207,7 @@ def _check_neighbour_tree(tree: Any) -> bool:
 
 
 def _check_neighbours(estimator: Any) -> bool:
-    """Rows, their number and their labels; which label belongs to which row is not looked up."""
+    """Check rows, their number and their labels, but not which label belongs to which row."""
     rows, width = estimator._fit_X.shape
     tree = estimator._tree
     sound = (
@@ -224,7 +224,7 @@ def _check_neighbours(estimator: Any) -> bool:
 
 
 def _check_libsvm(estimator: Any) -> bool:
-    """Check what libsvm believes about its support vectors."""
+    """Check the numbers by which libsvm finds its support vectors."""
     n, classes = len(estimator.support_), len(estimator.classes_)
     pairs = classes * (classes - 1) // 2
     shape, width = (classes - 1, n), estimator.n_features_in_
@@ -260,7 +260,7 @@ def _check_libsvm(estimator: Any) -> bool:
 
 
 def _check_sparse(matrix: Any) -> bool:
-    """A sparse matrix is multiplied without a look at its indices."""
+    """Check the indices of a sparse matrix, which products do not check."""
     if matrix.format == "coo":  # has checked its coordinates itself
         return True
     matrix.check_format(full_check=True)
@@ -268,7 +268,7 @@ def _check_sparse(matrix: Any) -> bool:
 
 
 def _check_vocabulary(vectorizer: Any) -> bool:
-    """Terms are columns of a sparse matrix that has as many columns as there are terms."""
+    """Check that terms name columns of a sparse matrix with as many columns as terms."""
     columns = list(vectorizer.vocabulary_.values())
     return all(isinstance(column, (int, np.integer)) for column in columns) and sorted(
         columns
@@ -280,7 +280,7 @@ def _check_hasher(vectorizer: Any) -> bool:
 
 
 def _check_one_hot(encoder: Any) -> bool:
-    """The columns of every feature, counted beside the categories that are found in it."""
+    """Check the numbers of columns, which are stored beside the categories of every feature."""
     categories, dropped = encoder.categories_, encoder._drop_idx_after_grouping
     counts = list(map(len, categories))
     return bool(
@@ -302,7 +302,7 @@ def _check_one_hot(encoder: Any) -> bool:
 
 
 def _check_polynomial(features: Any) -> bool:
-    """The number of columns that an array gets which is filled afterwards."""
+    """Check the number of output columns, which scikit-learn allocates unchecked."""
     fresh = clone(features).fit(np.zeros((1, features.n_features_in_)))
     names = ("_min_degree", "_max_degree", "_n_out_full", "n_output_features_")
     return all(getattr(fresh, name) == getattr(features, name) for name in names)
@@ -314,7 +314,7 @@ def _check_centres(estimator: Any) -> bool:
 
 
 def _check_stream(stream: Any) -> bool:
-    """The place within the numbers that a generator has drawn ahead."""
+    """Check the position within the numbers that a generator has drawn ahead."""
     generator = getattr(stream, "bit_generator", getattr(stream, "_bit_generator", stream))
     state = generator.state
     ahead = {"MT19937": 624, "Philox": 4}.get(state["bit_generator"])
@@ -341,4 +341,4 @@ _CHECKS: tuple[tuple[Any, str | None, Callable[[Any], bool]], ...] = (
     ((KMeans, MiniBatchKMeans), "cluster_centers_", _check_centres),
     ((np.random.RandomState, np.random.Generator, np.random.BitGenerator), None, _check_stream),
 )
-"""What is checked for which kind, if it has an attribute; a part may be of several kinds."""
+"""Kinds, the attribute they must have to be checked, and the check; a part may be of several."""

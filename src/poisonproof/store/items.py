@@ -302,7 +302,7 @@ def decode_members(
     if family == LIST:
         return MemberList([_decode_member(item, classes, seed, trusted) for item in items])
     if family not in _RESTORERS:
-        raise StoreError(f"unknown kind of ensemble {family[:80]!r}; a newer poisonproof may know.")
+        raise StoreError(f"unknown kind of ensemble {family[:80]!r}; a newer version may know it.")
     module, name = _RESTORERS[family]
     contents = [(item.about, item.tensors) for item in items]
     restored: Ensemble = getattr(import_module(module), name)(shared, contents)

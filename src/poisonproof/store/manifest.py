@@ -1,5 +1,7 @@
 """The manifest: what a model is, as JSON; and the blocks of arrays it names.
 
+Hand-written because HDF5 and zarr have many byte forms of one content; a fingerprint needs one.
+
 The file holds exactly one text for one content (sorted keys, no choice of spaces), and in it a
 fingerprint of everything that decides a vote or a certificate. Where things lie in the store
 (blocks) is not part of the fingerprint: an updated model has the fingerprint of one trained from
@@ -41,7 +43,7 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Item:
-    """What a store keeps for one partition: its member, or its rows, as arrays and JSON values."""
+    """The content of a store for one partition: member or rows, as arrays and JSON values."""
 
     index: int
     partition: str  # digest of the partition's rows
@@ -76,16 +78,12 @@ class BlockEntry:
 
 
 def content_name(data: Buffer) -> str:
-    """Return the name of a file with this content.
-
-    >>> content_name(b"")[:12]
-    '0e5751c026e5'
-    """
+    """Return the name of a file with this content."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 def is_content_name(name: Any) -> bool:
-    """Whether `name` could be the name of a content: 64 hexadecimal digits and nothing else."""
+    """Return whether `name` is 64 hexadecimal digits, as names of contents are."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
@@ -312,11 +310,7 @@ def _check_counts(manifest: Manifest) -> None:
 
 
 def canonical_json(value: Any) -> bytes:
-    r"""Return the one text of a JSON value.
-
-    >>> canonical_json({"b": 1, "a": [True, None]})
-    b'{"a":[true,null],"b":1}\n'
-    """
+    """Return the one text of a JSON value."""
     text = json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
     return f"{text}\n".encode()
 
@@ -335,9 +329,6 @@ def environment_here() -> dict[str, Any]:
     """Return library versions, the linear algebra in use and the CPU's instruction set.
 
     Nothing of this changes while a process runs, so it looks once.
-
-    >>> sorted(environment_here())
-    ['blas', 'instructions', 'machine', 'packages', 'python', 'system']
     """
     instructions = np.show_config(mode="dicts")["SIMD Extensions"]
     return {

@@ -69,7 +69,7 @@ def _check_trees_first() -> None:
 
 @contextmanager
 def _passed_over(names: tuple[str, ...]) -> Iterator[None]:
-    """Let modules that are not there yet look as if they could not be imported."""
+    """Make optional modules unimportable while skops loads."""
     absent = [name for name in names if name not in sys.modules]
     modules: dict[str, Any] = sys.modules
     modules.update(dict.fromkeys(absent))
@@ -121,7 +121,7 @@ _NONE = {
     "content": "null",
     "is_json": True,
 }
-"""How skops writes None."""
+"""The form in which skops writes None."""
 
 
 @cache
@@ -199,7 +199,7 @@ class _Rewriting:
 
 
 def _is_node(value: dict[str, Any]) -> bool:
-    """Whether a part of a schema is an object; what maps the keys of a dict to objects is none."""
+    """Return whether a part of a schema is an object, and not a dict of objects by key."""
     return isinstance(value.get("__loader__"), str)
 
 
@@ -223,7 +223,7 @@ def _forget_idle(value: Any) -> None:
 
 
 def _without_padding(data: bytes) -> bytes:
-    """Zero what lies between the fields of an array of records: whatever was in memory."""
+    """Zero the padding between the fields of an array of records, which holds leftover memory."""
     if not data.startswith(b"\x93NUMPY\x01\x00") or b"'descr': [" not in data[:64]:
         return data
     stream = io.BytesIO(data)

@@ -1,4 +1,4 @@
-"""Where the files of a model are read from: a directory, or one zip archive."""
+"""Sources of a model's files: a directory, or one zip archive."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Place(ABC):
             called = self.called(entry.name)
             items = decode_block(self.object(entry), called)
             if sorted(items) != sorted(entry.items):
-                raise StoreError(f"{called} is another block than the manifest says.")
+                raise StoreError(f"{called} is not the block that the manifest lists.")
             self._decoded[entry.name] = items
             if len(self._decoded) > _OPEN_BLOCKS:
                 self._decoded.popitem(last=False)
@@ -83,14 +83,14 @@ class Place(ABC):
 
 
 class Folder(Place):
-    """A model directory; what is no plain file in it is refused, and no link in it followed."""
+    """A model directory; only plain files in it are read, and no link in it is followed."""
 
     def manifest(self) -> bytes:
         """Return the manifest's bytes."""
         try:
             with OpenFolder(self.path) as folder, os.fdopen(folder.open(MANIFEST), "rb") as file:
                 if os.fstat(file.fileno()).st_size > _LARGEST_MANIFEST:
-                    raise StoreError(f"{self.path / MANIFEST} is too large to be a manifest.")
+                    raise StoreError(f"{self.path / MANIFEST} is too large for a manifest.")
                 return file.read()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreError(
@@ -226,6 +226,6 @@ class ModelReader:
         item = self.place.block(entry)[index]
         if item.digest != digest or item.partition != self.manifest.partition_digests[index]:
             raise StoreError(
-                f"{self.place.called(entry.name)} holds another item {index} than the manifest."
+                f"{self.place.called(entry.name)} holds an item {index} other than the listed one."
             )
         return item

@@ -1,6 +1,6 @@
 """A training run that can be killed: finished members are in the store before the next ones are.
 
-This is the one door through which engines, on this machine or on many, hand over members.
+Local and distributed training store finished members here.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class TrainingRun:
     for the disk: what a process has written survives its end, and after a power cut a block or
     line that is not whole counts for nothing.
 
+    Guarantee
+    ---------
     A member counts as finished only if its spec and the digest of its partition are those of this
     run, whichever run trained it.
     """

@@ -1,5 +1,7 @@
 """Writing a model: items as they finish, then one manifest that makes them a model.
 
+Hand-written because HDF5 and zarr change files in place: a killed update would mix two models.
+
 The order is what makes it safe. Objects are written first, under names that nothing refers to
 yet; the manifest replaces the old one in a single rename; only then are superseded objects
 deleted. Killed in between, the store is the old model or the new one, and whoever writes next
@@ -34,7 +36,7 @@ from poisonproof.store.manifest import (
 from poisonproof.store.reading import OBJECTS, ModelReader, open_place
 
 JOURNAL = "journal"
-"""Where members lie that a training run has finished, until they are part of a model."""
+"""The file that lists finished members of a training run until they are part of a model."""
 
 _OURS = {MANIFEST, OBJECTS, LOCK, JOURNAL}
 GetItems = Callable[[list[int]], Iterable[Item]]
@@ -42,15 +44,7 @@ GetItems = Callable[[list[int]], Iterable[Item]]
 
 
 class ModelWriter(AbstractContextManager[Any]):
-    """Writes to a model directory, alone.
-
-    Parameters
-    ----------
-    path : path
-        The directory.
-    target : Path, optional
-        What the model will be called, if that is another place.
-    """
+    """Writes to a model directory, alone; errors call it `target`, if the model moves there."""
 
     def __init__(self, path: str | os.PathLike[str], target: Path | None = None) -> None:
         self.path = Path(path)
@@ -206,10 +200,7 @@ class ModelWriter(AbstractContextManager[Any]):
 
 @contextmanager
 def open_writer(path: str | os.PathLike[str]) -> Iterator[ModelWriter]:
-    """Give the writer for a path: a directory, or an archive if it ends in ``.zip``.
-
-    An archive is written as a directory beside it and packed when, and only when, all went well.
-    """
+    """Yield the writer for a path; for a ``.zip``, a directory beside it that is packed at last."""
     where = Path(path)
     if where.suffix.lower() != ".zip":
         with ModelWriter(where) as writer:

@@ -483,8 +483,7 @@ def integer_coefficients(
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Round a member's dual coefficients (m, p) to integers with one power of two.
 
-    In "single", the absolute values of a column add up to at most 2^29; in "double" they are
-    longer, and `KernelMembers` adds up their upper and lower bits apart.
+    In "single" a column adds up to at most 2^29; in "double" to more, in upper and lower bits.
     """
     n_rows = len(coefficients)
     # Added up row after row, whatever lies beside it in memory.
