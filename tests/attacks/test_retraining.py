@@ -141,7 +141,7 @@ def test_the_bar_ends_where_it_said_also_with_fewer_targets_than_asked() -> None
 def test_models_that_cannot_be_attacked_are_named() -> None:
     weighted = DPAClassifier(GaussianNB(), 10, classes=range(10))
     weighted.fit(X, y, sample_weight=np.ones(len(y)))
-    with pytest.raises(InvalidInputError, match="rows with weights"):
+    with pytest.raises(InvalidInputError, match="trained on weighted rows"):
         attack_study(weighted, X, y, QUESTIONS)
     with pytest.raises(InvalidInputError, match="got NeighborVoteClassifier"):
         attack_study(NeighborVoteClassifier(classes=range(10)), X, y, QUESTIONS)
