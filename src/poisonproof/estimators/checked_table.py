@@ -345,9 +345,8 @@ class SampleRules:
     def _bad_odd(self, column: CanonicalColumn) -> NDArray[np.bool_]:
         """Return which cells that float64 does not hold exactly make a row unusable.
 
-        Numbers that round to infinity do, and whatever a learner could read as a number beyond the
-        limit, texts too. Smaller integers are numbers as in an array of integers, whatever another
-        row makes of its dtype.
+        They are numbers that round to infinity, and all that a learner could read as a number
+        beyond the limit, texts included. Smaller integers do not.
         """
         found = np.zeros(len(column.odd), dtype=np.bool_)
         for row, cell in zip(np.flatnonzero(column.odd), column.taken(column.odd), strict=True):

@@ -86,8 +86,7 @@ class TrainingSet:
 def shards_for_others(classifier: Any, data: Any, which: Sequence[int]) -> Callable[[int], Shard]:
     """Return a function that reads a partition as it is sent to another process.
 
-    `data` is what is being trained on, in memory or in shards on disk. Features that are learned
-    from all samples may need all of them, so they are mapped here.
+    Features that are learned from all samples may need all of them, so they are mapped here.
     """
     ready = data if classifier.context_ is None else classifier._member_data(data, which)
     shard: Callable[[int], Shard] = ready.shard
@@ -97,8 +96,7 @@ def shards_for_others(classifier: Any, data: Any, which: Sequence[int]) -> Calla
 def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
     """Return which samples `classifier` was trained on, whatever their labels; None if unknown.
 
-    It is known where the training rows are held or kept. A list of their digests would do, too, but
-    would show whoever has the model who is in it, so none is stored.
+    Digests of the rows are not stored for this: they would reveal who is in the training set.
     """
     rows = getattr(classifier, "rows_", None)
     if hasattr(classifier, "digests_"):  # votes of neighbours

@@ -58,13 +58,6 @@ class SpectralClusters(ClusterMixin, BaseEstimator):
     ----------
     labels_ : ndarray of shape (m,)
         The cluster of every sample.
-
-    Examples
-    --------
-    >>> X = np.array([[1.0, 0.0], [1.0, 0.1], [0.1, 1.0], [0.0, 1.0]])
-    >>> labels = SpectralClusters(n_clusters=2, n_neighbors=1).fit(X).labels_
-    >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
-    True
     """
 
     rowwise: ClassVar[bool] = True

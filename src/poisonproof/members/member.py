@@ -339,8 +339,8 @@ class MemberList(Ensemble):
     def votes(self, X: Any, *, n_jobs: int | None, progress: Progress) -> NDArray[np.int16]:
         """Return the vote of every member on every row of `X`, shape (n, k).
 
-        A member that raises on a row abstains on it, and a `MemberWarning` says why. That is so
-        where all do, too: an attacker who silences the others must not turn a vote into an error.
+        A member that raises on a row abstains on it, and a `MemberWarning` says why, even if all
+        members do: an attacker who silences them must not turn a vote into an error.
         """
         votes = np.empty((n_rows(X), len(self)), dtype=np.int16)
         workers = effective_n_jobs(n_jobs)

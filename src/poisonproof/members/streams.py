@@ -119,10 +119,9 @@ Result = TypeVar("Result")
 def in_own_streams(seed: int, index: int, work: Callable[[], Result]) -> Result:
     """Call `work` within `isolated_streams`, and once more if it was the first to load torch.
 
-    torch's stream cannot be seeded before it is there. Without the second call the first member of
-    a process would draw from another stream than in its own right, and an attack that silences it
-    would make another member the first. For the same reason `work` runs on one thread, also where
-    it loads the library that has several.
+    torch's stream cannot be seeded before torch is loaded, so the first member of a process would
+    draw from another stream, and an attack that silences it would make another member the first.
+    For the same reason `work` runs on one thread, even if it loads a library that has several.
     """
 
     def once() -> Result:

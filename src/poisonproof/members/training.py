@@ -69,8 +69,7 @@ def fit_one(
 
     An empty partition abstains, a partition of one class votes for it, and rows that cannot be read
     or a learner that raises leave a member that abstains and keeps the reason. Errors of the
-    machine are raised, and so are those of the files that hold the partition: they say nothing
-    about its rows.
+    machine and of the files that hold the partition are raised: they say nothing about its rows.
     """
     labels = data.y[data.rows(index)]
     if len(labels) == 0:

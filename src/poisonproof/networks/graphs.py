@@ -117,10 +117,9 @@ class Recorder:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def record(self, work: Work) -> Work:
-        """Return what repeats `work` while the recorder lives; on CUDA it runs once before.
+        """Return a function that repeats `work` while the recorder lives; on CUDA it runs once now.
 
-        The work must read and write tensors that stay where they are, and must not wait for the
-        device.
+        The work must read and write tensors that stay in place, and must not wait for the device.
         """
         if self._stream is None:
             return work

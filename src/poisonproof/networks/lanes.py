@@ -52,9 +52,8 @@ def perceptron_gradients(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return gradients and losses of S lanes; rows behind a lane's count weigh nothing.
 
-    The gradients are the textbook's. Autograd would compute the same products, but softmax over a
-    last axis of ten classes costs more than they do: here classes come before rows, so that the
-    processor's vectors run along the rows of one lane.
+    Autograd would compute the same products, but softmax over a last axis of ten classes costs more
+    than they do: here classes come before rows, so that the CPU's vectors run along rows.
     """
     layers = _layers(parameters)
     inputs = _hidden(layers, x)
@@ -85,9 +84,8 @@ def perceptron_gradients(
 class LaneOptimizer:
     """SGD on parameters (S, ...), with a learning rate and an on-switch per lane.
 
-    No quantity is shared by two lanes: no clipping over the stack, no common loss scale. It rounds
-    otherwise than the rules of `graphs`, which have one rate for one flat buffer, so neither can
-    replace the other without other members.
+    No quantity is shared by two lanes: no clipping over the stack, no common loss scale. The rules
+    of `graphs` round differently, so they would train other members.
     """
 
     def __init__(self, spec: NetworkSpec, parameters: dict[str, Tensor]) -> None:

@@ -326,10 +326,7 @@ _PACKAGES = ("poisonproof", "numpy", "scipy", "scikit-learn", "torch")
 
 @cache
 def environment_here() -> dict[str, Any]:
-    """Return library versions, the linear algebra in use and the CPU's instruction set.
-
-    Nothing of this changes while a process runs, so it looks once.
-    """
+    """Return library versions, the BLAS in use and the CPU's instructions, read once a process."""
     instructions = np.show_config(mode="dicts")["SIMD Extensions"]
     return {
         "python": platform.python_version(),
@@ -349,7 +346,7 @@ def environment_here() -> dict[str, Any]:
 
 
 def differences(other: Mapping[str, Any]) -> list[str]:
-    """Name everything in which this machine is not the one that `other` describes.
+    """Return, in words, how this machine differs from the one that `other` describes.
 
     >>> differences(environment_here())
     []

@@ -41,11 +41,7 @@ _BLOCK_CELLS = 2**22
 
 @dataclass(frozen=True)
 class MemberData:
-    """The training data of one member in canonical order.
-
-    `classes` (p,) are those it can vote for, ascending, and `y` (m,) the place of each row's class
-    among them; all weights are positive.
-    """
+    """One member's rows in canonical order, with positive weights; `y` are places in `classes`."""
 
     X: NDArray[np.float64]
     y: NDArray[np.intp]
@@ -310,8 +306,7 @@ def _blocks(data: PartitionedData, which: Sequence[int], n_features: int) -> Ite
 def _gathered(X: Any, numbers: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
     """Return the rows of several partitions as numbers.
 
-    Numbers are gathered together. What else a container holds is read partition by partition: what
-    a column is must not be decided by the rows of others.
+    Whatever is not an array of numbers is read by partition: no other row may decide its types.
     """
     if type(X) is np.ndarray and X.dtype.kind in "biuf":
         return sample_matrix(take_canonical(X, np.concatenate(numbers)))
