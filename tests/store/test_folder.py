@@ -206,7 +206,7 @@ def test_names_that_lead_elsewhere_are_refused(model: Path, name: Any) -> None:
     members = json.loads((model / "manifest.json").read_text())["members"]
     members[0]["name"] = name
     rewrite(model, members=members)
-    with pytest.raises(StoreError, match=r"is no block|a block needs a name"):
+    with pytest.raises(StoreError, match=r"is not a block|a block needs a name"):
         ModelReader.open(model)
 
 
@@ -224,7 +224,7 @@ def test_a_block_of_partitions_without_numbers_is_refused(model: Path, number: A
     members = json.loads((model / "manifest.json").read_text())["members"]
     members[0]["items"][0] = number
     rewrite(model, members=members)
-    with pytest.raises(StoreError, match="is no block"):
+    with pytest.raises(StoreError, match="is not a block"):
         ModelReader.open(model)
 
 

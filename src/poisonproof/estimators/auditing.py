@@ -109,7 +109,7 @@ def audit_model(
     manifest, found = reader.manifest, reader.manifest.fingerprint
     words = (
         f"It describes {manifest.k:,} members on {sum(manifest.partition_sizes):,} rows and "
-        f"has the fingerprint {found}, which is the one of its content."
+        f"has the fingerprint {found}, which matches its content."
     )
     findings = [Finding("Manifest", True, words), _compared(found, fingerprint), audit.files()]
     findings += [audit.environment(), *audit.training(data, sample, seed)]

@@ -206,7 +206,7 @@ def _check_weight(
 
 
 def _number(cell: Any) -> float:
-    """Return what a learner could read a cell as, NaN for what is no number."""
+    """Return the number that a learner could read a cell as, NaN if it is not a number."""
     try:
         return float(cell)
     except Exception:  # an object of the caller's may raise anything
@@ -306,14 +306,14 @@ class SampleRules:
         if not bad.any():
             return
         if self.own_map and self.tags.string:
-            what = "something that is no text"
+            what = "something that is not text"
         else:
             what = "infinity" if self.tags.allow_nan else "NaN or infinity"
             if self.limit < math.inf:
                 what = f"{what}, or a number beyond {self.limit:g} that could keep training from "
                 what += "ending,"
             if self.numbers_only:
-                what = f"{what}, or something that is no number,"
+                what = f"{what}, or something that is not a number,"
         template = getattr(classifier, "_template", None)
         who = f"{type(template()).__name__} members" if template else type(classifier).__name__
         advice = (
@@ -405,7 +405,7 @@ _NO_ROW = object()
 
 
 def _cells_of(row: Any) -> NDArray[np.object_] | None:
-    """Return the cells of one row, None for what has none; a list is no cell of an image."""
+    """Return the cells of one row, None if it has none; a list is not a cell of an image."""
     listed = issubclass(type(row), (list, tuple))
     try:
         if not listed or any(isinstance(cell, (list, tuple, np.ndarray)) for cell in row):
@@ -558,7 +558,7 @@ def _unknown_label(
 
 
 def is_table(X: Any) -> bool:
-    """Say whether `X` is a table of pandas, Polars or a like library."""
+    """Return whether `X` is a table of pandas, Polars or a similar library."""
     return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
 
 

@@ -174,7 +174,7 @@ class ClusterVoteClassifier(RowVoting):
             row = int(invalid.argmax())
             raise InvalidRowsError(
                 f"{type(self.clusterer_).__name__} gives row {row} of X the cluster "
-                f"{int(clusters[row])}, but there are the clusters 0 to {len(self.table_) - 1}. "
+                f"{int(clusters[row])}, but the clusters are 0 to {len(self.table_) - 1}. "
                 "Leave the row out, or use a clusterer with a fixed number of clusters."
             )
         return clusters

@@ -213,7 +213,7 @@ class PartitionAggregation(VotingMembers):
         save(self, path, keep_data=keep_data, overwrite=overwrite)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Say that `sample_weight` goes on to the members."""
+        """Return that `sample_weight` is passed on to the members."""
         return (
             MetadataRouter(owner=self)
             .add_self_request(self)
@@ -369,7 +369,7 @@ class DPAClassifier(PartitionAggregation):
     partition_sizes_ : ndarray of shape (k,)
         Rows per partition.
     failures_ : dict of int to str
-        Why members abstain whose learner raised.
+        Reasons of members that abstain because their learner raised.
     n_dropped_ : int
         Training rows left out.
 

@@ -58,8 +58,8 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
     """
     if isinstance(trusted, (str, bytes)) or not isinstance(trusted, Iterable):
         raise InvalidInputError(
-            "trusted lists full names of types, such as ['your_module.YourNetwork'], so that each "
-            f"is a decision; got {trusted!r}."
+            "trusted lists full names of types that you trust, such as "
+            f"['your_module.YourNetwork']; got {trusted!r}."
         )
     reader = ModelReader.open(path)
     if any(map(is_content_name, reader.unnamed())):

@@ -162,7 +162,7 @@ def _joined(parts: Sequence[Any]) -> Any:
     if len(shapes) > 1 or len({is_sparse(part) for part in parts}) > 1:
         raise GuaranteeError(
             "features returns samples of different shapes, or sparse ones for some partitions and "
-            "dense ones for others, so members could not vote alike. A map must return one "
+            "dense ones for others, so no test row could suit all members. A map must return one "
             f"kind of samples whatever the rows hold; it returned the shapes {sorted(shapes)}."
         )
     if is_sparse(parts[0]):

@@ -195,6 +195,6 @@ def _other_environment() -> dict[str, str]:
 def _could_not_run(reason: str) -> SelfCheckError:
     return SelfCheckError(
         f"The self-check could not run: {reason.rstrip('.')}. This says nothing about the members. "
-        "Those that are in a store stay there, and the same call goes on with them. "
+        "Those that are in a store stay there, and the same call continues with them. "
         "self_check=False (--no-self-check) trains without the check."
     )

@@ -36,7 +36,7 @@ def store_members(
 
     `train`, or the cluster, trains the members of partitions and hands each over once. If the
     self-check finds a member that differs, all that this run has stored is dropped: any member may
-    be wrong. If the process of the check fails, it stays, and the next run goes on with it.
+    be wrong. If the process of the check fails, it stays, and the next run continues with it.
     """
     if str(path).lower().endswith(".zip"):
         raise InvalidInputError(

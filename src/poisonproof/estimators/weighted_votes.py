@@ -148,8 +148,8 @@ class WeightedVoteClassifier(RowVoting):
         if fits and int(integers.min()) > -_LARGEST and int(integers.max()) < _LARGEST:
             return
         raise InvalidInputError(
-            f"{type(self.weights_).__name__}.integers gives integers below 2^62 of shape {shape}, "
-            "one for every row and training sample. Got "
+            f"{type(self.weights_).__name__}.integers must return integers below 2^62 of shape "
+            f"{shape}, one for every row and training sample. Got "
             f"{integers.dtype} of shape {integers.shape}. Round weights as whole_weights does."
         )
 

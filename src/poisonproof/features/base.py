@@ -95,7 +95,7 @@ class FrozenTransformer(TransformerMixin, BaseEstimator, ABC):
         """Raise InvalidInputError for parameters that make no sense."""
 
     def _require_integers(self, **least: int) -> None:
-        """Raise InvalidInputError for a parameter that is no integer or below its least value."""
+        """Raise InvalidInputError unless each parameter is an integer of at least its bound."""
         for name, bound in least.items():
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or value < bound:

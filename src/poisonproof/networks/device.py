@@ -166,7 +166,7 @@ def require_device(spec: NetworkSpec) -> torch.device:
 def autocast(spec: NetworkSpec) -> Iterator[None]:
     """Compute a forward pass in the specification's dtype, and remember no weights in it.
 
-    A step that found old copies, which a user's module may ask for, would go on with another
+    A step that found old copies, which a user's module may cache, would continue with another
     member's.
     """
     half = spec.dtype == "bfloat16"

@@ -194,7 +194,7 @@ def blank_module(spec: NetworkSpec) -> nn.Module:
 
 
 def code_digest(spec: NetworkSpec) -> str | None:
-    """Return a digest of a user's network as its code is today, None for networks of ours."""
+    """Return a digest of the code of a user's network, None for networks of this library."""
     if spec.factory is None:
         return None
     module = blank_module(spec)
@@ -345,7 +345,7 @@ def _addresses(module: nn.Module) -> set[int]:
 
 
 def prepare_module(module: nn.Module, spec: NetworkSpec, device: torch.device) -> nn.Module:
-    """Move a module to the device, in the memory order its convolutions like there."""
+    """Move a module to the device, in the memory order that suits its convolutions there."""
     if device.type == "cuda" and len(spec.input_shape) == 3:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.to(device)

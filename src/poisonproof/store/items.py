@@ -1,4 +1,4 @@
-"""Members and training rows as items of a store: arrays, and JSON for what is no array."""
+"""Members and training rows as items of a store: arrays, and JSON for everything else."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _decode(cell: Any) -> Any:
             raise ValueError("a cell without a tag")
         return cell
     if len(cell) != 1:
-        raise ValueError("a cell has one tag")
+        raise ValueError("a cell must have one tag")
     ((tag, value),) = cell.items()
     if tag == "f" and value in ("nan", "inf", "-inf"):
         return float(value)
@@ -168,7 +168,7 @@ def _encode_samples(X: Any) -> tuple[dict[str, Any], _Tensors]:
         series = X.ndim == 1  # a table of one column without a name
         names = [] if series else list(X.columns)
         if not all(type(name) in (str, int) for name in names):
-            raise StoreError("a table can be kept if its columns are named by text or numbers.")
+            raise StoreError("a table can be kept only if text or numbers name its columns.")
         columns = [X] if series else [X.iloc[:, j] for j in range(X.shape[1])]
         kept = [_encode_column(j, column) for j, column in enumerate(columns)]
         return {"kind": "series" if series else "frame", "names": names}, dict(kept)
@@ -285,7 +285,7 @@ def without_addresses(text: Text) -> Text:
 
 
 def failure_of(item: Item) -> str | None:
-    """Return why a member abstains whose learner raised."""
+    """Return the reason if a member abstains because its learner raised."""
     reason = item.about.get("abstains") or item.about.get("failure")
     return reason if isinstance(reason, str) else None
 
@@ -392,7 +392,7 @@ class StoredEnsemble(Ensemble):
         return [new[index].digest if index in new else known[index] for index in which]
 
     def failures(self) -> dict[int, str]:
-        """Return why members abstain whose learner raised."""
+        """Return the reason of every member that abstains because its learner raised."""
         failures = {i: t for i, t in self.reader.manifest.failures.items() if i not in self._new}
         for index, item in self._new.items():
             reason = failure_of(item)

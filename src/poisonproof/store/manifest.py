@@ -73,7 +73,7 @@ class BlockEntry:
         name, size, items = value["name"], value["bytes"], value["items"]
         sound = all(type(i) is int and i >= 0 for i in items)
         if not (is_content_name(name) and 0 < size < 2**62 and sound):
-            raise ValueError(f"{name[:80]!r} of {str(size)[:80]} bytes is no block of partitions")
+            raise ValueError(f"{name[:80]!r} of {str(size)[:80]} bytes is not a block of items")
         return cls(name, size, tuple(items))
 
 
@@ -173,7 +173,7 @@ class Manifest:
     family: str  # which code turns arrays into members
     shared: dict[str, Any]  # what all members have in common
     member_digests: list[str]
-    failures: dict[int, str]  # why members abstain whose learner raised
+    failures: dict[int, str]  # reasons of members that abstain because their learner raised
     templates: BlockEntry = _NOTHING  # the unfitted estimator and the feature map
     members: tuple[BlockEntry, ...] = ()
     rows: tuple[BlockEntry, ...] = ()
@@ -249,7 +249,7 @@ class Manifest:
             raise StoreError(f"{name} is damaged: {str(error)[:200]}.") from error
         if manifest.to_bytes() != data:
             raise StoreError(
-                f"{name} is damaged or was edited: its text is not the one its content has, or "
+                f"{name} is damaged or was edited: its text is not the canonical one, or "
                 "its fingerprint is another."
             )
         return manifest
@@ -301,12 +301,12 @@ def _check_counts(manifest: Manifest) -> None:
     if not all(type(size) is int and 0 <= size < 2**62 for size in sizes):
         raise ValueError("sizes of partitions are integers")
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError("digests and reasons of failures are text")
+        raise ValueError("digests and reasons of failures must be text")
     if not all(0 <= index < k for index in manifest.failures):
-        raise ValueError("a failure is one of a member that exists")
+        raise ValueError("a failure must name a member that exists")
     for blocks in (manifest.members, manifest.rows) if manifest.rows else (manifest.members,):
         if sorted(i for entry in blocks for i in entry.items) != list(range(k)):
-            raise ValueError("its blocks do not hold every partition once")
+            raise ValueError("its blocks do not hold every partition exactly once")
 
 
 def canonical_json(value: Any) -> bytes:

@@ -5,7 +5,7 @@ Hand-written because HDF5 and zarr change files in place: a killed update would 
 The order is what makes it safe. Objects are written first, under names that nothing refers to
 yet; the manifest replaces the old one in a single rename; only then are superseded objects
 deleted. Killed in between, the store is the old model or the new one, and whoever writes next
-clears away what is left over.
+removes what is left over.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JOURNAL = "journal"
 
 _OURS = {MANIFEST, OBJECTS, LOCK, JOURNAL}
 GetItems = Callable[[list[int]], Iterable[Item]]
-"""Returns the items of some partitions, in their order and as they are asked for."""
+"""Returns the items of some partitions, in their order, one after the other."""
 
 
 class ModelWriter(AbstractContextManager[Any]):
@@ -118,7 +118,7 @@ class ModelWriter(AbstractContextManager[Any]):
         get: GetItems,
         check_kept: bool,
     ) -> tuple[BlockEntry, ...]:
-        """Keep blocks in which nothing changed, write the others anew, pack what is left."""
+        """Keep blocks in which nothing changed, write the others again, pack the rest."""
         pairs = (
             zip(getattr(some, digests), some.partition_digests, strict=True)
             for some in (() if old is None else (old, draft))
@@ -200,7 +200,7 @@ class ModelWriter(AbstractContextManager[Any]):
 
 @contextmanager
 def open_writer(path: str | os.PathLike[str]) -> Iterator[ModelWriter]:
-    """Yield the writer for a path; for a ``.zip``, a directory beside it that is packed at last."""
+    """Yield the writer for a path; for a ``.zip``, a directory beside it that is packed last."""
     where = Path(path)
     if where.suffix.lower() != ".zip":
         with ModelWriter(where) as writer:

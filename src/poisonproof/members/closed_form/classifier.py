@@ -199,7 +199,7 @@ class ClosedFormClassifier(ClassifierMixin, BaseEstimator, BatchedLearner):
     def _invalid(
         self, X: NDArray[np.float64], weights: NDArray[np.float64], owner: NDArray[np.intp]
     ) -> dict[int, Exception]:
-        """Return why members cannot be fitted whose rows or weights are no numbers."""
+        """Return the reasons of members that cannot be fitted because of their rows or weights."""
         found: dict[int, Exception] = {}
         # Sums and products of weights far outside this range are rounded to zero or overflow.
         good = (weights == 0) | ((weights >= LEAST_WEIGHT) & (weights <= LARGEST_WEIGHT))

@@ -3,7 +3,7 @@
 A member that has few rows knows little of each column: where its values lie, how far they spread
 and whether they depend on the class. That is what a column is centred by, divided by and
 weighted with. The result is a short row of integers, so its products with the member's rows are
-exact; a test row is scaled anew for each member.
+exact; a test row is scaled for each member.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def conv_input_grad(
     BK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Gradient of a convolution's input: the same product over windows, with W turned round."""
+    """Gradient of a convolution's input: the same product over windows, with W reversed."""
     lane = tl.program_id(1).to(tl.int64)
     tile = tl.program_id(0)
     rows = tl.load(counts_ptr + lane) * PIXELS

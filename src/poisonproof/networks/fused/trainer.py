@@ -56,7 +56,7 @@ class FusedTrainer:
         return self._result(group)
 
     def _result(self, group: Sequence[MemberTensors]) -> Callable[[], list[MemberState]]:
-        """Queue the way home. The host unpacks it while the device trains the next group."""
+        """Queue the copy to the host, which unpacks it while the device trains the next group."""
         work, norm = self.work, self.work.norm
         fine = (work.healthy == 1) & torch.isfinite(work.parameters).all(dim=1)
         for value in (*norm["run_mean"], *norm["run_var"]):

@@ -189,7 +189,7 @@ class Run:
         return replay
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, dict[int, Tensor]]]:
-        """Yield rows and words of every step; what is left of the shuffled rows sits out."""
+        """Yield rows and words of every step; rows beyond the last full batch are left out."""
         place = torch.arange(len(self.images), device=self.device)
         order = torch.sort(self.stream.words(Purpose.SHUFFLE, epoch, place)[0, :, 0], stable=True)
         rows = order.indices[: self.steps * self.width]
