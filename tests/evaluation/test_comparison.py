@@ -7,11 +7,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier, VotingClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof.evaluation.comparison import Candidate, Comparison, candidates
@@ -74,18 +70,3 @@ def test_candidates_that_share_a_classifier_follow_each_other() -> None:
     found = list(candidates(3, DecisionTreeClassifier(), [4, 8], [0.9, 0.99]))
     runs = [id(classifier) for classifier, _ in groupby(found, lambda one: one.classifier)]
     assert len(set(runs)) == len(runs) < len(found)
-
-
-@pytest.mark.parametrize("member", [DecisionTreeClassifier(), RandomForestClassifier(5)])
-def test_members_that_draw_are_averaged_over_seeds(member: object, data: Comparison) -> None:
-    candidate = chosen(member)["runoff-average-4"]
-    assert isinstance(candidate.classifier.estimator, VotingClassifier)
-    method = data.run(candidate, data.fit(candidate.classifier))
-    assert method.title == "run-off, 4 seeds averaged, k = 4"
-    assert method.certificates.n_members == 4  # one vote per partition
-
-
-def test_members_that_draw_nothing_are_not_averaged() -> None:
-    logistic = make_pipeline(StandardScaler(), LogisticRegression())
-    for member in (NAIVE_BAYES, logistic):
-        assert not any("average" in name for name in chosen(member))

@@ -81,7 +81,7 @@ def compare(
 
     Votes and run-offs of members, neighbour votes, and what only flipped labels allow: members on
     scaled columns, walks along the graph of neighbours, and clusters by k-means, spectral cuts and
-    mixtures. Trees are also averaged over seeds. The page is comparison.md with its
+    mixtures. The page is comparison.md with its
     picture comparison.svg; comparison.json has the numbers.
 
     All settings are reported and none is chosen, so the test labels decide nothing. A method that

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.ensemble import BaseEnsemble, VotingClassifier
 from sklearn.preprocessing import StandardScaler
-from sklearn.tree import BaseDecisionTree
 
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat, make_threat
@@ -98,7 +96,6 @@ class Method:
 # The methods that are compared on a user's own rows.
 
 _THREATS = ("insert_delete", "label_flip")
-_COPIES = 4  # of a member, averaged: four times the training
 _CLUSTERERS = {
     "kmeans": ("k-means", "k-means"),
     "spectral": ("spectral", "cuts of the graph of 30 neighbours"),
@@ -154,24 +151,10 @@ def candidates(
 
 
 def _disjoint(classes: range, member: Any, k: int, n_jobs: int | None) -> Iterator[Candidate]:
-    """Yield votes of members on partitions of their own: one each, or copies that are averaged."""
-    ways = [(member, "", "")]
-    if _draws(member):
-        copies = [(f"seed{j}", clone(member)) for j in range(_COPIES)]
-        average = VotingClassifier(copies, voting="soft")
-        ways.append((average, "average-", f"{_COPIES} seeds averaged, "))
-    for template, short, words in ways:
-        yield from _elections(
-            Candidate(
-                f"dpa-{short}{k}",
-                "dpa",
-                f"DPA, {words}k = {k:,}",
-                f"members: {words}{_kind(member)}",
-                DPAClassifier(clone(template), k, classes=classes, n_jobs=n_jobs),
-            ),
-            f"runoff-{short}{k}",
-            f"run-off, {words}k = {k:,}",
-        )
+    """Yield elections among members on partitions of their own."""
+    classifier = DPAClassifier(clone(member), k, classes=classes, n_jobs=n_jobs)
+    vote = Candidate(f"dpa-{k}", "dpa", f"DPA, k = {k:,}", f"members: {_kind(member)}", classifier)
+    yield from _elections(vote, f"runoff-{k}", f"run-off, k = {k:,}")
 
 
 def _against_flips(
@@ -245,16 +228,7 @@ def _by_threat(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def _kind(member: Any) -> str:
-    return type(_last_step(member)).__name__
-
-
-def _draws(member: Any) -> bool:
-    """Say whether a member draws random numbers, cheaply enough for copies of it: a tree does."""
-    return isinstance(_last_step(member), BaseDecisionTree | BaseEnsemble)
-
-
-def _last_step(member: Any) -> Any:
-    return member[-1] if hasattr(member, "steps") else member
+    return type(member[-1] if hasattr(member, "steps") else member).__name__
 
 
 # The user's rows, and what a candidate certifies on them.
