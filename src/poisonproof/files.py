@@ -65,18 +65,9 @@ _KINDS = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a directory", stat.S_IFIFO: "a 
 class OpenFolder:
     """A folder by its handle.
 
-    Parameters
-    ----------
-    path : Path
-        The folder.
-    owned : bool, default=False
-        Whether it is this library's own. It is then made if it is absent, and neither it nor
-        anything in it may be a link or belong to another user.
-
-    Guarantee
-    ---------
-    Nothing outside the folder is written, truncated or deleted: links are not followed, and what is
-    not a regular file, or has another name (a hard link), is not written to.
+    Links are not followed, and what is not a regular file, or has another name (a hard link), is
+    not written to. A folder that is `owned` is made if it is absent, and neither it nor anything in
+    it may be a link or belong to another user.
 
     >>> import tempfile
     >>> with OpenFolder(Path(tempfile.mkdtemp()) / "new", owned=True) as folder:

@@ -33,16 +33,9 @@ _before: dict[str, tuple[Any, int]] = {}  # the libraries they limit, and their 
 def one_thread(user_api: str | None = None) -> Iterator[None]:
     """Limit BLAS and OpenMP, or one of them, to one thread in the block.
 
-    Parameters
-    ----------
-    user_api : {"blas", "openmp"}, optional
-        One of them. By default both, and joblib to one worker, the calling thread.
-
-    Guarantee
-    ---------
-    A library that was loaded before the block is limited until the block ends, whatever other
-    threads of the process finish meanwhile. joblib is limited in the thread that entered the block
-    and in no other, whatever number of workers and backend it is given.
+    Without `user_api` joblib gets one worker, too. A library that was loaded before the block is
+    limited until the block ends, whatever other threads of the process finish meanwhile; joblib is
+    limited in the thread that entered the block and in no other.
 
     >>> import numpy
     >>> from threadpoolctl import threadpool_info
