@@ -63,7 +63,7 @@ _KINDS = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a directory", stat.S_IFIFO: "a 
 
 
 class OpenFolder:
-    """A folder by its handle.
+    """A folder by its handle: nothing outside it is written, truncated or deleted.
 
     Links are not followed, and what is not a regular file, or has another name (a hard link), is
     not written to. A folder that is `owned` is made if it is absent, and neither it nor anything in
