@@ -1,4 +1,4 @@
-"""The result of certification: labels, radii and what they mean."""
+"""The result of certification: labels, radii, what they mean, and files that keep them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of every classifier of this library: predict by a vote, and certify the prediction."""
+"""The base of every classifier: predict by a vote and certify the prediction, also by run-off."""
 
 from __future__ import annotations
 

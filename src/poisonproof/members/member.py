@@ -1,4 +1,4 @@
-"""The contract between the data of one partition and the member it trains.
+"""The contract between a partition and its member, and members that vote one after the other.
 
 A *learner* is deterministic: given one partition and a seed it returns one member; nothing else may
 reach the member. Learners that train many members in one computation implement `BatchedLearner`,
