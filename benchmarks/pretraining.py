@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from poisonproof.networks import PretrainSpec
+from poisonproof.networks import PRETRAINING, PretrainSpec
 from poisonproof.networks.pretraining.loop import train_features
 from poisonproof.networks.pretraining.tasks import contrast, make_task
 
@@ -123,7 +123,7 @@ def _table(profiler: Any, device: str) -> str:
 def main() -> None:
     """Measure and print, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipes", default="rotnet-mnist,simclr-cifar10")
+    parser.add_argument("--recipes", default="rotnet,simclr")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--engines", default="eager,compiled")
     parser.add_argument("--images", type=int, default=0, help="0: as many as the dataset has")
@@ -133,11 +133,12 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, help="write one epoch's kernels, engine by engine")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    sizes = {"rotnet-mnist": 60000, "simclr-cifar10": 50000, "simclr-gtsrb": 39209}
+    sizes = {"rotnet": 60000, "simclr": 50000}
     found = []
     for name in given.recipes.split(","):
         half = "bfloat16" if given.device == "cuda" else "float32"
-        spec = PretrainSpec.from_preset(name, device=given.device, dtype=half, epochs=given.epochs)
+        known = {**PRETRAINING[name], "epochs": given.epochs}
+        spec = PretrainSpec(**known, device=given.device, dtype=half)
         spec = replace(spec, warmup_epochs=0, milestones=(), learning_rate=0.01)
         spec = replace(spec, batch_size=given.batch_size or spec.batch_size)
         rng = np.random.default_rng(0)

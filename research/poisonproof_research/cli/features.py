@@ -123,9 +123,9 @@ def _load(recipe: str, cache: Path | None, pack: Path | None) -> RowData:
 
 
 def _pretrain_spec(recipe: str, epochs: int | None, **changes: Any) -> Any:
-    from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
+    from poisonproof_research.networks.refine_spec import published
 
-    spec = PretrainSpec.from_preset(recipe, **changes)
+    spec = published(recipe, **changes)
     if epochs is None:
         return spec
     milestones = tuple(round(m * epochs / spec.epochs) for m in spec.milestones)

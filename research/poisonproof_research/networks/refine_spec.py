@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.member import Spec
-from poisonproof.networks.pretraining.pretrain_spec import PretrainSpec
+from poisonproof.networks.pretraining.pretrain_spec import PRETRAINING, PretrainSpec
 
 STAGES = ("agreement", "labels")
 """The stages that train the network, in their order."""
@@ -138,3 +138,27 @@ def refinement_recipe(name: str, **changes: Any) -> RefineSpec:
     if name not in REFINEMENT:
         raise InvalidInputError(f"There is no recipe {name!r}; known: {', '.join(REFINEMENT)}.")
     return RefineSpec(**{**REFINEMENT[name], **changes})
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "rotnet-mnist": PRETRAINING["rotnet"],
+    "simclr-cifar10": PRETRAINING["simclr"],
+    "simclr-gtsrb": {
+        **PRETRAINING["simclr"],
+        "input_shape": (3, 48, 48),
+        "batch_size": 256,
+        "warmup_epochs": 0,
+        "mean": (0.5, 0.5, 0.5),
+        "std": (0.25, 0.25, 0.25),
+        "flip": False,
+    },
+}
+"""The published training of maps without labels, by method and dataset."""
+
+
+def published(name: str, **changes: Any) -> PretrainSpec:
+    """Return a published specification, with changes."""
+    if name not in PUBLISHED:
+        known = ", ".join(PUBLISHED)
+        raise InvalidInputError(f"There is no published training {name!r}; known: {known}.")
+    return PretrainSpec(**{**PUBLISHED[name], **changes})

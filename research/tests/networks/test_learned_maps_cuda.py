@@ -15,7 +15,7 @@ from poisonproof.networks import FrozenNetwork, PretrainSpec, train_features
 from poisonproof.networks.pretraining.loop import RunLimits
 from poisonproof.partition import PartitionedData, sample_digests
 from poisonproof_research.networks.heads import HeadLearner, ViewTable
-from poisonproof_research.networks.refine_spec import RefineSpec
+from poisonproof_research.networks.refine_spec import RefineSpec, published
 from poisonproof_research.networks.refining import refine_clusters
 from poisonproof_research.networks.tails import TailLearner
 
@@ -36,9 +36,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def specification(name: str, engine: str) -> PretrainSpec:
-    spec = PretrainSpec.from_preset(
-        name, epochs=3, batch_size=64, device="cuda", dtype="bfloat16", engine=engine
-    )
+    spec = published(name, epochs=3, batch_size=64, device="cuda", dtype="bfloat16", engine=engine)
     rate = 0.05 if spec.method == "rotnet" else 0.01
     return replace(spec, learning_rate=rate, warmup_epochs=0, milestones=(), map_rows=128)
 

@@ -10,7 +10,8 @@ import pytest
 from shapes import write_recipes
 
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.networks import PRETRAINING, FrozenNetwork, PretrainSpec
+from poisonproof.networks import FrozenNetwork
+from poisonproof_research.networks.refine_spec import PUBLISHED, published
 from poisonproof_research.reproduction import (
     data_from_cache,
     load_recipes,
@@ -23,7 +24,7 @@ from poisonproof_research.reproduction.learner import make_learner
 @pytest.fixture
 def rotnet_shape():
     """A map that has a specification and no weights."""
-    return FrozenNetwork(PretrainSpec.from_preset("rotnet-mnist"), {}, {})
+    return FrozenNetwork(published("rotnet-mnist"), {}, {})
 
 
 def test_all_sixteen_dpa_rows_are_there():
@@ -44,7 +45,7 @@ def test_every_ss_dpa_row_is_there_with_sorted_hashed_and_one_seed_partitions(da
     for row in rows:
         assert row.partitioner == ("pixel_sum" if row.table == "table2" else "sorted")
         assert row.learner["seed_rule"] == ("shared" if row.table == "table3" else "partition")
-        assert row.features in PRETRAINING
+        assert row.features in PUBLISHED
 
 
 def test_ss_dpa_members_on_mnist_have_the_published_schedule(rotnet_shape):

@@ -21,7 +21,6 @@ EPILOG = (
     "--out simclr  |  poisonproof features train rotnet --images digits.npz --out rotnet  |  "
     "poisonproof features show --out simclr"
 )
-_BASES = {"rotnet": "rotnet-mnist", "simclr": "simclr-cifar10"}
 
 
 def features(
@@ -65,7 +64,7 @@ def features(
         _show(out)
         return
     check_folder(out)
-    choose("METHOD", method, tuple(_BASES))
+    choose("METHOD", method, ("rotnet", "simclr"))
     choose("--device", device, ("cpu", "cuda"))
     if images is None:
         raise InvalidInputError("Name the images to learn from: --images PATH.")
@@ -114,14 +113,14 @@ def _spec(
 ) -> PretrainSpec:
     from poisonproof.networks import PRETRAINING, PretrainSpec
 
-    known = PRETRAINING[_BASES[method]]
+    known = PRETRAINING[method]
     changes: dict[str, Any] = {"device": device, "seed": seed}
     changes["input_shape"] = shape if len(shape) == 3 else (1, *shape)
     if device == "cuda":
         changes |= {"dtype": "bfloat16", "engine": "compiled"}
     if (channels := changes["input_shape"][0]) != len(known["mean"]):
         changes |= {"mean": (0.5,) * channels, "std": (0.25,) * channels}
-    spec = PretrainSpec.from_preset(_BASES[method], **changes)
+    spec = PretrainSpec(**{**known, **changes})
     if epochs is None:
         return spec
     milestones = tuple(round(m * epochs / spec.epochs) for m in spec.milestones)

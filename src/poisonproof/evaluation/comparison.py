@@ -137,15 +137,8 @@ def candidates(
         yield from _disjoint(classes, member, k, n_jobs)
     for cosine in cosines:
         votes = NeighborVoteClassifier(None, cosine, classes=classes)
-        yield from _by_threat(
-            Candidate(
-                f"neighbors-{cosine}",
-                "neighbors",
-                f"neighbour votes, cosine {cosine}",
-                "columns as they are",
-                votes,
-            )
-        )
+        name, title = f"neighbors-{cosine}", f"neighbour votes, cosine {cosine}"
+        yield from _by_threat(Candidate(name, "neighbors", title, "columns as they are", votes))
     yield from _against_flips(classes, member, partitions, n_jobs)
     yield from _clusters(classes)
 
@@ -162,17 +155,10 @@ def _against_flips(
 ) -> Iterator[Candidate]:
     """Yield methods against flipped labels; they may scale columns by all samples."""
     for k in partitions:
-        yield from _elections(
-            Candidate(
-                f"ss-dpa-{k}",
-                "ss-dpa",
-                f"SS-DPA, k = {k:,}",
-                f"columns scaled, members: {_kind(member)}",
-                SSDPAClassifier(clone(member), StandardScaler(), k, classes=classes, n_jobs=n_jobs),
-            ),
-            f"ss-runoff-{k}",
-            f"SS-DPA, run-off, k = {k:,}",
-        )
+        votes = SSDPAClassifier(clone(member), StandardScaler(), k, classes=classes, n_jobs=n_jobs)
+        settings = f"columns scaled, members: {_kind(member)}"
+        vote = Candidate(f"ss-dpa-{k}", "ss-dpa", f"SS-DPA, k = {k:,}", settings, votes)
+        yield from _elections(vote, f"ss-runoff-{k}", f"SS-DPA, run-off, k = {k:,}")
     yield Candidate(
         "walks",
         "label_flips",

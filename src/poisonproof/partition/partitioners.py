@@ -367,12 +367,8 @@ class SortedIndex(Partitioner):
         return sample_ranks(X) % self.k
 
 
-PARTITIONERS: Mapping[str, type[Partitioner]] = {
-    "content": ContentHash,
-    "pixel_sum": PixelSum,
-    "sorted": SortedIndex,
-    "group": GroupHash,
-}
+_ALL: tuple[type[Partitioner], ...] = (ContentHash, PixelSum, SortedIndex, GroupHash)
+PARTITIONERS: Mapping[str, type[Partitioner]] = {rule.name: rule for rule in _ALL}
 
 
 def make_partitioner(

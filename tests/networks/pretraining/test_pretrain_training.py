@@ -11,6 +11,7 @@ import torch
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.networks import (
+    PRETRAINING,
     LearnedFeatures,
     PretrainSpec,
     load_features,
@@ -180,10 +181,10 @@ def test_a_wrong_specification_says_what_is_allowed(change, words):
 
 
 def test_the_published_schedules():
-    spec = PretrainSpec.from_preset("rotnet-mnist")
+    spec = PretrainSpec(**PRETRAINING["rotnet"])
     rates = [spec.rate(epoch, 0, 1) for epoch in (0, 59, 60, 119, 120, 159, 160, 199)]
     assert rates == pytest.approx([0.1, 0.1, 0.02, 0.02, 0.004, 0.004, 0.0008, 0.0008])
-    simclr = PretrainSpec.from_preset("simclr-cifar10")
+    simclr = PretrainSpec(**PRETRAINING["simclr"])
     assert simclr.rate(0, 0, 97) < simclr.rate(9, 96, 97) == pytest.approx(simclr.rate(10, 0, 97))
     assert simclr.rate(999, 0, 97) < 1e-4
     assert PretrainSpec.from_json(simclr.to_json()) == simclr

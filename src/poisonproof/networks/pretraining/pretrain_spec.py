@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.member import Spec
 from poisonproof.networks.specification import NetworkSpec
 
@@ -123,18 +122,6 @@ class PretrainSpec(Spec):
             problems.append("simclr compares images, so batch_size must be at least 2.")
         return problems
 
-    @classmethod
-    def from_preset(cls, name: str, **changes: Any) -> Self:
-        """Return a published specification, with changes.
-
-        >>> PretrainSpec.from_preset("rotnet-mnist").batch_size
-        128
-        """
-        if name not in PRETRAINING:
-            known = ", ".join(PRETRAINING)
-            raise InvalidInputError(f"There is no preset {name!r}; known: {known}.")
-        return cls(**{**PRETRAINING[name], **changes})
-
     def rate(self, epoch: int, step: int, steps: int) -> float:
         """Return the learning rate of `step` (of `steps`) in `epoch`, both counted from 0.
 
@@ -162,28 +149,24 @@ class PretrainSpec(Spec):
 
 # Published training without labels, as parameters of `PretrainSpec`.
 
-_SIMCLR: dict[str, Any] = {
-    "method": "simclr",
-    "epochs": 1000,
-    "learning_rate": 0.5,
-    "nesterov": False,
-    "weight_decay": 1e-4,
-    "schedule": "cosine",
-    # The published loss is multiplied by temperature / 0.07, as if the rate were larger.
-    "loss_scale": 0.5 / 0.07,
-}
-
 PRETRAINING: dict[str, dict[str, Any]] = {
     # The rest are the defaults.
-    "rotnet-mnist": {
+    "rotnet": {
         "method": "rotnet",
         "input_shape": (1, 28, 28),
         "milestones": (60, 120, 160),
         "mean": (0.1307,),
         "std": (0.3081,),
     },
-    "simclr-cifar10": {
-        **_SIMCLR,
+    "simclr": {
+        "method": "simclr",
+        "epochs": 1000,
+        "learning_rate": 0.5,
+        "nesterov": False,
+        "weight_decay": 1e-4,
+        "schedule": "cosine",
+        # The published loss is multiplied by temperature / 0.07, as if the rate were larger.
+        "loss_scale": 0.5 / 0.07,
         "input_shape": (3, 32, 32),
         "batch_size": 512,
         "warmup_epochs": 10,
@@ -191,12 +174,5 @@ PRETRAINING: dict[str, dict[str, Any]] = {
         "std": (0.2023, 0.1994, 0.2010),
         "flip": True,
     },
-    "simclr-gtsrb": {
-        **_SIMCLR,
-        "input_shape": (3, 48, 48),
-        "batch_size": 256,
-        "mean": (0.5, 0.5, 0.5),
-        "std": (0.25, 0.25, 0.25),
-    },
 }
-"""Published specifications by name."""
+"""The published settings by method: for MNIST (rotnet) and CIFAR-10 (simclr)."""
