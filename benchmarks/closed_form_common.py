@@ -1,4 +1,4 @@
-"""What the closed-form benchmarks share: the data, and facts about the machine."""
+"""Shared by the closed-form benchmarks: the data, and facts about the machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(name: str, folder: Path) -> ImageDataset:
 
 @contextmanager
 def timed(times: dict[str, float], name: str) -> Any:
-    """Write down the seconds a block takes, on the clock and on the processors."""
+    """Write down the seconds a block takes, of wall clock and of CPU."""
     wall, cpu = time.perf_counter(), time.process_time()
     yield
     times[name] = round(time.perf_counter() - wall, 3)

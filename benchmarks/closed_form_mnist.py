@@ -1,4 +1,4 @@
-"""DPA with kernel ridge members on MNIST or Fashion-MNIST, end to end, on the processor.
+"""DPA with kernel ridge members on MNIST or Fashion-MNIST, end to end, on the CPU.
 
     python benchmarks/closed_form_mnist.py --data DIR --out FILE
 

@@ -1,4 +1,4 @@
-"""How the cost of closed-form ensembles grows with k and with the number of training rows.
+"""Growth of the cost of closed-form ensembles with k and with the number of training rows.
 
     python benchmarks/closed_form_scaling.py --data DIR --out FILE
 

@@ -5,7 +5,7 @@
 Every engine trains the same members straight into a model directory: read, sent, trained, encoded,
 written. Workers are started and have trained a small model before the clock starts; how long that
 takes is told apart. Rounds go through all engines in turn, and the median counts. Efficiency is the
-time of one process over twice the time of two workers. Digests must agree. The processor time that
+time of one process over twice the time of two workers. Digests must agree. The CPU time that
 the driver spends on handing out partitions and storing members bounds how many workers it can feed;
 for Dask it includes the scheduler.
 """
@@ -50,7 +50,7 @@ class Kept:
     spent = 0.0
 
     def train(self, classifier: Any, rows: Any, run: Any) -> None:
-        """Count the processor time of this process."""
+        """Count the CPU time of this process."""
         start = time.process_time()
         super().train(classifier, rows, run)  # type: ignore[misc]
         self.spent = time.process_time() - start

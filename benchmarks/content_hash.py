@@ -6,7 +6,7 @@ Every case is timed against the obvious loop in the same run: one BLAKE2b per ro
 bytes. That loop hashes the container, not the values, so it is a yardstick and no alternative. The
 promises checked are 100 MB/s on 60,000 x 784 bytes, 400,000 rows/s on 1,000,000 x 20 float64, and
 1 GiB for 100,000 sparse rows of 2^20 columns, data included. The exit code is 1 where one is
-broken. Times are processor time of the one thread that works, so that other work on the machine
+broken. Times are CPU time of the one thread that works, so that other work on the machine
 counts as little as it can.
 """
 
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
 
 
 def best_times(first: Callable[[], Any], second: Callable[[], Any], repeats: int) -> list[float]:
-    """Return the shortest processor time of each, run in turn so both see the same machine."""
+    """Return the shortest CPU time of each, run in turn so both see the same machine."""
     best = [float("inf"), float("inf")]
     for _ in range(repeats):
         for i, work in enumerate((first, second)):

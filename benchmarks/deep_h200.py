@@ -2,8 +2,8 @@
 
 Pack the data first (MNIST and CIFAR-10), then run all sections, or some:
 
-    poisonproof-research data mnist --pack packs/mnist
-    poisonproof-research data cifar10 --pack packs/cifar10
+    python -m poisonproof_research data mnist --pack packs/mnist
+    python -m poisonproof_research data cifar10 --pack packs/cifar10
     PYTHONPATH=src python benchmarks/deep_h200.py --data packs --out results.json
     PYTHONPATH=src python benchmarks/deep_h200.py --data packs --out results.json --only resnet
 
@@ -149,7 +149,7 @@ def resnet_speed(args: argparse.Namespace) -> dict[str, object]:
 
 
 def resnet_profile(args: argparse.Namespace) -> dict[str, object]:
-    """Where the device's time goes when one track is alone: milliseconds by kernel."""
+    """Return the device's time by kernel in milliseconds when one track is alone."""
     part = join(partitions(read(args.data, "cifar10"), 50)[:1])
     model = resnet(epochs=4, stack_width=1)
     timed_fit(model, part)
@@ -234,7 +234,7 @@ def processes(args: argparse.Namespace, section: str) -> dict[str, object]:
 
 
 def _start_load() -> subprocess.Popen[bytes]:
-    """Keep the device and a processor busy with other work."""
+    """Keep the device and a CPU core busy with other work."""
     code = (
         "import torch\na = torch.randn(8192, 8192, device='cuda', dtype=torch.bfloat16)\n"
         "while True:\n    a = torch.tanh(a @ a)\n"

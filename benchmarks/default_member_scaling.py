@@ -1,4 +1,4 @@
-"""How the cost of the default member grows with k, beside that of kernel ridge.
+"""Growth of the default member's cost with k, beside that of kernel ridge.
 
     python benchmarks/default_member_scaling.py --out FILE
 

@@ -1,4 +1,4 @@
-"""What the library costs beyond the training of its members.
+"""Cost of the library beyond the training of its members.
 
     python benchmarks/ensemble_overhead.py --out benchmarks/results/ensemble_overhead.json
 

@@ -1,4 +1,4 @@
-"""How often products of stacked matrices depend on the lane, and what it costs to stop it.
+"""Products of stacked matrices that depend on the lane, and the cost of stopping it.
 
     python benchmarks/lane_products.py --out benchmarks/results/lane_products.json
 

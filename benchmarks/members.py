@@ -7,7 +7,7 @@ Each class is trained as the member of a `DPAClassifier` in two fresh processes 
 seed of string hashes, the number of threads and `n_jobs`; where the class has an `n_jobs` of its
 own, it is 2. Members and votes must be equal, an inserted row must leave all other members as they
 are, and the model that one process saves is loaded and audited by the other. Then hostile rows are
-put among 1,000: processor time until there is a member; the system ends the process after 60 s.
+put among 1,000: CPU time until there is a member; the system ends the process after 60 s.
 `--table` puts the result into a page of the documentation, in the place of the table there.
 """
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT = 60.0
-"""Seconds of processor time that a hostile row may take; a limit of this benchmark alone."""
+"""Seconds of CPU time that a hostile row may take; a limit of this benchmark alone."""
 
 COLUMNS, TRAIN = 20, 1000
 SETTINGS = {"first": ("1", "1", 1), "second": ("2", "2", 2)}

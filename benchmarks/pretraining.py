@@ -1,4 +1,4 @@
-"""How fast maps are learned without labels, against a plain eager loop in the same run.
+"""Speed of learning maps without labels, against a plain eager loop in the same run.
 
 Run: python benchmarks/pretraining.py --out benchmarks/results/pretraining_h200.json
 Both sides do whole steps (forward, backward, update) in bfloat16, channels last. The plain loop is

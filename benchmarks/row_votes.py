@@ -1,4 +1,4 @@
-"""Which rows are near which, and clusters: torch on a device against NumPy, on 60,000 rows.
+"""Near rows and clusters: torch on a device against NumPy, on 60,000 rows.
 
     python benchmarks/row_votes.py --data DIR --device cuda --out benchmarks/results/row_votes.json
 

@@ -1,4 +1,4 @@
-"""What the self-check of a model adds to its training.
+"""Cost that the self-check of a model adds to its training.
 
     python benchmarks/self_check.py --out benchmarks/results/self_check.json
 

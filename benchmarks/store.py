@@ -1,4 +1,4 @@
-"""What stored models cost: loading many members, and updating one row against training anew.
+"""Cost of stored models: loading many members, and updating one row against training anew.
 
     python benchmarks/store.py --data DIR --out FILE
 
