@@ -22,7 +22,7 @@ them) and at k = 1000 (two hundred). A pack with these rows alone gives the same
 
 
 def packed(folder: Path, name: str) -> RowData:
-    """Read a pack that ``python -m poisonproof_research data NAME --pack`` wrote to ``folder/name``."""
+    """Read a pack in ``folder/name`` from ``python -m poisonproof_research data NAME --pack``."""
     return data_from_pack(folder / name)
 
 
