@@ -289,7 +289,7 @@ def test_a_row_that_a_fixed_map_cannot_take_is_left_out_alone(cell: Any, contain
     after = clf.fit(container(poisoned.tolist()), np.append(y[:600], 0))
     assert after.n_dropped_ == 1
     assert changed(before, after) == 0
-    with pytest.raises(InvalidRowsError, match="no number, in row 600"):
+    with pytest.raises(InvalidRowsError, match="not a number, in row 600"):
         after.set_params(invalid_rows="raise").fit(pd.DataFrame(poisoned), np.append(y[:600], 0))
 
 
@@ -308,5 +308,5 @@ def test_a_row_without_a_text_is_left_out_alone(cell: Any) -> None:
     after = clf.fit([*texts, cell], [*labels, 0])
     assert after.n_dropped_ == 1
     assert changed(before, after) == 0
-    with pytest.raises(InvalidRowsError, match="no text in row 300"):
+    with pytest.raises(InvalidRowsError, match="not text in row 300"):
         after.set_params(invalid_rows="raise").fit([*texts, cell], [*labels, 0])

@@ -461,8 +461,8 @@ def _refuse_cells(X: NDArray[Any]) -> None:
                 number = canonical_cell(cell)
             except NoCanonicalFormError as error:
                 raise _NoNumberError(
-                    f"X must hold numbers only, but in row {row} {error}. Every cell of this "
-                    "argument must be neither a string nor another object, but a number."
+                    f"Row {row} of X: {error}. Every cell of this argument must be neither a "
+                    "string nor another object, but a number."
                 ) from None
             if isinstance(number, float):
                 continue
