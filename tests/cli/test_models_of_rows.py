@@ -60,4 +60,4 @@ def test_what_such_models_cannot_do_is_said_in_one_line(files, cli):
     assert not out.exists()
     said = cli("update", files / "clusters", "--remove", files / "t.csv", "--label", "label")
     assert said.code == 2
-    assert "cannot be updated in place" in " ".join(said.err.split())
+    assert "Train it again on the rows as they are now" in " ".join(said.err.split())

@@ -37,6 +37,7 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.vote_files import read_votes
+from poisonproof.estimators.certifying import certify_runoff
 from poisonproof.evaluation.accuracy import (
     SAME_SOURCE,
     Summary,
@@ -79,6 +80,13 @@ def certify(
     label: LabelOption = None,
     held_out: HeldOutOption = False,
     threat: ThreatOption = None,
+    election: Annotated[
+        str,
+        typer.Option(
+            help="plurality, or runoff: a second vote between the two leading labels, for members "
+            "that score classes."
+        ),
+    ] = "plurality",
     target: Annotated[
         str | None, typer.Option(metavar="LABEL", help="Certify against this wrong label only.")
     ] = None,
@@ -143,15 +151,17 @@ def certify(
             "--label and --target exclude each other: a certificate against one label does not "
             "prove that a correct label stays."
         )
+    choose("--election", election, ("plurality", "runoff"))
     trained = open_model(model, jobs, verbosity())
     if target is not None:
         place = trained.classes.index(choose("--target", target, trained.classes))
     goal = None if target is None else trained.classifier.classes_[place]
     columns = Columns(label=label, ignore=ignore, x_key=x_key)
     rows, seen = trained.read_tested(data, columns, held_out=held_out)
+    by = certify_runoff if election == "runoff" else type(trained.classifier).certify
     with spoken_warnings():
-        certificates = trained.classifier.certify(
-            rows.X, threat=threat, target=goal, require_declared=True
+        certificates = by(
+            trained.classifier, rows.X, threat=threat, target=goal, require_declared=True
         )
     truth, counted = trained.truth(rows), unseen(seen, len(rows.X))
     tested, summary = certificates[counted], None

@@ -10,7 +10,6 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-import poisonproof
 from poisonproof.cli._app import (
     DEFAULT_KIND,
     KIND_HELP,
@@ -27,6 +26,20 @@ from poisonproof.cli._app import (
     make_member,
     parse_sides,
     takes_missing,
+)
+from poisonproof.cli._methods import (
+    METHODS,
+    OF_MEMBERS,
+    AssignmentOption,
+    ClustererOption,
+    ClustersOption,
+    CosineOption,
+    MethodOption,
+    NeighborsOption,
+    ScaleOption,
+    TrainedThreatOption,
+    choose_method,
+    make_classifier,
 )
 from poisonproof.cli._rows import Columns, TrainingSource, open_source, unseen
 from poisonproof.cli._screen import (
@@ -49,10 +62,6 @@ EPILOG = (
     "poisonproof train mails.csv --label kind --classes ham,spam -k 50 --out model  |  "
     "poisonproof train clicks/ --schema clicks.schema.json -k 1000 --stream --out model"
 )
-PARTITIONERS = {
-    "dpa": ("content", "pixel_sum", "group"),
-    "ss-dpa": ("sorted", "content", "pixel_sum", "group"),
-}
 _PLAIN = {"rich_help_panel": "Tables of numbers without a schema"}
 _NETWORKS = {"rich_help_panel": "Networks"}
 _LARGE = {"rich_help_panel": "Larger than memory, other machines"}
@@ -66,22 +75,21 @@ def train(
     schema: SchemaOption = None,
     label: LabelOption = None,
     classes: ClassesOption = None,
+    threat: TrainedThreatOption = None,
+    method: MethodOption = None,
     k: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--partitions",
             "-k",
             min=1,
             help="Number of members. More: larger certificates, less data each.",
+            show_default="50",
         ),
-    ] = 50,
-    method: Annotated[
-        str,
-        typer.Option(
-            help="dpa: rows may be inserted, deleted, changed. ss-dpa: labels may be flipped."
-        ),
-    ] = "dpa",
-    model: Annotated[str, typer.Option(help=f"{KIND_HELP}.")] = DEFAULT_KIND,
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help=f"{KIND_HELP}.", show_default=DEFAULT_KIND)
+    ] = None,
     partitioner: Annotated[
         str | None,
         typer.Option(
@@ -119,6 +127,12 @@ def train(
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; never chosen for you.  [cpu]", **_NETWORKS)
     ] = None,
+    cosine: CosineOption = None,
+    clusters: ClustersOption = None,
+    assignment: AssignmentOption = None,
+    clusterer: ClustererOption = None,
+    neighbors: NeighborsOption = None,
+    scale: ScaleOption = False,
     keep_data: Annotated[
         bool,
         typer.Option("--keep-data", help="Keep the rows in the model, for poisonproof update."),
@@ -157,7 +171,7 @@ def train(
     ] = None,
     jobs: JobsOption = None,
 ) -> None:
-    """Train one small model per partition of the rows.
+    """Train a model that can be certified: by default a small member per partition of the rows.
 
     Every column is declared, in a frozen schema or by options (features are then numbers). Nothing
     is guessed from the file, because whoever poisons a row would take part in the guess. With a
@@ -168,9 +182,13 @@ def train(
 
     check_target(out)
     check_writable(out.absolute().parent, out)
+    method = choose_method(method, threat)
+    of_members = (k, model, partitioner, groups, weights, image_shape, epochs, device,
+                  keep_data, stream, memory, cluster)  # fmt: skip
+    _refuse_members(method, dict(zip(OF_MEMBERS, of_members, strict=True)))
+    model = model or DEFAULT_KIND
     n_bytes = _memory(stream, memory, method)
     machines = _cluster(cluster, jobs, out)
-    choose("--method", method, list(PARTITIONERS))
     if invalid_rows is not None:
         choose("--invalid-rows", invalid_rows, ("raise", "drop"))
     columns = Columns(label, classes, features, ignore, groups, weights, x_key)
@@ -181,16 +199,26 @@ def train(
     member = make_member(model, image_shape=shape, epochs=epochs, device=device)
     if source.schema.weights is not None:
         _check_weights(model)
-    of_method = poisonproof.DPAClassifier if method == "dpa" else poisonproof.SSDPAClassifier
-    classifier = of_method(
-        member,
-        n_partitions=k,
-        partitioner=_partitioner(partitioner, method, source.schema.groups),
+    classifier = make_classifier(
+        method,
+        {
+            "cosine": cosine,
+            "clusters": clusters,
+            "assignment": assignment,
+            "clusterer": clusterer,
+            "neighbors": neighbors,
+            "scale": scale,
+        },
+        {
+            "estimator": member,
+            "n_partitions": 50 if k is None else k,
+            "partitioner": _partitioner(partitioner, method, source.schema.groups),
+            "n_jobs": jobs,
+            "verbose": verbosity(),
+        },
         classes=np.array(source.schema.classes),
-        n_jobs=jobs,
         random_state=seed,
         invalid_rows=source.invalid_rows,
-        verbose=verbosity(),
     )
     kept = {"keep_data": keep_data, "overwrite": overwrite}
     run = {"cluster": machines, "self_check": self_check}
@@ -198,7 +226,11 @@ def train(
         _fit_stream(classifier, source, data, out, n_bytes, kept, run)
         rows = None
     else:
-        rows = source.read(data, allow_missing=takes_missing(classifier), droppable=method == "dpa")
+        rows = source.read(
+            data,
+            allow_missing=takes_missing(classifier),
+            droppable="insert_delete" in classifier.threats,
+        )
         held_out = split_rows(rows, source.schema)
         classifier.column_names_ = rows.names
         if (provenance := source.provenance(rows, ~held_out)) is not None:
@@ -206,15 +238,18 @@ def train(
         train_rows = rows.only(~held_out)
         labels = np.array(source.schema.classes)[train_rows.labels]
         _fit(classifier, train_rows, labels, out, kept, run)
-    classifier.set_params(n_jobs=None, verbose=0)  # how it was scheduled is not part of the model
-    if stream or out.suffix.lower() == ".zip":  # else all of it was written as members finished
+    classifier.set_schedule(None, 0)  # how it was scheduled is not part of the model
+    if not METHODS[method].partitioners:
+        classifier.save(out, overwrite=overwrite)
+    elif stream or out.suffix.lower() == ".zip":  # else all of it was written as members finished
         classifier.save(out, **kept)
     _report(classifier, data, rows, model, out)
     if rows is not None and held_out.any():
-        _certify_held_out(classifier, rows, np.array(source.schema.classes), held_out, jobs)
-        say(f"Next: poisonproof certify {out} {data} --held-out")
+        _certify_held_out(classifier, rows, np.array(source.schema.classes), held_out, jobs, threat)
+        rest = f"{data} --held-out"
     else:
-        say(f"Next: poisonproof certify {out} TEST{data.suffix} --label {label or 'NAME'}")
+        rest = f"TEST{data.suffix} --label {label or 'NAME'}"
+    say(f"Next: poisonproof certify {out} {rest}{'' if threat is None else f' --threat {threat}'}")
 
 
 def _memory(stream: bool, memory: str | None, method: str) -> int:
@@ -266,11 +301,29 @@ def _check_weights(name: str) -> None:
         )
 
 
-def _partitioner(rule: str | None, method: str, groups: str | None) -> str:
+def _refuse_members(method: str, options: dict[str, Any]) -> None:
+    """Refuse options that are for members where training rows vote."""
+    given = [option for option, value in options.items() if value not in (None, False)]
+    if given and not METHODS[method].partitioners:
+        able = ", ".join(name for name, other in METHODS.items() if other.partitioners)
+        raise InvalidInputError(
+            f"{', '.join(given)}: training rows vote in --method {method}, which has no members. "
+            f"Leave it out, or use --method {able}."
+        )
+
+
+def _partitioner(rule: str | None, method: str, groups: str | None) -> str | None:
     """Return the rule: rows are put together by contributor wherever one is named."""
+    if not METHODS[method].partitioners:
+        if groups is not None:
+            raise InvalidInputError(
+                f"The schema names contributors ({shown(groups)}), but --method {method} certifies "
+                "rows. Use --method dpa, or a schema without groups."
+            )
+        return None
     if rule is None:
-        return "group" if groups is not None else PARTITIONERS[method][0]
-    choose(f"--partitioner of {method}", rule, PARTITIONERS[method])
+        return "group" if groups is not None else METHODS[method].partitioners[0]
+    choose(f"--partitioner of {method}", rule, METHODS[method].partitioners)
     if rule == "group" and groups is None:
         raise InvalidInputError(
             "--partitioner group needs --groups COLUMN, the contributor of every row."
@@ -294,7 +347,9 @@ def _fit(
     """Train into the model's directory as members finish; an archive is written at the end."""
     others = {"groups": rows.groups, "sample_weight": rows.weights}
     with spoken_warnings():
-        if out.suffix.lower() == ".zip":
+        if not hasattr(classifier, "fit_into"):  # training rows vote; it is saved at the end
+            classifier.fit(rows.X, labels)
+        elif out.suffix.lower() == ".zip":
             classifier.fit(rows.X, labels, **others, self_check=run["self_check"])
         else:
             classifier.fit_into(out, rows.X, labels, **others, **kept, **run)
@@ -328,25 +383,32 @@ def _fit_stream(
 def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, out: Path) -> None:
     from poisonproof.estimators.saving import model_fingerprint
 
-    sizes = classifier.partition_sizes_
-    say(
-        f"Trained {counted(len(sizes), 'member')} ({kind}) on {counted(int(sizes.sum()), 'row')} "
+    about = (
         f"of {data}{', read piece by piece' if rows is None else ''}: "
         f"{counted(classifier.n_features_in_, 'feature')}, "
-        f"{len(classifier.classes_)} declared classes.",
-        f"Rows per partition: {sizes.min():,} to {sizes.max():,}, on average {sizes.mean():,.1f}.",
+        f"{len(classifier.classes_)} declared classes."
     )
-    if empty := int((sizes == 0).sum()):
-        abstain = "its member abstains" if empty == 1 else "their members abstain"
-        say(f"{counted(empty, 'partition')} without rows: {abstain}.")
+    sizes = getattr(classifier, "partition_sizes_", None)
+    if sizes is None:
+        say(f"Trained {type(classifier).__name__} on {counted(classifier.n_rows_, 'row')} {about}")
+    else:
+        n_rows = counted(int(sizes.sum()), "row")
+        mean = f"{sizes.mean():,.1f}"
+        say(
+            f"Trained {counted(len(sizes), 'member')} ({kind}) on {n_rows} {about}",
+            f"Rows per partition: {sizes.min():,} to {sizes.max():,}, on average {mean}.",
+        )
+        if empty := int((sizes == 0).sum()):
+            abstain = "its member abstains" if empty == 1 else "their members abstain"
+            say(f"{counted(empty, 'partition')} without rows: {abstain}.")
     if rows is None and classifier.rejected_.count:
         _say_left_out(classifier.rejected_.count, classifier.rejected_.first)
     elif rows is not None and rows.problems:
         first = rows.problems[0]
         _say_left_out(len(rows.problems), f"{rows.unit} {first.place}: {first.reason}.")
-    if n := classifier.n_self_checked_:
+    if n := getattr(classifier, "n_self_checked_", 0):
         say(f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference.")
-    else:
+    elif sizes is not None:
         say("Self-check: no member was trained again, so nothing was compared.")
     say(f"Model written to {out}.", f"Fingerprint {model_fingerprint(classifier)}")
 
@@ -361,15 +423,16 @@ def _certify_held_out(
     names: NDArray[Any],
     held_out: NDArray[np.bool_],
     jobs: int | None,
+    threat: str | None,
 ) -> None:
     from poisonproof.evaluation.accuracy import SAME_SOURCE, seen_sentence
     from poisonproof.partition.canonical import are_among
 
-    classifier.set_params(n_jobs=jobs)
+    classifier.set_schedule(jobs, 0)
     # Held out by contributor, a sample may have come from another one, too.
     seen = are_among(rows.X[held_out], rows.X[~held_out])
     tested = rows.only(held_out).only(unseen(seen, len(seen)))
-    certificates = classifier.certify(tested.X, require_declared=True)
+    certificates = classifier.certify(tested.X, threat=threat, require_declared=True)
     truth = names[tested.labels]
     right = certificates.labels == truth
     note_one_label(certificates.labels, truth)

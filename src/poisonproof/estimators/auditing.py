@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.base import clone
 
 from poisonproof.estimators.checked_table import check_update
 from poisonproof.estimators.loading import rebuild
@@ -174,11 +175,7 @@ class _Audit:
         """Partition the data, then train some members again."""
         manifest = self.reader.manifest
         if manifest.family == ROWS:
-            words = (
-                "This model has no members to train again. Fit it on the rows you trust and "
-                "compare the fingerprints of both models."
-            )
-            yield Finding("Training rows", None, words)
+            yield self._rows_that_vote(data)
             return
         try:
             rows, finding = self._rows(data)
@@ -191,6 +188,18 @@ class _Audit:
         if self.classifier.features is not None:
             yield self._features(rows)
         yield self._members(rows, _chosen(sample, manifest.k, seed))
+
+    def _rows_that_vote(self, data: Any) -> Finding:
+        """Fit the whole model again: it has no members that could be sampled."""
+        if data is None:
+            return Finding("Training rows", None, "No training rows were given to fit it on again.")
+        try:
+            again = clone(self.classifier).fit(*data[:2])
+        except InvalidInputError as error:
+            return Finding("Training rows", False, str(error))
+        same = again._draft()[0].member_digests == self.reader.manifest.member_digests
+        words = "Fitted again on them, the model is " + ("the stored one." if same else "another.")
+        return Finding("Training rows", same or (None if self.others else False), words)
 
     def _rows(self, data: Any) -> tuple[PartitionedData | None, Finding]:
         """Return the rows in partitions, and whether they are those of the manifest."""

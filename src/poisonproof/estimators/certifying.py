@@ -120,6 +120,10 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     @abstractmethod
+    def _fingerprint(self) -> str:
+        """Return the fingerprint in the manifest of this model, once it is saved."""
+
+    @abstractmethod
     def _counted(self, X: Any) -> Certificates:
         """Return the outcome of the vote, with class indices as labels, whatever the threat."""
 

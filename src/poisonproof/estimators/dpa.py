@@ -21,7 +21,7 @@ from poisonproof.certificates.threats import TRUSTED_SAMPLES, UNTOUCHED_MAP
 from poisonproof.estimators.certifying import VotingMembers
 from poisonproof.estimators.checked_table import check_random_state, check_table
 from poisonproof.estimators.maps import fresh_map, map_partitions, refuse_steps_in_front
-from poisonproof.estimators.saving import save
+from poisonproof.estimators.saving import draft, save
 from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.estimators.updating import apply_change, plan_update
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MemberWarning
@@ -211,6 +211,9 @@ class PartitionAggregation(VotingMembers):
         """
         check_is_fitted(self)
         save(self, path, keep_data=keep_data, overwrite=overwrite)
+
+    def _fingerprint(self) -> str:
+        return draft(self).fingerprint
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return that `sample_weight` is passed on to the members."""

@@ -23,7 +23,7 @@ from poisonproof.estimators.row_voting import (
     require_shape,
     rows_digest,
 )
-from poisonproof.estimators.updating import find_rows
+from poisonproof.estimators.updating import Receipt, find_rows, row_names
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features.base import is_own_map, learns_nothing
 from poisonproof.features.exact import ExactRows, Precision
@@ -32,6 +32,7 @@ from poisonproof.members.similarity import Metric, Neighborhood
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.partitioned import row_keys
 from poisonproof.partition.values import take_canonical
+from poisonproof.store.manifest import environment_here
 
 
 class NeighborVoteClassifier(RowVoting):
@@ -120,6 +121,8 @@ class NeighborVoteClassifier(RowVoting):
     def update(self, add: Any = None, remove: Any = None) -> Self:
         """Add and remove training rows; the result equals `fit` on the new training set.
 
+        The attribute ``receipt_`` says what was done. A stored model changes when it is saved.
+
         Parameters
         ----------
         add, remove : tuple (X, y), optional
@@ -134,10 +137,13 @@ class NeighborVoteClassifier(RowVoting):
         if add is None and remove is None:
             raise InvalidInputError("update needs rows to add, rows to remove, or both.")
         rows, labels, digests = self.rows_, self.labels_, self.digests_
+        came: tuple[str, ...] = ()
+        went: tuple[str, ...] = ()
         if remove is not None:
             gone = self._requested(remove, "remove")
-            wanted = row_keys(sample_digests(gone.X), gone.y, None)
-            found = find_rows(row_keys(digests, labels, None), wanted)
+            names = sample_digests(gone.X)
+            went = row_names(names, self.classes_[gone.y])
+            found = find_rows(row_keys(digests, labels, None), row_keys(names, gone.y, None))
             kept = np.delete(np.arange(len(labels)), found)
             rows, labels, digests = rows[kept], labels[kept], digests[kept]
         if add is not None:
@@ -148,11 +154,15 @@ class NeighborVoteClassifier(RowVoting):
                 np.concatenate([rows.exponents, mapped.exponents]),
             )
             labels = np.concatenate([labels, new.y])
-            digests = np.concatenate([digests, sample_digests(new.X)])
+            names = sample_digests(new.X)
+            came = row_names(names, self.classes_[new.y])
+            digests = np.concatenate([digests, names])
         if not len(labels):
             raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
         self._keep(rows, labels, digests)
         self.n_rows_, self.data_digest_ = len(labels), rows_digest(digests, labels)
+        self.environment_ = environment_here()
+        self.receipt_ = Receipt(came, went, (), 0)
         return self
 
     def _requested(self, rows: Any, name: str) -> CheckedTable:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -27,10 +28,10 @@ from poisonproof.members.streams import in_own_streams, seed_nested
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import n_rows
 from poisonproof.partition.partitioned import row_keys
-from poisonproof.store.manifest import Item, environment_here, json_digest
+from poisonproof.store.manifest import Item, Manifest, environment_here, json_digest
 from poisonproof.store.objects import encode_object
 from poisonproof.store.reading import ModelReader
-from poisonproof.store.writing import open_writer
+from poisonproof.store.writing import ModelWriter, open_writer
 
 
 class RowVoting(CertifyingClassifier):
@@ -45,6 +46,7 @@ class RowVoting(CertifyingClassifier):
     random_state: int
     n_rows_: int
     data_digest_: str
+    environment_: dict[str, Any]
 
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -69,7 +71,7 @@ class RowVoting(CertifyingClassifier):
         self._check_parameters()
         rows = check_table(self, X, y)
         digests = sample_digests(rows.X)
-        self.classes_ = rows.classes
+        self.classes_, self.environment_ = rows.classes, environment_here()
         self.n_dropped_ = rows.n_dropped
         self.n_rows_ = n_rows(rows.X)
         self.data_digest_ = rows_digest(digests, rows.y)
@@ -97,17 +99,27 @@ class RowVoting(CertifyingClassifier):
             which is refused otherwise.
         """
         check_is_fitted(self)
-        arrays = {name: np.ascontiguousarray(array) for name, array in self._arrays().items()}
-        digest = _arrays_digest(arrays)
-        item = Item(0, self.data_digest_, digest, {}, arrays)
-        partitions, model = ([self.n_rows_], [self.data_digest_]), describe(self)
-        spec = json_digest({"model": model, "environment": environment_here()})
-        manifest = draft_manifest(self, model, ROWS, [digest], spec=spec, partitions=partitions)
         with open_writer(path) as writer:
-            templates = encode_object(self._templates())
-            writer.commit(
-                manifest, templates, lambda which: [item] * len(which), overwrite=overwrite
-            )
+            self._commit(writer, overwrite=overwrite)
+
+    def _commit(self, writer: ModelWriter, *, overwrite: bool = False) -> None:
+        manifest, arrays = self._draft()
+        item = Item(0, self.data_digest_, manifest.member_digests[0], {}, arrays)
+        templates = encode_object(self._templates())
+        writer.commit(manifest, templates, lambda which: [item] * len(which), overwrite=overwrite)
+
+    def _draft(self) -> tuple[Manifest, dict[str, NDArray[Any]]]:
+        """Return the manifest without blocks, and the arrays that it speaks of."""
+        arrays = {name: np.ascontiguousarray(array) for name, array in self._arrays().items()}
+        digest, model = _arrays_digest(arrays), describe(self)
+        partitions = [self.n_rows_], [self.data_digest_]
+        spec = json_digest({"model": model, "environment": self.environment_})
+        drafted = draft_manifest(self, model, ROWS, [digest], spec=spec, partitions=partitions)
+        return replace(drafted, environment=self.environment_), arrays
+
+    def _fingerprint(self) -> str:
+        check_is_fitted(self)
+        return self._draft()[0].fingerprint
 
     def counts(self, X: Any) -> NDArray[np.int64]:
         """Return the votes of each class on every row of `X`, shape (n, C).
@@ -121,6 +133,7 @@ class RowVoting(CertifyingClassifier):
     def _restore(
         self, reader: ModelReader, templates: Mapping[str, Any], trusted: Iterable[str]
     ) -> None:
+        self.environment_ = reader.manifest.environment
         (self.n_rows_,) = reader.manifest.partition_sizes
         (self.data_digest_,) = reader.manifest.partition_digests
         arrays = dict(reader.member(0).tensors)

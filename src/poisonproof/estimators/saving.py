@@ -270,10 +270,7 @@ def model_fingerprint(classifier: Any) -> str:
     partitions, members, software and CPU. Training output, reports, receipts and audits show it,
     and ``poisonproof audit --fingerprint`` takes it.
     """
-    ensemble = classifier.ensemble_
-    if isinstance(ensemble, StoredEnsemble) and not ensemble.is_changed:
-        return ensemble.reader.manifest.fingerprint
-    return draft(classifier).fingerprint
+    return str(classifier._fingerprint())
 
 
 def _member_items(ensemble: Any, digests: list[str]) -> Callable[[list[int]], Iterable[Item]]:

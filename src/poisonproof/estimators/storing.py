@@ -134,18 +134,26 @@ def update_model(
         if writer.stored is None:
             raise StoreError(f"{path} is not a poisonproof model.")
         classifier = rebuild(writer.stored, trusted)
-        if not isinstance(classifier, PartitionAggregation):
+        if not hasattr(classifier, "update"):
             raise StoreError(
-                f"{path} is a {type(classifier).__name__}, which cannot be updated in place. "
-                "Load it, update it (NeighborVoteClassifier) or fit it again, and save it."
+                f"{path} is a {type(classifier).__name__}: what it learned from all samples may "
+                "change with each of them, so it cannot be updated. Train it again on the rows as "
+                "they are now."
             )
-        classifier.set_params(n_jobs=n_jobs, verbose=verbose)
+        classifier.set_schedule(n_jobs, verbose)
         found = writer.stored.manifest.fingerprint
         if expect is not None and expect != found:
             raise StoreError(
                 f"{path} has the fingerprint {found}, but {expect} was expected; this update or "
                 "another one was made before. Nothing changed."
             )
+        if not isinstance(classifier, PartitionAggregation):
+            if data is not None:
+                raise InvalidInputError("This model keeps its rows itself; leave `data` out.")
+            receipt = classifier.update(add, remove).receipt_
+            classifier._commit(writer)
+            after = classifier._fingerprint()
+            return replace(receipt, fingerprint_before=found, fingerprint_after=after)
         change = plan_update(classifier, add, remove, data)
         receipt = replace(
             apply_change(classifier, change, writer),

@@ -72,10 +72,9 @@ class Receipt:
 
     def sentences(self) -> list[str]:
         """Return the receipt in words."""
-        words = [
-            f"{_rows(self.added)} added, {_rows(self.removed)} removed; "
-            f"{len(self.retrained):,} of {self.n_members:,} members trained again."
-        ]
+        again = f"{len(self.retrained):,} of {self.n_members:,} members trained again"
+        again = again if self.n_members else "training rows vote, so no member is trained"
+        words = [f"{_rows(self.added)} added, {_rows(self.removed)} removed; {again}."]
         if self.fingerprint_after is not None:
             words.append(f"Fingerprint before: {self.fingerprint_before}")
             words.append(f"Fingerprint after:  {self.fingerprint_after}")
@@ -147,10 +146,12 @@ def _requested(classifier: Any, rows: Any, name: str) -> PartitionedData | None:
 
 
 def _names(classifier: Any, rows: PartitionedData | None) -> tuple[str, ...]:
+    return () if rows is None else row_names(rows.digests, classifier.classes_[rows.y])
+
+
+def row_names(digests: NDArray[np.uint8], labels: NDArray[Any]) -> tuple[str, ...]:
     """Return what a receipt calls rows: digest of the sample, and label."""
-    if rows is None:
-        return ()
-    pairs = zip(rows.digests, classifier.classes_[rows.y].tolist(), strict=True)
+    pairs = zip(digests, labels.tolist(), strict=True)
     return tuple(f"{digest.tobytes().hex()}:{label}" for digest, label in pairs)
 
 

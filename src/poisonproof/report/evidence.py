@@ -43,25 +43,36 @@ class Identity:
 
 def identify(classifier: Any) -> Identity:
     """Describe a fitted classifier."""
-    sizes = classifier.partition_sizes_
+    sizes = getattr(classifier, "partition_sizes_", None)
     known = getattr(classifier, "provenance_", None) or {}
     features = "none" if classifier.features is None else _one_line(classifier.features)
     schema = (known.get("schema") or {}).get("frozen")
-    facts = {
-        "Method": type(classifier).__name__,
-        "Member": _one_line(classifier.estimator),
+    facts = {"Method": type(classifier).__name__}
+    if sizes is None:  # training rows vote
+        facts |= {name: _one_line(getattr(classifier, name)) for name in _settings(classifier)}
+    else:
+        facts |= {"Member": _one_line(classifier.estimator), "Members": f"{len(sizes):,}"}
+        facts |= {"Partitioner": _one_line(classifier.partitioner_)}
+    n_rows = classifier.n_rows_ if sizes is None else int(sizes.sum())
+    facts |= {
         "Features": f"by the schema {schema}" if schema else features,
-        "Members": f"{len(sizes):,}",
-        "Partitioner": _one_line(classifier.partitioner_),
         "Label set": "declared" if classifier.classes is not None else "taken from the labels",
-        "Random seed": str(classifier.random_state),
-        "Training rows": f"{int(sizes.sum()):,}",
+        "Training rows": f"{n_rows:,}",
         **({"Contributors": f"{known['n_groups']:,}"} if known.get("n_groups") else {}),
         "Rows left out": f"{classifier.n_dropped_ + known.get('n_left_out', 0):,}",
-        "Members that failed": f"{len(classifier.failures_):,}",
-        "Members trained twice (self-check)": f"{getattr(classifier, 'n_self_checked_', 0):,}",
     }
+    if sizes is not None:
+        checked = f"{getattr(classifier, 'n_self_checked_', 0):,}"
+        facts |= {"Random seed": str(classifier.random_state)}
+        facts |= {"Members that failed": f"{len(classifier.failures_):,}"}
+        facts |= {"Members trained twice (self-check)": checked}
     return Identity(model_fingerprint(classifier), tuple(facts.items()), _environment())
+
+
+def _settings(classifier: Any) -> list[str]:
+    return [
+        name for name in classifier.get_params(deep=False) if name not in ("classes", "features")
+    ]
 
 
 def certificates_digest(certificates: Certificates) -> str:
@@ -201,7 +212,7 @@ class Evidence:
 
         Parameters
         ----------
-        classifier : DPAClassifier or SSDPAClassifier
+        classifier : DPAClassifier, NeighborVoteClassifier or another
             Fitted.
         X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
             Test rows.
@@ -234,7 +245,7 @@ class Evidence:
             y_true=truth,
             samples=samples,
             partition_sizes=getattr(classifier, "partition_sizes_", None),
-            identity=identify(classifier) if hasattr(classifier, "ensemble_") else None,
+            identity=identify(classifier),
             places=places,
             place_unit=place_unit,
             n_groups=(getattr(classifier, "provenance_", None) or {}).get("n_groups"),
