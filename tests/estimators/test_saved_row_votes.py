@@ -148,17 +148,25 @@ def test_neighbours_are_updated_after_loading_and_copies_count(tmp_path):
         back.update(add=(X[:1], Y[:1], [1]))
 
 
-def test_an_audit_of_votes_of_rows_reads_everything_and_claims_no_more(tmp_path):
-    fitted("neighbors").save(tmp_path / "model")
-    report = audit_model(tmp_path / "model", (X[TRAIN], Y[TRAIN]))
-    assert {finding.check: finding.passed for finding in report.findings}["Training rows"] is None
-    assert report.passed
+@pytest.mark.parametrize("name", ["neighbors", "spectral", "walks"])
+def test_an_audit_of_votes_of_rows_fits_them_again_and_reads_everything(tmp_path, name):
+    fitted(name).save(tmp_path / "model")
+
+    def trained_on(*data):
+        report = audit_model(tmp_path / "model", *data)
+        return {finding.check: finding.passed for finding in report.findings}["Training rows"]
+
+    assert trained_on() is None
+    assert trained_on((X[TRAIN], Y[TRAIN])) is True
+    flipped = Y[TRAIN].copy()
+    flipped[0] = (flipped[0] + 1) % 10
+    assert trained_on((X[TRAIN], flipped)) is False
     (block,) = (p for p in (tmp_path / "model/objects").iterdir() if p.stat().st_size > 20_000)
     block.write_bytes(block.read_bytes()[:-1] + b"x")
     assert not audit_model(tmp_path / "model").passed
 
 
-def test_models_without_partitions_are_not_updated_in_their_place(tmp_path):
-    fitted("neighbors").save(tmp_path / "model")
-    with pytest.raises(StoreError, match="Load it, update it"):
+def test_what_was_learned_from_all_samples_is_not_updated(tmp_path):
+    fitted("spectral").save(tmp_path / "model")
+    with pytest.raises(StoreError, match="Train it again"):
         update_model(tmp_path / "model", remove=(X[:1], Y[:1]))

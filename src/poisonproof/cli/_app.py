@@ -27,7 +27,7 @@ COMMANDS = {
     "demo": "Certify scikit-learn's handwritten digits against poisoned training data.",
     "schema": "Propose how to read a data source, for you to confirm.",
     "plan": "Show accuracy, radius and cost over k on rows that you trust, and propose one.",
-    "train": "Train a model that can be certified: by default a small member per partition of the rows.",
+    "train": "Train a model: by default one small member per partition of the rows.",
     "predict": "Predict the label of every row by a vote of the members.",
     "certify": "Prove for every prediction how large an attack on the training data it survives.",
     "report": "Write one self-contained page about what a model withstands.",

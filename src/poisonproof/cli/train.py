@@ -171,7 +171,7 @@ def train(
     ] = None,
     jobs: JobsOption = None,
 ) -> None:
-    """Train a model that can be certified: by default a small member per partition of the rows.
+    """Train a model: by default one small member per partition of the rows.
 
     Every column is declared, in a frozen schema or by options (features are then numbers). Nothing
     is guessed from the file, because whoever poisons a row would take part in the guess. With a

@@ -213,6 +213,9 @@ class PartitionAggregation(VotingMembers):
         save(self, path, keep_data=keep_data, overwrite=overwrite)
 
     def _fingerprint(self) -> str:
+        ensemble = self.ensemble_
+        if isinstance(ensemble, StoredEnsemble) and not ensemble.is_changed:
+            return ensemble.reader.manifest.fingerprint
         return draft(self).fingerprint
 
     def get_metadata_routing(self) -> MetadataRouter:

@@ -161,7 +161,7 @@ class NeighborVoteClassifier(RowVoting):
             raise InvalidRowsError("an update cannot remove every row. Nothing changed.")
         self._keep(rows, labels, digests)
         self.n_rows_, self.data_digest_ = len(labels), rows_digest(digests, labels)
-        self.environment_ = environment_here()
+        self.environment_, self.stored_as_ = environment_here(), None
         self.receipt_ = Receipt(came, went, (), 0)
         return self
 

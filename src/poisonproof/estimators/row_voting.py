@@ -47,6 +47,7 @@ class RowVoting(CertifyingClassifier):
     n_rows_: int
     data_digest_: str
     environment_: dict[str, Any]
+    stored_as_: str | None
 
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -72,6 +73,7 @@ class RowVoting(CertifyingClassifier):
         rows = check_table(self, X, y)
         digests = sample_digests(rows.X)
         self.classes_, self.environment_ = rows.classes, environment_here()
+        self.stored_as_ = None
         self.n_dropped_ = rows.n_dropped
         self.n_rows_ = n_rows(rows.X)
         self.data_digest_ = rows_digest(digests, rows.y)
@@ -119,7 +121,7 @@ class RowVoting(CertifyingClassifier):
 
     def _fingerprint(self) -> str:
         check_is_fitted(self)
-        return self._draft()[0].fingerprint
+        return self.stored_as_ or self._draft()[0].fingerprint
 
     def counts(self, X: Any) -> NDArray[np.int64]:
         """Return the votes of each class on every row of `X`, shape (n, C).
@@ -134,6 +136,7 @@ class RowVoting(CertifyingClassifier):
         self, reader: ModelReader, templates: Mapping[str, Any], trusted: Iterable[str]
     ) -> None:
         self.environment_ = reader.manifest.environment
+        self.stored_as_ = reader.manifest.fingerprint
         (self.n_rows_,) = reader.manifest.partition_sizes
         (self.data_digest_,) = reader.manifest.partition_digests
         arrays = dict(reader.member(0).tensors)

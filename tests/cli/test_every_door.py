@@ -1,0 +1,128 @@
+"""Every method by every door: the command line and Python make the same model, bit for bit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.preprocessing import StandardScaler
+
+import poisonproof
+from poisonproof import (
+    Certificates,
+    ClusterVoteClassifier,
+    DPAClassifier,
+    NeighborVoteClassifier,
+    SSDPAClassifier,
+    WeightedVoteClassifier,
+)
+from poisonproof.estimators import certify_runoff
+from poisonproof.estimators.auditing import audit_model
+from poisonproof.estimators.saving import model_fingerprint
+from poisonproof.estimators.storing import update_model
+from poisonproof.members.closed_form import RidgeClassifier, ScaledKernelClassifier
+from poisonproof.members.weights import WalkWeights
+from poisonproof.report.evidence import Evidence
+
+X, Y = load_digits(return_X_y=True)
+Y = Y.astype(str)
+CLASSES = ",".join(map(str, range(10)))
+NAMES = sorted(set(Y))
+TRAIN, TEST, MORE = slice(0, 400), slice(500, 540), slice(400, 403)
+DOORS = {
+    "dpa": ("-k 12 --keep-data", DPAClassifier(ScaledKernelClassifier(), 12, classes=NAMES)),
+    "dpa --threat label_flip": (
+        "-k 12 --model ridge --keep-data",
+        DPAClassifier(RidgeClassifier(), 12, classes=NAMES),
+    ),
+    "ss-dpa": (
+        "-k 12 --scale --keep-data",
+        SSDPAClassifier(ScaledKernelClassifier(), StandardScaler(), 12, classes=NAMES),
+    ),
+    "neighbors": ("--cosine 0.85", NeighborVoteClassifier(threshold=0.85, classes=NAMES)),
+    "clusters": (
+        "--clusters 14 --assignment onto --clusterer kmeans --scale",
+        ClusterVoteClassifier(StandardScaler(), 14, "onto", clusterer="kmeans", classes=NAMES),
+    ),
+    "walks": (
+        "--neighbors 20 --scale",
+        WeightedVoteClassifier(StandardScaler(), WalkWeights(20), classes=NAMES),
+    ),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, rows in {"train": TRAIN, "test": TEST, "more": MORE}.items():
+        np.savez(tmp_path / f"{name}.npz", X=X[rows], y=Y[rows])
+    return tmp_path
+
+
+@pytest.mark.parametrize("method", DOORS)
+def test_the_command_line_and_python_make_the_same_model(method, files, cli, monkeypatch):
+    monkeypatch.chdir(files)
+    options, classifier = DOORS[method]
+
+    def run(*words: str) -> str:
+        said = cli(*" ".join(words).split())
+        assert said.code == 0, said.err
+        return " ".join(said.out.split())
+
+    trained = run("train train.npz --classes", CLASSES, "--method", method, options, "--out model")
+    clf = classifier.fit(X[TRAIN], Y[TRAIN])
+    found = model_fingerprint(clf)
+    assert found in trained
+    clf.save("saved", **({"keep_data": True} if "--keep-data" in options else {}))
+    assert model_fingerprint(poisonproof.load("model")) == found
+
+    for path in ("model", "saved"):
+        run("certify", path, "test.npz --label y --out certificates.npz")
+        run("predict", path, "test.npz --label y --out labels.npz")
+        read, certificates = Certificates.load("certificates.npz"), clf.certify(X[TEST])
+        assert read.radius.tolist() == certificates.radius.tolist()
+        assert np.load("labels.npz")["label"].tolist() == clf.predict(X[TEST]).tolist()
+        assert found in run("report", path, "test.npz --label y --out report.html")
+        assert "nothing wrong" in run("audit", path, "--data train.npz --label y --sample 3")
+    assert Evidence.of(clf, X[TEST], Y[TEST]).identity.fingerprint == found
+    assert audit_model("saved", (X[TRAIN], Y[TRAIN]), sample=3).passed
+
+    if hasattr(clf, "votes"):
+        run("certify model test.npz --label y --election runoff --out certificates.npz")
+        read = Certificates.load("certificates.npz")
+        assert read.radius.tolist() == certify_runoff(clf, X[TEST]).radius.tolist()
+
+    if not hasattr(clf, "update"):
+        said = cli("update", "model", "--add", "more.npz", "--label", "y")
+        assert said.code == 2
+        assert "Train it again" in " ".join(said.err.split())
+        return
+    run("update model --add more.npz --label y --out receipt.json")
+    after = model_fingerprint(clf.update(add=(X[MORE], Y[MORE])))
+    receipt = json.loads((files / "receipt.json").read_text())
+    assert (receipt["fingerprint_before"], receipt["fingerprint_after"]) == (found, after)
+    assert len(receipt["added"]) == 3
+    assert update_model("saved", add=(X[MORE], Y[MORE])).fingerprint_after == after
+    assert update_model("saved", remove=(X[MORE], Y[MORE])).fingerprint_after == found
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--method clusters --cosine 0.5", "--cosine is for --method neighbors"),
+        ("--method walks -k 20", "-k: training rows vote in --method walks"),
+        ("--method ss-dpa --threat insert_delete", "Use one of dpa, neighbors"),
+        ("--method voting", "--method is one of dpa, neighbors, ss-dpa, clusters, walks"),
+        ("--threat theft", "theft"),
+        ("--method neighbors --groups who", "has no members"),
+        ("--method neighbors --stream", "has no members"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(words, message, files, cli):
+    said = cli(
+        "train", files / "train.npz", "--classes", CLASSES, *words.split(), "--out", files / "model"
+    )
+    assert said.code == 2
+    assert message in " ".join(said.err.split())
+    assert not (files / "model").exists()
