@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from html import unescape
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.preprocessing import StandardScaler
 
+import poisonproof
+from poisonproof import Certificates
+from poisonproof.estimators import certify_runoff
+from poisonproof.evaluation import median_radius
+from poisonproof.members import closed_form
+from poisonproof.members.weights import WalkWeights
 from tests.cli.conftest import Cli, mails, write_csv
 
 
@@ -27,7 +36,7 @@ def test_the_page_compares_all_methods(cli: Cli, tmp_path: Path) -> None:
     result = cli("compare", train, test, *settings, "--out", out)
     assert result.code == 0, result.err
     page = (out / "comparison.md").read_text()
-    head, rows, flips, _ = page.split("\n## ")
+    head, rows, flips, *_ = page.split("\n## ")
     assert "](comparison.svg)" in head
     assert rows.startswith("Rows inserted or deleted")
     assert flips.startswith("Rows relabelled")  # what counts samples stands beside what counts rows
@@ -47,6 +56,51 @@ def test_the_page_compares_all_methods(cli: Cli, tmp_path: Path) -> None:
     at_zero = dpa["certified_accuracy"][0]
     assert at_zero == {"size": 0, "accuracy": dpa["clean_accuracy"]}
     assert "| DPA, k = 10 | " in rows
+
+
+def test_a_method_is_trained_by_the_command_and_by_the_lines_beside_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train, test = (path.name for path in data(tmp_path))
+    named = ["--label", "kind", "--classes", "ham,spam"]
+    settings = [*named, "-k", "6", "--cosines", "0.9", "--model", "ridge"]
+    assert cli("compare", train, test, *settings, "--out", "page").code == 0
+    found = {
+        m["family"]: m for m in json.loads(Path("page/comparison.json").read_text())["methods"]
+    }
+    assert len(found) == 7
+    page = unescape(Path("page/comparison.html").read_text())
+    (X, y), (X_test, truth) = (
+        (table[:, :-1].astype(float), table[:, -1])
+        for table in (np.genfromtxt(n, str, delimiter=",", skip_header=1) for n in (train, test))
+    )
+    for method in found.values():
+        assert method["train"] in page
+        assert method["python"] in page
+        command, _, election = method["train"].partition(" && ")
+        _, *words = shlex.split(command)
+        assert cli(*words, "--overwrite").code == 0
+        more = shlex.split(election)[4:] if election else []
+        again = ["--threat", method["threat"].partition("/")[0], *more, "--out", "found.npz"]
+        assert cli("certify", "model", test, "--label", "kind", *again).code == 0
+        certificates = Certificates.load("found.npz")
+        assert (certificates.labels == truth).mean() == pytest.approx(method["clean_accuracy"])
+        assert (median_radius(certificates, truth) or 0) == (method["median_radius"] or 0)
+        fit, _, certify = method["python"].partition("; ")
+        scope = {name: getattr(poisonproof, name) for name in poisonproof.__all__}
+        scope |= {
+            **vars(closed_form),
+            "StandardScaler": StandardScaler,
+            "X": X,
+            "y": y,
+            "X_test": X_test,
+            "certify_runoff": certify_runoff,
+        }
+        scope["WalkWeights"] = WalkWeights
+        exec(fit, scope)
+        radius = eval(certify, scope).radius
+        assert radius.tolist() == certificates.radius.tolist()
 
 
 def test_a_setting_that_is_listed_twice_is_run_once(cli: Cli, tmp_path: Path) -> None:

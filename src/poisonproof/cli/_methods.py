@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -172,12 +171,12 @@ def make_classifier(
     return found(**{name: value for name, value in parameters.items() if name in names})
 
 
-def options_of(classifier: Any, model: str = DEFAULT_KIND) -> str | None:
+def options_of(classifier: Any, model: str = DEFAULT_KIND) -> list[str] | None:
     """Return the options with which ``poisonproof train`` makes such a classifier, if it can.
 
     >>> from poisonproof import NeighborVoteClassifier
     >>> options_of(NeighborVoteClassifier(threshold=0.8))
-    '--method neighbors --cosine 0.8'
+    ['--method', 'neighbors', '--cosine', '0.8']
     """
     (method,) = [name for name, m in METHODS.items() if m.name == type(classifier).__name__]
     known, words = METHODS[method], ["--method", method]
@@ -195,4 +194,4 @@ def options_of(classifier: Any, model: str = DEFAULT_KIND) -> str | None:
             words.append("--scale")
         else:
             words += [f"--{option}", str(getattr(value, "n_neighbors", value))]
-    return shlex.join(words)
+    return words

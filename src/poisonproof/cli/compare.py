@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -25,6 +26,7 @@ from poisonproof.cli._app import (
     make_member,
     parse_list,
 )
+from poisonproof.cli._methods import options_of
 from poisonproof.cli._rows import Columns, open_source
 from poisonproof.cli._screen import (
     check_folder,
@@ -34,7 +36,7 @@ from poisonproof.cli._screen import (
     spoken_warnings,
     verbosity,
 )
-from poisonproof.evaluation.accuracy import SAME_SOURCE
+from poisonproof.evaluation.accuracy import SAME_SOURCE, majority_share
 from poisonproof.exceptions import InvalidInputError, PoisonproofError
 from poisonproof.progress import make_progress, reporting
 
@@ -81,8 +83,9 @@ def compare(
 
     Votes and run-offs of members, neighbour votes, and what only flipped labels allow: members on
     scaled columns, walks along the graph of neighbours, and clusters by k-means, spectral cuts and
-    mixtures. The page is comparison.md with its
-    picture comparison.svg; comparison.json has the numbers.
+    mixtures. The page is comparison.html; the same
+    is in comparison.md with comparison.svg, and comparison.json has the numbers. Each method stands
+    there with the command and the lines of Python that train it.
 
     All settings are reported and none is chosen, so the test labels decide nothing. A method that
     cannot be run on these rows is named and left out.
@@ -120,8 +123,10 @@ def compare(
         test_rows.X,
         np.asarray(test_rows.labels, dtype=np.int64),
         command,
+        source.schema.classes,
     )
-    methods = _run(data, chosen)
+    start = _train_command(train, schema, label, classes)
+    methods = _run(data, chosen, lambda candidate: start + _options(candidate, model))
     _print_methods(methods)
     say_written(write_comparison(methods, out, command))
     if test is None:
@@ -150,7 +155,31 @@ def _command(context: typer.Context) -> str:
     return re.sub("--(?=!?>)", "--''", shlex.join(words))
 
 
-def _run(data: Comparison, chosen: list[Candidate]) -> list[Method]:
+def _train_command(
+    train: Path, schema: Path | None, label: str | None, classes: str | None
+) -> list[str]:
+    """Return the beginning of the command that trains on the same rows."""
+    words = ["poisonproof", "train", train.as_posix()]
+    if schema is not None:
+        return [*words, "--schema", schema.as_posix()]
+    words += [] if label is None else ["--label", label]
+    return [*words, "--classes", str(classes)]
+
+
+def _options(candidate: Candidate, model: str) -> list[str]:
+    """Return the options that train a candidate; none where only Python can."""
+    options = options_of(candidate.trained, model)
+    if options is None:
+        return []
+    words = [*options, "--threat", candidate.certified_threat, "--out", "model"]
+    if candidate.family == "runoff":
+        words += ["&&", *shlex.split("poisonproof certify model TEST --election runoff")]
+    return words
+
+
+def _run(
+    data: Comparison, chosen: list[Candidate], train: Callable[[Candidate], list[str]]
+) -> list[Method]:
     """Fit each classifier once, and certify by all candidates that share it."""
     methods: list[Method] = []
     with reporting(make_progress(verbosity()), len(chosen), "Comparing") as progress:
@@ -160,7 +189,8 @@ def _run(data: Comparison, chosen: list[Candidate]) -> list[Method]:
             fitted = _tried(partial(data.fit, classifier), group, problems)
             for candidate in group if fitted is not None else []:
                 method = _tried(partial(data.run, candidate, fitted), [candidate], problems)
-                methods += [] if method is None else [method]
+                if method is not None:
+                    methods.append(replace(method, train=_shell(train(candidate))))
             for problem in problems:
                 note(problem)
             progress.advance(len(group))
@@ -185,6 +215,11 @@ def _tried(
         return None
 
 
+def _shell(words: list[str]) -> str:
+    """Return words as they are typed; two commands may be joined."""
+    return " ".join(word if word == "&&" else shlex.quote(word) for word in words)
+
+
 def _print_methods(methods: list[Any]) -> None:
     table = Table(title="Methods, with the median certified attack size", title_justify="left")
     for heading in ("Threat", "Method", "Clean", "Median"):
@@ -192,4 +227,17 @@ def _print_methods(methods: list[Any]) -> None:
     for method in methods:
         median = "none" if method.median is None else f"{method.median:,}"
         table.add_row(method.threat, method.title, f"{100 * method.clean:.1f} %", median)
-    say(table)
+    base = majority_share(methods[0].y_true)
+    say(table, f"The commonest class alone is right on {100 * base:.1f} %.")
+    for threat, group in groupby(methods, key=attrgetter("threat")):
+        listed = list(group)
+        # A method that learns next to nothing withstands everything.
+        least = base + (max(method.clean for method in listed) - base) / 2
+        worthy = [method for method in listed if method.clean >= least] or listed
+        best = max(worthy, key=lambda method: -1 if method.median is None else method.median)
+        say(
+            f"Against {threat}, {best.title} has the largest median of the methods that gain at "
+            "least half of the accuracy that can be gained over the commonest class:",
+            *([f"  {best.train}"] if best.train else []),
+            f"  {best.python}",
+        )

@@ -150,7 +150,7 @@ def update_model(
         if not isinstance(classifier, PartitionAggregation):
             if data is not None:
                 raise InvalidInputError("This model keeps its rows itself; leave `data` out.")
-            receipt = classifier.update(add, remove).receipt_
+            receipt: Receipt = classifier.update(add, remove).receipt_
             classifier._commit(writer)
             after = classifier._fingerprint()
             return replace(receipt, fingerprint_before=found, fingerprint_after=after)

@@ -390,6 +390,16 @@ SAME_SOURCE = (
 )
 
 
+def majority_share(y_true: ArrayLike) -> float:
+    """Return the accuracy of a classifier that always predicts the commonest label.
+
+    >>> majority_share(["ham", "spam", "ham", "ham"])
+    0.75
+    """
+    counts = np.unique(np.asarray(y_true), return_counts=True)[1]
+    return float(counts.max() / counts.sum())
+
+
 def closing_sentences(
     certificates: Certificates, *, n_rows: int | None = None, n_groups: int | None = None
 ) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
@@ -56,6 +57,10 @@ class Method:
     certificates: Certificates
     y_true: NDArray[Any]
     facts: dict[str, Any]
+    train: str = ""
+    """The command that trains it, if there is one."""
+    python: str = ""
+    """The lines of Python that train and certify it."""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -115,6 +120,18 @@ class Candidate:
     classifier: Any
     certify: Callable[..., Certificates] | None = None
     threat: str | None = None
+    rule: AssignmentRule | None = None
+
+    @property
+    def trained(self) -> Any:
+        """The unfitted classifier that certifies so by itself."""
+        found = clone(self.classifier)
+        return found if self.rule is None else found.set_params(assignment=self.rule)
+
+    @property
+    def certified_threat(self) -> str:
+        """The threat that is certified."""
+        return self.threat or str(self.classifier.threats[0])
 
 
 def in_rows(threat: Threat) -> Threat:
@@ -186,6 +203,7 @@ def _clusters(classes: range) -> Iterator[Candidate]:
                     f"columns scaled, {settings}",
                     votes,
                     partial(_certify_assigned, rule),
+                    rule=rule,
                 )
 
 
@@ -231,6 +249,7 @@ class Comparison:
     X_test: NDArray[Any]
     y_test: NDArray[Any]
     command: str
+    names: Sequence[str] = ()
 
     def fit(self, classifier: Any) -> Any:
         """Return a copy of a classifier, fitted on the training rows."""
@@ -256,4 +275,15 @@ class Comparison:
             replace(certificates, classes=None, threat=in_rows(certificates.threat)),
             self.y_test,
             {"n_train": len(self.y_train), "train_class_sizes": sizes.tolist()},
+            python=self._python(candidate),
         )
+
+    def _python(self, candidate: Candidate) -> str:
+        """Return the lines that train and certify a candidate, on X and y with the names."""
+        named = clone(candidate.trained).set_params(classes=list(self.names) or None)
+        if "n_jobs" in named.get_params(deep=False):
+            named.set_params(n_jobs=None)
+        with config_context(print_changed_only=True):
+            fit = f"clf = {' '.join(repr(named).split())}.fit(X, y)"
+        how = "certify_runoff(clf, X_test" if candidate.family == "runoff" else "clf.certify(X_test"
+        return f"{fit}; {how}, threat={candidate.certified_threat!r})"

@@ -1,10 +1,12 @@
-"""The comparison page: one curve per method, tables of certified accuracy, and the same as JSON."""
+"""The comparison: curves, tables, how to train each method; as HTML, Markdown and JSON."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,15 @@ from numpy.typing import NDArray
 import poisonproof
 from poisonproof.certificates.threats import parse_threat
 from poisonproof.data.value_text import escaped
-from poisonproof.evaluation.accuracy import round_sizes
+from poisonproof.evaluation.accuracy import majority_share, round_sizes
 from poisonproof.evaluation.comparison import FAMILIES, Method
 from poisonproof.exceptions import needing
 from poisonproof.files import write_together
 from poisonproof.report.charts import encoded
+from poisonproof.report.document import assets, template
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
-PAGE, PICTURE, RESULTS = "comparison.md", "comparison.svg", "comparison.json"
+PAGE, MARKDOWN, PICTURE, RESULTS = (f"comparison.{kind}" for kind in ("html", "md", "svg", "json"))
 _COLORS = dict(
     zip(
         FAMILIES,
@@ -39,9 +42,12 @@ def write_comparison(methods: Sequence[Method], out: Path, command: str) -> list
     order = list(FAMILIES)
     ordered = sorted(methods, key=lambda m: (m.threat, order.index(m.family)))
     groups = {threat: list(found) for threat, found in groupby(ordered, lambda m: m.threat)}
+    tables = [_table(threat, found) for threat, found in groups.items()]
+    picture = _picture(groups)
     files = {
-        out / PAGE: _page(groups, command).encode(),
-        out / PICTURE: _picture(groups),
+        out / PAGE: _html(tables, picture, command).encode(),
+        out / MARKDOWN: _markdown(tables, command).encode(),
+        out / PICTURE: picture,
         out / RESULTS: json.dumps(_results(ordered, command), indent=1).encode() + b"\n",
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -49,11 +55,69 @@ def write_comparison(methods: Sequence[Method], out: Path, command: str) -> list
     return list(files)
 
 
-def _page(groups: dict[str, list[Method]], command: str) -> str:
-    first = next(iter(groups.values()))[0]
-    sections = "\n\n".join(_section(threat, methods) for threat, methods in groups.items())
-    everything = [method for methods in groups.values() for method in methods]
-    settings = "\n".join(dict.fromkeys(f"| {m.title} | {m.settings} |" for m in everything))
+@dataclass(frozen=True)
+class _Table:
+    """The methods against one threat: attack sizes, and certified accuracy by method and size."""
+
+    threat: str
+    plural: str
+    methods: Sequence[Method]
+    sizes: list[int]
+    shares: NDArray[np.float64]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What a table shows of every method; a cell is a text, and whether it is the best."""
+        best = self.shares.max(axis=0)
+        return [
+            {
+                "title": method.title,
+                "settings": method.settings,
+                "median": "none" if method.median is None else f"{method.median:,}",
+                "cells": [
+                    (f"{100 * share:.1f}\u00a0%", bool(share == top > 0))
+                    for share, top in zip(line, best, strict=True)
+                ],
+                "train": method.train,
+                "python": method.python,
+            }
+            for method, line in zip(self.methods, self.shares, strict=True)
+        ]
+
+
+def _table(threat: str, methods: Sequence[Method]) -> _Table:
+    sizes = _attack_sizes(methods)
+    shares = np.stack([method.certified(sizes) for method in methods])
+    return _Table(threat, parse_threat(threat).plural, methods, sizes, shares)
+
+
+def _html(tables: list[_Table], picture: bytes, command: str) -> str:
+    first = tables[0].methods[0]
+    page: str = template("comparison.html").render(
+        assets()
+        | {
+            "version": poisonproof.__version__,
+            "title": first.dataset_title,
+            "n_test": len(first.y_true),
+            "n_train": first.facts["n_train"],
+            "majority": f"{100 * majority_share(first.y_true):.1f} %",
+            "tables": tables,
+            "picture": f"data:image/svg+xml;base64,{base64.b64encode(picture).decode()}",
+            "command": command,
+        }
+    )
+    return page
+
+
+def _markdown(tables: list[_Table], command: str) -> str:
+    first = tables[0].methods[0]
+    sections = "\n\n".join(map(_section, tables))
+    everything = [row for table in tables for row in table.rows]
+    about = (f"| {escape(row['title'])} | {escape(row['settings'])} |" for row in everything)
+    settings = "\n".join(dict.fromkeys(about))
+    lines = dict.fromkeys(
+        f"{row['title']}:\n\n{_code(row['train'])}{_code(row['python'])}" for row in everything
+    )
     return f"""# Methods compared: {escape(first.dataset_title)}
 
 <!-- Generated by `{command}`. Do not edit. -->
@@ -61,6 +125,8 @@ def _page(groups: dict[str, list[Method]], command: str) -> str:
 Certified accuracy is the share of test rows that are classified correctly and provably stay so,
 whatever an attacker of the given size does to the training rows. {len(first.y_true):,} test rows,
 {first.facts["n_train"]:,} training rows. All settings are reported; none was chosen on these rows.
+A method that always predicts the commonest class is right on
+{100 * majority_share(first.y_true):.1f} %.
 
 [![Certified accuracy of each method against the attack size]({PICTURE})]({PICTURE})
 
@@ -71,25 +137,28 @@ whatever an attacker of the given size does to the training rows. {len(first.y_t
 | method | settings |
 | --- | --- |
 {settings}
-"""
+
+## Train one
+
+{"".join(lines)}"""
 
 
-def _section(threat: str, methods: Sequence[Method]) -> str:
-    """Return the tables of one threat."""
-    sizes = _attack_sizes(methods)
-    shares = np.stack([method.certified(sizes) for method in methods])
-    best = shares.max(axis=0)
-    heads = ["method", "clean", "median radius", *(f"{size:,}" for size in sizes[1:])]
+def _code(text: str) -> str:
+    return f"    {text}\n\n" if text else ""
+
+
+def _section(table: _Table) -> str:
+    """Return the table of one threat."""
+    heads = ["method", "clean", "median radius", *(f"{size:,}" for size in table.sizes[1:])]
     lines = [_row(heads), _row(["---"] + ["---:"] * (len(heads) - 1))]
-    for method, line in zip(methods, shares, strict=True):
-        cells = [_percent(share, top) for share, top in zip(line, best, strict=True)]
-        lines.append(_row([method.title, cells[0], _median(method), *cells[1:]]))
-    plural = parse_threat(threat).plural
+    for row in table.rows:
+        cells = [f"**{text}**" if best else text for text, best in row["cells"]]
+        lines.append(_row([escape(row["title"]), cells[0], row["median"], *cells[1:]]))
     words = (
         "The columns are attack sizes, and the best accuracy of each is bold. The median radius is "
         "the largest attack size that leaves at least half of the test rows correct."
     )
-    return "\n".join([f"## {plural.capitalize()}", "", words, "", *lines])
+    return "\n".join([f"## {table.plural.capitalize()}", "", words, "", *lines])
 
 
 def _attack_sizes(methods: Sequence[Method]) -> list[int]:
@@ -113,15 +182,6 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _percent(share: float, best: float) -> str:
-    text = f"{100 * share:.1f} %"
-    return f"**{text}**" if share == best and share > 0 else text
-
-
-def _median(method: Method) -> str:
-    return "none" if method.median is None else f"{method.median:,}"
-
-
 def _results(methods: Sequence[Method], command: str) -> dict[str, Any]:
     return {
         "command": command,
@@ -132,6 +192,8 @@ def _results(methods: Sequence[Method], command: str) -> dict[str, Any]:
                 "family": method.family,
                 "title": method.title,
                 "settings": method.settings,
+                "train": method.train,
+                "python": method.python,
                 "threat": method.threat,
                 "n_test": len(method.y_true),
                 **method.facts,

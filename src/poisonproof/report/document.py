@@ -133,7 +133,7 @@ class Report:
         median = first.tally.kept.median()
         kept_word = "stay correct" if with_truth else "cannot change"
         what = "Certified accuracy" if with_truth else "Predictions that cannot change"
-        page: str = _template().render(
+        page: str = template("report.html").render(
             title=self.title,
             data_name=self.data_name,
             version=poisonproof.__version__,
@@ -157,7 +157,7 @@ class Report:
             "The table below has the values.",
             attacker_may=attacker_may(threat),
             reason=reason(first),
-            **_assets(_numbers(self.models, domain, kept_word)),
+            **assets(_numbers(self.models, domain, kept_word)),
         )
         return page
 
@@ -256,7 +256,8 @@ def _attack_section(study: AttackStudy) -> dict[str, Any]:
     }
 
 
-def _template() -> Any:
+def template(name: str) -> Any:
+    """Return a template of a page, which escapes whatever it shows."""
     with needing("jinja2", "report"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
     environment = Environment(
@@ -268,10 +269,10 @@ def _template() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["thousands"] = lambda number: f"{number:,}"
-    return environment.get_template("report.html")
+    return environment.get_template(name)
 
 
-def _assets(numbers: str) -> dict[str, Any]:
+def assets(numbers: str = "") -> dict[str, Any]:
     """Return style, script and data, marked as safe, and the digests that allow them."""
     from markupsafe import Markup
 
