@@ -51,11 +51,8 @@ def test_from_a_file_to_a_certificate(cli: Cli, mails: Path, tmp_path: Path) -> 
     trained = cli(*train)
     assert trained.code == 0, trained.err
     n_groups = poisonproof.load(model).provenance_["n_groups"]
-    half = f"of your {n_groups} contributors."
-    assert (
-        "At least half of your test rows keep their label, right or wrong, even if an attacker "
-        "controls" in words(trained.out)
-    )
+    half = f"of the {n_groups} contributors."
+    assert "Median radius: " in words(trained.out)
     assert half in words(trained.out)
     assert "the accuracy is only as honest as the source" in words(trained.out)
     certified = cli("certify", model, mails, "--held-out", "--rows-out", tmp_path / "rows.csv")
@@ -158,7 +155,7 @@ def test_an_npz_file_trains(cli: Cli, tmp_path: Path) -> None:
     train = ("train", tmp_path / "d.npz", "--schema", tmp_path / "s.json", *TRAIN)
     result = cli(*train, "--out", tmp_path / "m")
     assert result.code == 0, result.err
-    assert "rows of your training data" in words(result.out)
+    assert "Always predicting the commonest class gets" in words(result.out)
 
 
 @pytest.mark.parametrize(

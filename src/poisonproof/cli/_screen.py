@@ -110,11 +110,33 @@ def spoken_warnings() -> Iterator[None]:
         yield
 
 
-def print_summary(summary: Summary) -> None:
+_MOST_CLASSES = 12
+
+
+def print_summary(summary: Summary, n_groups: int | None = None) -> None:
     """Print the certified accuracy at each attack size, then the findings in words."""
     heads = (summary.threat.plural.capitalize(), "Test rows that stay correct")
     table = shares_table(heads, summary.sizes, summary.certified, summary.n_rows)
-    say(table, *summary.sentences())
+    say(table, classes_table(summary), *summary.sentences(n_groups))
+
+
+def classes_table(summary: Summary) -> Table:
+    """Return the recall of every class, and what of it no attack of the median radius changes."""
+    worst = sorted(summary.classes, key=lambda found: found.recall)[:_MOST_CLASSES]
+    shown_classes = [found for found in summary.classes if found in worst]
+    heads = ("Test rows", "Recall", f"Certified at {summary.median_radius or 0:,}", "Median radius")
+    few = len(summary.classes) > _MOST_CLASSES
+    first = Column(f"Class (the {_MOST_CLASSES} with the least recall)" if few else "Class")
+    table = Table(first, *(Column(head, justify="right") for head in heads))
+    for found in shown_classes:
+        table.add_row(
+            shown(found.label),
+            f"{found.n_rows:,}",
+            f"{100 * found.recall:.1f} %",
+            f"{100 * found.certified:.1f} %",
+            "none" if found.median_radius is None else f"{found.median_radius:,}",
+        )
+    return table
 
 
 def print_protected(certificates: Certificates) -> None:

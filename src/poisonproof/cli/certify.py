@@ -176,10 +176,11 @@ def certify(
         known = {} if truth is None else {"true_label": truth}
         found = {"label": certificates.labels.astype(str), "radius": certificates.radius, **known}
         files[rows_out] = column_bytes(rows_out, {rows.unit: rows.places, **found})
-    _finish(tested, files, summary)
+    known = getattr(trained.classifier, "provenance_", None) or {}
+    _finish(tested, files, summary, known.get("n_groups"))
     if n_seen != 0:
         say(seen_sentence(n_seen, len(rows.X)))
-    if trained.table is not None:
+    if trained.table is not None and summary is None:
         print_closing(tested, trained.classifier)
     if held_out:
         say(SAME_SOURCE)
@@ -215,13 +216,18 @@ def _certify_votes(
     return certificates if classes is None else certificates.with_classes(list(names))
 
 
-def _finish(tested: Certificates, files: dict[Path, bytes], summary: Summary | None = None) -> None:
+def _finish(
+    tested: Certificates,
+    files: dict[Path, bytes],
+    summary: Summary | None = None,
+    n_groups: int | None = None,
+) -> None:
     """Write all files or none, then print what the certificates of the test rows say."""
     write_together(files)
     if summary is None:
         print_protected(tested)
     else:
-        print_summary(summary)
+        print_summary(summary, n_groups)
     say_written(files)
 
 

@@ -46,7 +46,6 @@ from poisonproof.cli._screen import (
     check_writable,
     counted,
     note_one_label,
-    print_closing,
     say,
     shown,
     spoken_warnings,
@@ -425,7 +424,7 @@ def _certify_held_out(
     jobs: int | None,
     threat: str | None,
 ) -> None:
-    from poisonproof.evaluation.accuracy import SAME_SOURCE, seen_sentence
+    from poisonproof.evaluation.accuracy import SAME_SOURCE, seen_sentence, summarize
     from poisonproof.partition.canonical import are_among
 
     classifier.set_schedule(jobs, 0)
@@ -434,12 +433,11 @@ def _certify_held_out(
     tested = rows.only(held_out).only(unseen(seen, len(seen)))
     certificates = classifier.certify(tested.X, threat=threat, require_declared=True)
     truth = names[tested.labels]
-    right = certificates.labels == truth
     note_one_label(certificates.labels, truth)
+    known = getattr(classifier, "provenance_", None) or {}
     say(
-        f"Held out: {counted(len(tested), 'row')}, {100 * right.mean():.1f} % of them "
-        "labelled correctly.",
+        f"Held out: {counted(len(tested), 'row')}.",
         *([seen_sentence(int(seen.sum()), len(seen))] if seen.any() else []),
+        *summarize(certificates, truth).sentences(known.get("n_groups")),
+        SAME_SOURCE,
     )
-    print_closing(certificates, classifier)
-    say(*(f"Assumed: {sentence}." for sentence in certificates.threat.assumptions), SAME_SOURCE)

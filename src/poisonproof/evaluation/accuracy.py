@@ -236,6 +236,40 @@ class Tally:
 
 
 @dataclass(frozen=True)
+class ClassRecall:
+    """The test rows of one class: how many are classified correctly, and stay so.
+
+    Attributes
+    ----------
+    label : str
+        The class.
+    n_rows : int
+        Its test rows.
+    recall : float
+        The share of them that is classified correctly.
+    certified : float
+        The share that stays correct under attacks of the model's median radius.
+    median_radius : int or None
+        Largest attack size that at least half of them withstand.
+    """
+
+    label: str
+    n_rows: int
+    recall: float
+    certified: float
+    median_radius: int | None
+
+
+LEAST_LEARNED = 0.1
+"""Below this share of avoided errors a summary says that a model has learned next to nothing."""
+
+LITTLE_LEARNED = (
+    "The model is hardly better than that, so the attacks it withstands say little: a model that "
+    "always predicts one class withstands every attack."
+)
+
+
+@dataclass(frozen=True)
 class Summary:
     """The evaluation of one model on one test set.
 
@@ -249,8 +283,16 @@ class Summary:
         Accuracy without an attack.
     base_accuracy : float
         Mean accuracy of the single members.
+    majority_share : float
+        Accuracy of always predicting the commonest true label.
+    balanced_accuracy : float
+        Mean recall of the classes that have test rows.
     median_radius : int or None
         Largest attack size with a certified accuracy of at least one half.
+    median_of_all : int
+        Largest attack size that at least half of the predictions, right or wrong, withstand.
+    classes : tuple of ClassRecall
+        Each class that has test rows.
     sizes, certified : tuple
         Attack sizes and the certified accuracy at each.
     members_vote : bool
@@ -264,13 +306,17 @@ class Summary:
     n_classes: int
     clean_accuracy: float
     base_accuracy: float
+    majority_share: float
+    balanced_accuracy: float
     median_radius: int | None
+    median_of_all: int
+    classes: tuple[ClassRecall, ...]
     sizes: tuple[int, ...]
     certified: tuple[float, ...]
     members_vote: bool = True
 
-    def sentences(self) -> tuple[str, ...]:
-        """Return the summary in plain words, one sentence each."""
+    def sentences(self, n_groups: int | None = None) -> tuple[str, ...]:
+        """Return the summary in plain words; `n_groups` contributors gave the training rows."""
         alone = (
             f"; one of the {self.n_members:,} members alone gets {_percent(self.base_accuracy)} "
             "right on average"
@@ -278,15 +324,32 @@ class Summary:
         return (
             f"{_percent(self.clean_accuracy)} of the {self.n_rows:,} test rows are classified "
             f"correctly{alone if self.members_vote else ''}.",
-            median_sentence(self.threat, self.median_radius),
+            f"Always predicting the commonest class gets {_percent(self.majority_share)} right. "
+            f"The balanced accuracy is {_percent(self.balanced_accuracy)}.",
+            *([LITTLE_LEARNED] if self.learned < LEAST_LEARNED else []),
+            *self._medians(n_groups),
             *(f"Assumed: {sentence}." for sentence in self.threat.assumptions),
         )
+
+    @property
+    def learned(self) -> float:
+        """The share of the errors of always predicting the commonest class that are avoided."""
+        errors = 1 - self.majority_share
+        return (self.clean_accuracy - self.majority_share) / errors if errors else 1.0
+
+    def _medians(self, n_groups: int | None) -> tuple[str, ...]:
+        words = median_sentence(self.threat, self.median_radius, n_groups=n_groups)
+        if not self.median_radius:
+            return (words,)
+        both = f"{self.median_of_all:,} (all predictions), {self.median_radius:,} (correct ones)"
+        return (f"Median radius: {both}. {words}",)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
         values = {**vars(self), "threat": self.threat.to_dict()}
         curve = zip(values.pop("sizes"), values.pop("certified"), strict=True)
         del values["members_vote"]
+        values["classes"] = [vars(found) for found in self.classes]
         shares = [{"size": size, "accuracy": share} for size, share in curve]
         return {**values, "certified_accuracy": shares}
 
@@ -315,13 +378,26 @@ def summarize(
     >>> print(summarize(certificates, [0, 1]))
     100.0 % of the 2 test rows are classified correctly; one of the 5 members alone gets 80.0 %
     right on average.
-    At least half of the test rows keep their correct label even if any 2 rows are inserted or
-    deleted.
+    Always predicting the commonest class gets 50.0 % right. The balanced accuracy is 100.0 %.
+    Median radius: 2 (all predictions), 2 (correct ones). At least half of the test rows keep
+    their correct label even if any 2 rows are inserted or deleted.
     """
     attacks = default_sizes(certificates) if sizes is None else check_sizes(sizes)
     attacks = np.atleast_1d(attacks)
     kept, single = radius_if_correct(certificates, y_true), base_accuracy(certificates, y_true)
     n_classes, radii = certificates.n_classes, Radii.of(kept)
+    tally, median = Tally.of(certificates, y_true), radii.median()
+    classes = tuple(
+        ClassRecall(
+            label,
+            found.n_rows,
+            float(found.shares(0)),
+            float(found.shares(median or 0)),
+            found.median(),
+        )
+        for label, found in zip(tally.labels, tally.by_class, strict=True)
+        if found.n_rows
+    )
     return Summary(
         threat=certificates.threat,
         n_rows=radii.n_rows,
@@ -329,7 +405,11 @@ def summarize(
         n_classes=n_classes,
         clean_accuracy=float(radii.shares(0)),
         base_accuracy=single,
-        median_radius=radii.median(),
+        majority_share=majority_share(y_true),
+        balanced_accuracy=float(np.mean([found.recall for found in classes])),
+        median_radius=median,
+        median_of_all=tally.fixed.median() or 0,
+        classes=classes,
         sizes=tuple(attacks.tolist()),
         certified=tuple(radii.shares(attacks).tolist()),
         members_vote=certificates.n_members > 1
