@@ -113,11 +113,11 @@ def spoken_warnings() -> Iterator[None]:
 _MOST_CLASSES = 12
 
 
-def print_summary(summary: Summary, n_groups: int | None = None) -> None:
+def print_summary(summary: Summary, classifier: Any) -> None:
     """Print the certified accuracy at each attack size, then the findings in words."""
     heads = (summary.threat.plural.capitalize(), "Test rows that stay correct")
     table = shares_table(heads, summary.sizes, summary.certified, summary.n_rows)
-    say(table, classes_table(summary), *summary.sentences(n_groups))
+    say(table, classes_table(summary), *summary.sentences(_known(classifier).get("n_groups")))
 
 
 def classes_table(summary: Summary) -> Table:
@@ -150,10 +150,13 @@ def print_protected(certificates: Certificates) -> None:
 
 def print_closing(certificates: Certificates, classifier: Any) -> None:
     """Say in plain words what was proved about these predictions."""
-    known = getattr(classifier, "provenance_", None) or {}
     if certificates.target is None:
-        counts = {key: known.get(key) for key in ("n_rows", "n_groups")}
+        counts = {key: _known(classifier).get(key) for key in ("n_rows", "n_groups")}
         say(*closing_sentences(certificates, **counts))
+
+
+def _known(classifier: Any) -> Mapping[str, Any]:
+    return getattr(classifier, "provenance_", None) or {}
 
 
 def shares_table(

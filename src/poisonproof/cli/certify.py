@@ -176,8 +176,7 @@ def certify(
         known = {} if truth is None else {"true_label": truth}
         found = {"label": certificates.labels.astype(str), "radius": certificates.radius, **known}
         files[rows_out] = column_bytes(rows_out, {rows.unit: rows.places, **found})
-    known = getattr(trained.classifier, "provenance_", None) or {}
-    _finish(tested, files, summary, known.get("n_groups"))
+    _finish(tested, files, summary, trained.classifier)
     if n_seen != 0:
         say(seen_sentence(n_seen, len(rows.X)))
     if trained.table is not None and summary is None:
@@ -220,14 +219,14 @@ def _finish(
     tested: Certificates,
     files: dict[Path, bytes],
     summary: Summary | None = None,
-    n_groups: int | None = None,
+    classifier: Any = None,
 ) -> None:
     """Write all files or none, then print what the certificates of the test rows say."""
     write_together(files)
     if summary is None:
         print_protected(tested)
     else:
-        print_summary(summary, n_groups)
+        print_summary(summary, classifier)
     say_written(files)
 
 
