@@ -254,7 +254,10 @@ def test_damaged_model(refused: Refused, model: Path, test_csv: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--method", "magic"), "--method is one of dpa, neighbors, ss-dpa, clusters, walks. Got 'magic'."),
+        (
+            ("--method", "magic"),
+            "--method is one of dpa, neighbors, ss-dpa, clusters, walks. Got 'magic'.",
+        ),
         (("--model", "oracle"), "--model is one of scaled-kernel, tree"),
         (("--invalid-rows", "hide"), "--invalid-rows is one of raise, drop."),
         (("--partitioner", "sorted"), "--partitioner of dpa is one of content, pixel_sum, group."),

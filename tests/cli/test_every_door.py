@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import poisonproof
 from poisonproof import (
@@ -22,9 +23,15 @@ from poisonproof.estimators import certify_runoff
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.estimators.storing import update_model
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.closed_form import RidgeClassifier, ScaledKernelClassifier
 from poisonproof.members.weights import WalkWeights
 from poisonproof.report.evidence import Evidence
+
+
+class OwnTree(DecisionTreeClassifier):
+    """A member of the user's own."""
+
 
 X, Y = load_digits(return_X_y=True)
 Y = Y.astype(str)
@@ -126,3 +133,28 @@ def test_options_that_do_not_go_together_are_named(words, message, files, cli):
     assert said.code == 2
     assert message in " ".join(said.err.split())
     assert not (files / "model").exists()
+
+
+def test_types_that_are_not_always_loaded_are_trusted_by_name(files, cli, monkeypatch):
+    monkeypatch.chdir(files)
+    own = "tests.cli.test_every_door.OwnTree"
+    DPAClassifier(OwnTree(max_depth=4), 6, classes=NAMES).fit(X[TRAIN], Y[TRAIN]).save(
+        "model", keep_data=True
+    )
+    for words in (
+        "certify model test.npz --label y",
+        "predict model test.npz --label y",
+        "report model test.npz --label y --out report.html",
+        "audit model --sample 2",
+        "update model --add more.npz --label y",
+    ):
+        refused = cli(*words.split())
+        assert refused.code == 2
+        assert f"--trusted {own}" in " ".join((refused.err + refused.out).split())
+        taken = cli(*words.split(), "--trusted", own)
+        assert taken.code == 0, taken.err
+
+
+def test_a_number_in_the_place_of_the_member_is_pointed_out():
+    with pytest.raises(InvalidInputError, match=r"Did you mean n_partitions=50\?"):
+        DPAClassifier(50).fit(X[TRAIN], Y[TRAIN])

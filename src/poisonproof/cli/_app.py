@@ -205,6 +205,14 @@ ThreatOption = Annotated[
         show_default="what the model certifies first",
     ),
 ]
+TrustedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,...",
+        help="Full names of types that the model may hold, beyond those that are always loaded; "
+        "their code runs.",
+    ),
+]
 JsonOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the outcome as .json.")
 ]

@@ -300,13 +300,16 @@ class TrainedModel:
         return rows
 
 
-def open_model(path: Path, jobs: int | None = None, verbose: int = 0) -> TrainedModel:
+def open_model(
+    path: Path, trusted: str | None = None, jobs: int | None = None, verbose: int = 0
+) -> TrainedModel:
     """Load a model."""
     if not path.exists():
         raise InvalidInputError(f"There is no model {path}. Make one with: poisonproof train")
     from poisonproof.estimators.loading import load
 
-    classifier = load(path).set_schedule(jobs, verbose)
+    known_types = parse_list(trusted, "--trusted")
+    classifier = load(path, trusted=known_types).set_schedule(jobs, verbose)
     known = getattr(classifier, "provenance_", None) or {}
     names = getattr(classifier, "feature_names_in_", None)
     if names is not None:

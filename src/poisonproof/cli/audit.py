@@ -15,7 +15,9 @@ from poisonproof.cli._app import (
     LabelOption,
     ModelArgument,
     SamplesOption,
+    TrustedOption,
     WeightsOption,
+    parse_list,
 )
 from poisonproof.cli._rows import Columns, open_model
 from poisonproof.cli._screen import check_out, json_bytes, say, spoken_warnings, verbosity
@@ -53,6 +55,7 @@ def audit(
     weights: WeightsOption = None,
     ignore: IgnoreOption = None,
     x_key: SamplesOption = None,
+    trusted: TrustedOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Check a model: its files, its rows, and members trained again.
@@ -64,7 +67,7 @@ def audit(
     check_out(out, suffixes=(".json",), inputs=(data,))
     if sample != "all" and (not sample.isdecimal() or int(sample) < 1):
         raise InvalidInputError(f"--sample is 'all' or an integer of at least 1. Got {sample!r}.")
-    trained = open_model(model)
+    trained = open_model(model, trusted)
     columns = Columns(label=label, groups=groups, weights=weights, ignore=ignore, x_key=x_key)
     rows = None if data is None else trained.read_training(data, columns)
     with spoken_warnings():
@@ -74,6 +77,7 @@ def audit(
             sample="all" if sample == "all" else int(sample),
             fingerprint=fingerprint,
             seed=seed,
+            trusted=parse_list(trusted, "--trusted"),
             n_jobs=jobs,
             verbose=verbosity(),
         )

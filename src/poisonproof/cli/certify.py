@@ -18,6 +18,7 @@ from poisonproof.cli._app import (
     LabelOption,
     SamplesOption,
     ThreatOption,
+    TrustedOption,
     choose,
     declared_classes,
     refuse_given,
@@ -92,6 +93,7 @@ def certify(
     ] = None,
     ignore: IgnoreOption = None,
     x_key: SamplesOption = None,
+    trusted: TrustedOption = None,
     jobs: JobsOption = None,
     votes: Annotated[
         Path | None,
@@ -152,7 +154,7 @@ def certify(
             "prove that a correct label stays."
         )
     choose("--election", election, ("plurality", "runoff"))
-    trained = open_model(model, jobs, verbosity())
+    trained = open_model(model, trusted, jobs, verbosity())
     if target is not None:
         place = trained.classes.index(choose("--target", target, trained.classes))
     goal = None if target is None else trained.classifier.classes_[place]

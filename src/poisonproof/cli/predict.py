@@ -18,6 +18,7 @@ from poisonproof.cli._app import (
     ModelArgument,
     RowsArgument,
     SamplesOption,
+    TrustedOption,
 )
 from poisonproof.cli._rows import Columns, open_model
 from poisonproof.cli._screen import (
@@ -52,6 +53,7 @@ def predict(
     label: LabelOption = None,
     ignore: IgnoreOption = None,
     x_key: SamplesOption = None,
+    trusted: TrustedOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Predict the label of every row by a vote of the members.
@@ -62,7 +64,7 @@ def predict(
     """
     check_out(out, inputs=(data,))
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
-    trained = open_model(model, jobs, verbosity())
+    trained = open_model(model, trusted, jobs, verbosity())
     classifier, classes = trained.classifier, np.array(trained.classes)
     rows, _ = trained.read(data, Columns(label=label, ignore=ignore, x_key=x_key))
     members_vote = hasattr(classifier, "votes")

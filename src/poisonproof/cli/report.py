@@ -18,6 +18,7 @@ from poisonproof.cli._app import (
     RowsArgument,
     SamplesOption,
     ThreatOption,
+    TrustedOption,
     parse_sides,
 )
 from poisonproof.cli._rows import Columns, TrainedModel, open_model, unseen
@@ -66,6 +67,7 @@ def report(
     ] = None,
     ignore: IgnoreOption = None,
     x_key: SamplesOption = None,
+    trusted: TrustedOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Write one self-contained page about what a model withstands.
@@ -85,7 +87,7 @@ def report(
     if len(set(names)) < len(names):
         names = list(map(str, paths))
     shape: Any = parse_sides(image_shape, "--image-shape", "CHANNELSxHEIGHTxWIDTH")
-    trained = [open_model(path, jobs, verbosity()) for path in paths]
+    trained = [open_model(path, trusted, jobs, verbosity()) for path in paths]
     columns = Columns(label=label, ignore=ignore, x_key=x_key)
     tested, seen = _read_tested(trained, data, columns, held_out)
     with spoken_warnings():

@@ -14,7 +14,9 @@ from poisonproof.cli._app import (
     JsonOption,
     LabelOption,
     SamplesOption,
+    TrustedOption,
     WeightsOption,
+    parse_list,
 )
 from poisonproof.cli._rows import Columns, open_model
 from poisonproof.cli._screen import check_out, json_bytes, say, spoken_warnings, verbosity
@@ -50,6 +52,7 @@ def update(
     weights: WeightsOption = None,
     ignore: IgnoreOption = None,
     x_key: SamplesOption = None,
+    trusted: TrustedOption = None,
     jobs: JobsOption = None,
 ) -> None:
     """Change the training set; only members whose rows change are trained again.
@@ -66,7 +69,7 @@ def update(
     from poisonproof.estimators.dpa import PartitionAggregation
     from poisonproof.estimators.storing import update_model
 
-    trained = open_model(model)
+    trained = open_model(model, trusted)
     updatable = isinstance(trained.classifier, PartitionAggregation)
     if updatable and data is None and trained.classifier.rows_ is None:
         raise InvalidInputError(
@@ -77,7 +80,14 @@ def update(
     files = (add, remove, data)
     rows = [None if file is None else trained.read_training(file, columns) for file in files]
     with spoken_warnings():
-        receipt = update_model(model, *rows, expect=expect, n_jobs=jobs, verbose=verbosity())
+        receipt = update_model(
+            model,
+            *rows,
+            expect=expect,
+            trusted=parse_list(trusted, "--trusted"),
+            n_jobs=jobs,
+            verbose=verbosity(),
+        )
     say(*receipt.sentences())
     if out is not None:
         write_bytes(out, json_bytes(receipt.to_json()))

@@ -238,9 +238,12 @@ class PartitionAggregation(VotingMembers):
 
     def _check_parameters(self) -> None:
         refuse_steps_in_front(self)
-        if not is_classifier(template := self._template()):
+        template = self._template()
+        if not (hasattr(template, "fit") and is_classifier(template)):
+            hint = f" Did you mean n_partitions={template}?" if isinstance(template, int) else ""
             raise InvalidInputError(
-                f"estimator must be a classifier, got {type(template).__name__}: {template!r}."
+                "estimator must be a classifier, got "
+                f"{type(template).__name__}: {template!r}.{hint}"
             )
         check_random_state(self.random_state)
 

@@ -269,7 +269,8 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
         strange = [kind[:100] for kind in strange[:10]]
         raise StoreError(
             f"{name} holds types that poisonproof does not load by itself: {strange}. If you "
-            f"trust where the model comes from, name them: load(path, trusted={strange})."
+            f"trust where the model comes from, name them: load(path, trusted={strange}), or "
+            f"--trusted {','.join(strange)} on the command line."
         )
     check_parts(value, name, trusted)
     forget_folders(value)
