@@ -308,8 +308,8 @@ def open_model(
         raise InvalidInputError(f"There is no model {path}. Make one with: poisonproof train")
     from poisonproof.estimators.loading import load
 
-    known_types = parse_list(trusted, "--trusted")
-    classifier = load(path, trusted=known_types).set_schedule(jobs, verbose)
+    types = () if trusted is None else parse_list(trusted, "--trusted")
+    classifier = load(path, trusted=types).set_schedule(jobs, verbose)
     known = getattr(classifier, "provenance_", None) or {}
     names = getattr(classifier, "feature_names_in_", None)
     if names is not None:

@@ -384,9 +384,9 @@ def summarize(
     """
     attacks = default_sizes(certificates) if sizes is None else check_sizes(sizes)
     attacks = np.atleast_1d(attacks)
-    kept, single = radius_if_correct(certificates, y_true), base_accuracy(certificates, y_true)
-    n_classes, radii = certificates.n_classes, Radii.of(kept)
-    tally, median = Tally.of(certificates, y_true), radii.median()
+    tally, single = Tally.of(certificates, y_true), base_accuracy(certificates, y_true)
+    n_classes, radii = certificates.n_classes, tally.kept
+    median = radii.median()
     classes = tuple(
         ClassRecall(
             label,
