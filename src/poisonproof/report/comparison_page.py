@@ -75,7 +75,7 @@ class _Table:
                 "settings": method.settings,
                 "median": "none" if method.median is None else f"{method.median:,}",
                 "cells": [
-                    (f"{100 * share:.1f}\u00a0%", bool(share == top > 0))
+                    (f"{100 * share:.1f} %", bool(share == top > 0))
                     for share, top in zip(line, best, strict=True)
                 ],
                 "train": method.train,
