@@ -9,6 +9,7 @@ import pytest
 
 from poisonproof.certificates import OBSERVED_LABELS, certify_votes, make_threat
 from poisonproof.evaluation import default_sizes, summarize
+from poisonproof.evaluation.accuracy import LITTLE_LEARNED
 from poisonproof.exceptions import InvalidInputError, UnknownLabelError
 
 VOTES = np.array([[0] * 9, [0] * 6 + [1] * 3, [1] * 9, [1] * 5 + [0] * 4, [0] * 8 + [-1]])
@@ -68,3 +69,29 @@ def test_labels_that_do_not_fit_are_refused():
         summarize(certificates, [0, 0, 1, 1, 7])
     with pytest.raises(InvalidInputError, match="one label per certificate"):
         summarize(certificates, [0])
+
+
+def test_a_model_that_learned_next_to_nothing_is_not_flattered():
+    truth = [0] * 76 + [1] * 24
+    votes = np.zeros((100, 51), dtype=int)
+    votes[76:78] = 1  # two of the 24 rows of the rare class are found
+    summary = summarize(certify_votes(votes, 2), truth)
+    assert summary.majority_share == 0.76
+    assert summary.learned == pytest.approx(2 / 24)
+    assert summary.balanced_accuracy == pytest.approx((1 + 2 / 24) / 2)
+    assert summary.median_radius == 25
+    assert LITTLE_LEARNED in summary.sentences()
+    votes[76:79] = 1
+    assert LITTLE_LEARNED not in summarize(certify_votes(votes, 2), truth).sentences()
+
+
+def test_a_summary_counts_every_class_and_both_medians():
+    votes = np.array([[0] * 9, [0] * 9, [1] * 6 + [0] * 3, [0] * 9, [2] * 9])
+    summary = summarize(certify_votes(votes, 4).with_classes(list("abcd")), list("aabbc"))
+    found = {one.label: one for one in summary.classes}
+    assert list(found) == ["a", "b", "c"]  # d has no test row
+    assert (found["b"].n_rows, found["b"].recall, found["b"].median_radius) == (2, 0.5, 1)
+    assert summary.median_radius == summary.median_of_all == 4
+    assert found["b"].certified == 0.0
+    assert "Median radius: 4 (all predictions), 4 (correct ones)." in str(summary)
+    assert summary.to_dict()["classes"][1]["recall"] == 0.5
