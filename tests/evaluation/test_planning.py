@@ -55,3 +55,21 @@ def test_too_few_trusted_rows_are_refused() -> None:
     X, y = load_digits(return_X_y=True)
     with pytest.raises(InvalidInputError, match="too few to measure"):
         measure_curves(X[:50], y[:50], {"mean": RidgeClassifier()}, DIGITS)
+
+
+def test_labels_that_nothing_can_learn_are_not_planned_with() -> None:
+    rng = np.random.default_rng(0)
+    y = (rng.random(900) < 0.24).astype(int)
+    curves = measure_curves(rng.normal(size=(900, 4)), y, {"mean": RidgeClassifier()}, [0, 1])
+    assert 0.7 < curves.majority_share < 0.82
+    with pytest.raises(InvalidInputError, match="always predicting the commonest class"):
+        make_plan(curves, 5000)
+
+
+def test_no_plan_has_more_partitions_than_contributors() -> None:
+    X, y = load_digits(return_X_y=True)
+    groups = np.array([f"user {i % 60}" for i in range(900)])
+    curves = measure_curves(X[:900], y[:900], {"mean": RidgeClassifier()}, DIGITS, groups=groups)
+    assert curves.n_units < 60
+    plan = make_plan(curves, 9000)
+    assert max(row.n_partitions for row in plan.rows) <= 9000 * curves.n_units // curves.n_rows

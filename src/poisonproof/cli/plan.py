@@ -97,7 +97,8 @@ def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:
         table,
         f"Expected for {counted(expected_rows, 'training row')}, from members trained on "
         f"{counted(curves.n_rows, 'trusted row')} and tested on {curves.n_test:,}. Cost: one "
-        "process of the machine that measured.",
+        "process of the machine that measured. Always predicting the commonest class gets "
+        f"{100 * curves.majority_share:.1f} % right.",
         f"Proposed: -k {best.n_partitions} --model {best.model}, {found.reason}.",
     )
     if best.measured_members < 20:

@@ -223,6 +223,11 @@ class Tally:
             by_class=tuple(Radii.of(kept[member_of == value]) for value in values),
         )
 
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean recall of the classes that have rows."""
+        return float(np.mean([found.shares(0) for found in self.by_class if found.n_rows]))
+
     def to_json(self) -> dict[str, Any]:
         """Return what the page's script needs."""
         return {
@@ -324,8 +329,7 @@ class Summary:
         return (
             f"{_percent(self.clean_accuracy)} of the {self.n_rows:,} test rows are classified "
             f"correctly{alone if self.members_vote else ''}.",
-            f"Always predicting the commonest class gets {_percent(self.majority_share)} right. "
-            f"The balanced accuracy is {_percent(self.balanced_accuracy)}.",
+            baseline_sentence(self.majority_share, self.balanced_accuracy),
             *([LITTLE_LEARNED] if self.learned < LEAST_LEARNED else []),
             *self._medians(n_groups),
             *(f"Assumed: {sentence}." for sentence in self.threat.assumptions),
@@ -334,8 +338,7 @@ class Summary:
     @property
     def learned(self) -> float:
         """The share of the errors of always predicting the commonest class that are avoided."""
-        errors = 1 - self.majority_share
-        return (self.clean_accuracy - self.majority_share) / errors if errors else 1.0
+        return share_learned(self.clean_accuracy, self.majority_share)
 
     def _medians(self, n_groups: int | None) -> tuple[str, ...]:
         words = median_sentence(self.threat, self.median_radius, n_groups=n_groups)
@@ -406,7 +409,7 @@ def summarize(
         clean_accuracy=float(radii.shares(0)),
         base_accuracy=single,
         majority_share=majority_share(y_true),
-        balanced_accuracy=float(np.mean([found.recall for found in classes])),
+        balanced_accuracy=tally.balanced_accuracy,
         median_radius=median,
         median_of_all=tally.fixed.median() or 0,
         classes=classes,
@@ -468,6 +471,19 @@ SAME_SOURCE = (
     "The test rows come from the same source as the training rows: the attack sizes are proved all "
     "the same, but the accuracy is only as honest as the source."
 )
+
+
+def share_learned(accuracy: float, majority: float) -> float:
+    """Return the share of the errors of always predicting the commonest class that are avoided."""
+    return (accuracy - majority) / (1 - majority) if majority < 1 else 1.0
+
+
+def baseline_sentence(majority: float, balanced: float) -> str:
+    """Return in words against what an accuracy is to be held."""
+    return (
+        f"Always predicting the commonest class gets {_percent(majority)} right. The balanced "
+        f"accuracy is {_percent(balanced)}."
+    )
 
 
 def majority_share(y_true: ArrayLike) -> float:

@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import Certificates
 from poisonproof.data.schema import held_out_rows
-from poisonproof.evaluation.accuracy import Radii
+from poisonproof.evaluation.accuracy import (
+    LEAST_LEARNED,
+    Radii,
+    majority_share,
+    share_learned,
+)
 from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.progress import Progress, reporting
@@ -68,12 +73,18 @@ class LearningCurves:
         Trusted rows to train on, and to test.
     unit : {"row", "group"}
         What a partition is made of, and a radius counts.
+    n_units : int
+        Contributors to the rows to train on, or these rows.
+    majority_share : float
+        Accuracy of always predicting the commonest class on the test rows.
     """
 
     points: tuple[CurvePoint, ...]
     n_rows: int
     n_test: int
     unit: str
+    n_units: int
+    majority_share: float
 
 
 def measure_curves(
@@ -143,7 +154,9 @@ def measure_curves(
                 )
                 listener.advance()
     unit = "row" if groups is None else "group"
-    return LearningCurves(tuple(points), len(train), len(tested), unit)
+    n_units = len(train) if groups is None else len(set(groups[train].tolist()))
+    majority = majority_share(y[tested])
+    return LearningCurves(tuple(points), len(train), len(tested), unit, n_units, majority)
 
 
 def _default_sizes(n_train: int, n_classes: int) -> list[int]:
@@ -264,7 +277,7 @@ def make_plan(
     Examples
     --------
     >>> point = CurvePoint("tree", 20, 10, np.array([0.6, 0.8]), 1.0, 0.1)
-    >>> plan = make_plan(LearningCurves((point,), 200, 2, "row"), expected_rows=2000)
+    >>> plan = make_plan(LearningCurves((point,), 200, 2, "row", 200, 0.5), 2000)
     >>> plan.proposed.n_partitions, plan.proposed.median_radius
     (100, 40)
     """
@@ -277,17 +290,29 @@ def make_plan(
         raise InvalidInputError(
             f"{expected_rows:,} rows are fewer than two members of the smallest measured size need."
         )
+    # Contributors expected of so many rows: more partitions than that would stay empty.
+    units = expected_rows * curves.n_units // curves.n_rows
+    filled = [row for row in rows if row.n_partitions <= units]
+    useful = [row for row in filled if _learned(row, curves) >= LEAST_LEARNED]
+    if not useful:
+        best = max(filled or rows, key=lambda row: row.accuracy)
+        raise InvalidInputError(
+            "No ensemble is expected to be much better than always predicting the commonest class, "
+            f"which gets {100 * curves.majority_share:.1f} % right; the best gets "
+            f"{100 * best.accuracy:.1f} % (k = {best.n_partitions:,}, {best.model}). What such a "
+            "model withstands says little. Try other members or features, or fewer classes."
+        )
     if wanted_radius is None:
-        best = max(row.accuracy for row in rows)
-        allowed = [row for row in rows if row.accuracy >= best - ACCURACY_LOSS]
+        most_accurate = max(row.accuracy for row in useful)
+        allowed = [row for row in useful if row.accuracy >= most_accurate - ACCURACY_LOSS]
         chosen = max(allowed, key=lambda row: (row.median_radius, row.accuracy))
         reason = (
             f"the largest median radius within {100 * ACCURACY_LOSS:g} points of the best accuracy"
         )
     else:
-        reached = [row for row in rows if row.median_radius >= wanted_radius]
+        reached = [row for row in useful if row.median_radius >= wanted_radius]
         if not reached:
-            most = max(rows, key=lambda row: row.median_radius)
+            most = max(useful, key=lambda row: row.median_radius)
             raise InvalidInputError(
                 f"No number of members is expected to reach a median radius of {wanted_radius:,}; "
                 f"the largest is {most.median_radius:,} (k = {most.n_partitions:,}, {most.model}). "
@@ -295,8 +320,12 @@ def make_plan(
             )
         chosen = max(reached, key=lambda row: (row.accuracy, -row.n_partitions))
         reason = f"the best accuracy with a median radius of at least {wanted_radius:,}"
-    ordered = sorted(rows, key=lambda row: (row.model, row.n_partitions))
+    ordered = sorted(filled, key=lambda row: (row.model, row.n_partitions))
     return Plan(tuple(ordered), chosen, reason)
+
+
+def _learned(row: PlanRow, curves: LearningCurves) -> float:
+    return share_learned(row.accuracy, curves.majority_share)
 
 
 def _row(point: CurvePoint, k: int) -> PlanRow:
