@@ -59,6 +59,8 @@ from poisonproof.exceptions import InvalidInputError
 EPILOG = (
     "Examples: poisonproof train mails.csv --schema mails.schema.json -k 200 --out model  |  "
     "poisonproof train mails.csv --label kind --classes ham,spam -k 50 --out model  |  "
+    "poisonproof train digits.npz --classes 0,1,2 --threat label_flip --method clusters --scale "
+    "--out model  |  "
     "poisonproof train clicks/ --schema clicks.schema.json -k 1000 --stream --out model"
 )
 _PLAIN = {"rich_help_panel": "Tables of numbers without a schema"}
