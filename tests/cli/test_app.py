@@ -35,7 +35,7 @@ def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
 def test_every_example_begins_a_line_so_that_it_can_be_copied(cli: Cli) -> None:
     examples = cli("train", "--help").out.partition("Examples:")[2].splitlines()
     begun = [line for line in examples if "poisonproof train" in line]
-    assert len(begun) == 3
+    assert len(begun) == 4
     assert all(line.split()[1:3] == ["poisonproof", "train"] for line in begun)
 
 
