@@ -136,6 +136,19 @@ def test_new_rows_need_neither_labels_nor_contributors(
     truth = [row[-1] for row in mail_rows(30, seed=1)]
     assert np.mean([row["label"] == kind for row, kind in zip(found, truth, strict=True)]) > 0.9
     assert [int(row["line"]) for row in found] == list(range(2, 32))
+    lines = new.read_text().splitlines()
+    lines[4] = ",".join("?" * len(lines[4].split(",")))
+    new.write_text("\n".join(lines) + "\n")
+    assert cli("predict", tmp_path / "m", new, "--out", tmp_path / "p.csv").code == 0
+    with (tmp_path / "p.csv").open() as file:
+        again = list(csv.DictReader(file))
+    assert [int(row["line"]) for row in again] == list(range(2, 32))
+    rejected = again.pop(3)
+    assert (rejected["line"], rejected["label"], rejected["radius"]) == ("5", "", "-1")
+    assert rejected["rejected"]
+    assert again == found[:3] + found[4:]
+    model = poisonproof.load(tmp_path / "m")
+    assert {int(row["radius"]) for row in again} <= set(range(len(model.partition_sizes_)))
     labelled = write_csv(
         tmp_path / "test.csv", [[*row[:5], row[-1]] for row in mail_rows(30, seed=1)],
         header=[*HEADER[:5], "kind"],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.table import Column, Table
 
-from poisonproof.certificates.plurality import count_votes, plurality
+from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import class_indices
 from poisonproof.cli._app import (
     IgnoreOption,
@@ -31,6 +32,7 @@ from poisonproof.cli._screen import (
     spoken_warnings,
     verbosity,
 )
+from poisonproof.data.rows import CheckedRows
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_together
 
@@ -43,7 +45,7 @@ def predict(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Write label and votes of every row: .csv, .parquet, .npz."
+            "--out", "-o", help="Write label, votes and radius of every row: .csv, .parquet, .npz."
         ),
     ] = None,
     votes_out: Annotated[
@@ -59,8 +61,9 @@ def predict(
     """Predict the label of every row by a vote of the members.
 
     Feature columns are found by their names, in any order. A label column, if the file has one, is
-    named by --label and not used. A model trained with --schema reads by that schema; what is
-    written then begins with the line, row or file.
+    named by --label and not used. A model trained with --schema reads by that schema. What is
+    written has one line for every row of the file, in its order: line, row or file, label, votes,
+    radius (-1 for a rejected row), and why a row was rejected.
     """
     check_out(out, inputs=(data,))
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
@@ -74,26 +77,46 @@ def predict(
             "members whose votes --votes-out could write."
         )
     with spoken_warnings():
-        if members_vote:
-            votes = classifier.votes(rows.X)
-            counts = count_votes(votes, len(classes))
-            winners, _ = plurality(counts)
-        else:
+        votes = classifier.votes(rows.X) if members_vote else None
+        if votes is None:
             certified = classifier.certify(rows.X)
-            winners = class_indices(certified.labels, classifier.classes_, len(classes))
-            counts = certified.counts
+        else:
+            threat = classifier._resolve_threat(None, require_declared=False)
+            certified = certify_votes(votes, len(classes), threat=threat)
+            certified = certified.with_classes(classifier.classes_)
+    winners = class_indices(certified.labels, classifier.classes_, len(classes))
     labels = classes[winners]
     files: dict[Path, bytes] = {}
     if out is not None:
-        place = {} if trained.table is None else {rows.unit: rows.places}
-        given = counts[np.arange(len(labels)), winners]
-        files[out] = column_bytes(out, {**place, "label": labels, "votes": given})
+        given = certified.counts[np.arange(len(labels)), winners]
+        found = {"label": labels, "votes": given, "radius": certified.radius}
+        files[out] = column_bytes(out, _in_order(rows, found))
     if votes_out is not None:
-        files[votes_out] = column_bytes(votes_out, {"votes": votes, "classes": classes})
+        known = {"votes": np.asarray(votes), "classes": classes}
+        files[votes_out] = column_bytes(votes_out, known)
     write_together(files)
     table = Table("Predicted label", Column("Rows", justify="right"))
     for name in trained.classes:
         table.add_row(shown(name), f"{int((labels == name).sum()):,}")
-    many = (votes.shape[1], "member") if members_vote else (classifier.n_rows_, "training row")
-    say(table, f"{counted(len(labels), 'row')} of {data} labelled by a vote of {counted(*many)}.")
+    voters = (
+        counted(classifier.n_rows_, "training row")
+        if votes is None
+        else counted(votes.shape[1], "member")
+    )
+    say(table, f"{counted(len(labels), 'row')} of {data} labelled by a vote of {voters}.")
     say_written(files)
+
+
+def _in_order(rows: CheckedRows, found: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Add where every row stands and why rows were rejected; one line per row of the file."""
+    places = np.array([*rows.places.tolist(), *(problem.place for problem in rows.problems)])
+    n_rejected = len(rows.problems)
+    empty = {"label": "", "votes": 0, "radius": -1}
+    columns = {
+        name: np.concatenate([column, np.full(n_rejected, empty[name], dtype=column.dtype)])
+        for name, column in found.items()
+    }
+    reasons = [""] * len(rows) + [problem.reason for problem in rows.problems]
+    order = np.argsort(places, kind="stable")
+    columns = {rows.unit: places, **columns, "rejected": np.array(reasons, dtype=str)}
+    return {name: column[order] for name, column in columns.items()}
