@@ -167,7 +167,7 @@ def test_labels_of_a_boolean_model_are_read_however_truth_is_written(
     assert json.loads(summary.read_text()) == known
     said = cli("predict", tmp_path / "model", data, "--label", "hot", "--out", labels)
     assert said.code == 0, said.err
-    predicted = [line.split(",")[0] for line in labels.read_text().splitlines()[1:]]
+    predicted = [line.split(",")[1] for line in labels.read_text().splitlines()[1:]]
     certified = (tmp_path / "certified.csv").read_text().splitlines()[1:]
     assert predicted == [line.split(",")[1] for line in certified]
     assert set(predicted) == {"False", "True"}
