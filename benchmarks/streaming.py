@@ -55,7 +55,8 @@ def make_table(folder: Path, n_rows: int) -> None:
 def ours(table: Path, out: Path, k: int) -> dict[str, float]:
     """Partition with the content hash."""
     from poisonproof import DPAClassifier
-    from poisonproof.data import DataSource, Schema, partition_stream
+    from poisonproof.data import DataSource, Schema
+    from poisonproof.estimators import partition_stream
 
     classes = [str(label) for label in range(10)]
     classifier = DPAClassifier(n_partitions=k, classes=np.array(classes), n_jobs=os.cpu_count())

@@ -14,7 +14,8 @@ from sklearn.linear_model import LogisticRegression
 
 import poisonproof
 from poisonproof import DPAClassifier, SSDPAClassifier
-from poisonproof.data import DataSource, Schema, fit_stream
+from poisonproof.data import DataSource, Schema
+from poisonproof.estimators import fit_stream
 from poisonproof.estimators import self_check as checking
 from poisonproof.exceptions import GuaranteeError, SelfCheckError
 from poisonproof.networks import TorchLearner

@@ -19,7 +19,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from poisonproof import DPAClassifier
 from poisonproof.certificates import UNFORGEABLE_GROUPS
-from poisonproof.data import DataSource, Schema, fit_stream
+from poisonproof.data import DataSource, Schema
+from poisonproof.estimators import fit_stream
 from poisonproof.exceptions import InvalidInputError
 
 from .checks import Rows, assert_only_touched_change, assert_order_does_not_matter, changed_members

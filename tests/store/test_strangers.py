@@ -16,7 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poisonproof import DPAClassifier, load
-from poisonproof.data import DataSource, fit_stream
+from poisonproof.data import DataSource
+from poisonproof.estimators import fit_stream
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import StoreError

@@ -367,7 +367,7 @@ def _fit_stream(
 ) -> None:
     """Train on rows that are read piece by piece."""
     from poisonproof.data.sources import DataSource
-    from poisonproof.data.streaming import fit_stream
+    from poisonproof.estimators.streaming import fit_stream
 
     rows = DataSource(data, source.schema)
     if source.table is None:

@@ -23,7 +23,6 @@ from poisonproof.data.schema import (
     schema_digest,
 )
 from poisonproof.data.sources import DataSource, read_table, split_rows
-from poisonproof.data.streaming import DiskPartitions, fit_stream, partition_stream
 from poisonproof.data.value_text import label_text
 from poisonproof.data.vote_files import read_votes
 
@@ -34,21 +33,18 @@ __all__ = [
     "Column",
     "DataSource",
     "DateColumn",
-    "DiskPartitions",
     "ImageColumn",
     "Limits",
     "NumberColumn",
     "RowProblem",
     "Schema",
     "TextColumn",
-    "fit_stream",
     "freeze_schema",
     "held_out_rows",
     "label_text",
     "load_schema",
     "number_columns",
     "parse_schema",
-    "partition_stream",
     "read_table",
     "read_votes",
     "schema_digest",

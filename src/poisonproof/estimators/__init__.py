@@ -7,15 +7,19 @@ from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
 from poisonproof.estimators.loading import load
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
+from poisonproof.estimators.streaming import DiskPartitions, fit_stream, partition_stream
 from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 
 __all__ = [
     "ClusterVoteClassifier",
     "DPAClassifier",
+    "DiskPartitions",
     "NeighborVoteClassifier",
     "SSDPAClassifier",
     "WeightedVoteClassifier",
     "certify_runoff",
+    "fit_stream",
     "load",
     "member_scores",
+    "partition_stream",
 ]

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from poisonproof import DPAClassifier
-from poisonproof.data import DataSource, Schema, fit_stream
+from poisonproof.data import DataSource, Schema
+from poisonproof.estimators import fit_stream
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 
 SCHEMA = Schema(label="kind", classes=("a", "b"))

@@ -10,8 +10,9 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from poisonproof import DPAClassifier
-from poisonproof.data import DataSource, Schema, fit_stream
-from poisonproof.data import streaming as partitioning
+from poisonproof.data import DataSource, Schema
+from poisonproof.estimators import fit_stream
+from poisonproof.estimators import streaming as partitioning
 from poisonproof.exceptions import StoreError
 from poisonproof.store.reading import ModelReader
 

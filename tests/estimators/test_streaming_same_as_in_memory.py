@@ -24,19 +24,12 @@ from poisonproof.data import (
     NumberColumn,
     Schema,
     TextColumn,
-    fit_stream,
     freeze_schema,
     number_columns,
-    partition_stream,
     read_table,
     split_rows,
 )
-from poisonproof.data import (
-    streaming as partitioning,
-)
-from poisonproof.data import (
-    streaming as training,
-)
+from poisonproof.estimators import fit_stream, partition_stream, streaming
 from poisonproof.estimators.training_set import TrainingSet
 
 N_ROWS = 3000
@@ -71,9 +64,9 @@ def table() -> pa.Table:
 @pytest.fixture(autouse=True)
 def many_small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make chunks and runs of a few hundred rows, and train a few members at a time."""
-    monkeypatch.setattr(partitioning, "CHUNK_SHARE", 2**16)
-    monkeypatch.setattr(partitioning, "RUN_SHARE", 2**16)
-    monkeypatch.setattr(training, "TRAINING_SHARE", 2**15)
+    monkeypatch.setattr(streaming, "CHUNK_SHARE", 2**16)
+    monkeypatch.setattr(streaming, "RUN_SHARE", 2**16)
+    monkeypatch.setattr(streaming, "TRAINING_SHARE", 2**15)
 
 
 def layouts(table: pa.Table, folder: Path) -> list[Path]:

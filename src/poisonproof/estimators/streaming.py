@@ -14,22 +14,27 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.rows import CheckedRows
 from poisonproof.data.sources import DataSource
+from poisonproof.estimators.checked_table import check_table
+from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.storing import store_members
+from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.files import LOCK, LOCK_FLAGS, OpenFolder, writer_lock
+from poisonproof.members.member import Finished
+from poisonproof.members.training import train_portions
+from poisonproof.partition.canonical import sample_digests
+from poisonproof.partition.containers import kind_of
+from poisonproof.partition.partitioned import Shard, gathered
+from poisonproof.partition.partitioners import ContentHash, make_partitioner
 from poisonproof.progress import make_progress, reporting
-
-# What trains is imported where it is used: whoever reads rows needs no scikit-learn.
-if TYPE_CHECKING:
-    from poisonproof.estimators.dpa import DPAClassifier
-    from poisonproof.members.member import Finished
-    from poisonproof.partition.partitioned import Shard
+from poisonproof.store.writing import check_target
 
 
 def key_type(*, weighted: bool) -> np.dtype[Any]:
@@ -92,8 +97,6 @@ class DiskPartitions:
 
     def _ordered(self, index: int, X: NDArray[Any] | None = None) -> Shard:
         """Return one partition, without the samples if they are not given."""
-        from poisonproof.partition.partitioned import Shard
-
         keys = self._read(index, "keys", key_type(weighted=self.weighted))
         X = np.empty((len(keys), 0)) if X is None else X
         weight = keys["weight"].copy() if self.weighted else None
@@ -278,7 +281,6 @@ def partition_stream(
 
 
 def _check(classifier: Any, memory: int) -> None:
-    from poisonproof.partition.partitioners import make_partitioner
 
     if classifier.classes is None:
         raise GuaranteeError(
@@ -366,11 +368,6 @@ def _partition(
 
 def _place(classifier: Any, read: CheckedRows, y: Any, writer: RunWriter) -> int:
     """Check and write rows that were read, and return how many were dropped."""
-    from poisonproof.estimators.checked_table import check_table
-    from poisonproof.partition.canonical import sample_digests
-    from poisonproof.partition.partitioned import Shard
-    from poisonproof.partition.partitioners import ContentHash
-
     partitioner = classifier.partitioner_
     try:
         given = read.X, y, partitioner, read.groups, read.weights
@@ -459,13 +456,6 @@ def fit_stream(
     >>> fit_stream(classifier, folder / "model", source).partition_sizes_.sum()
     np.int64(200)
     """
-    from poisonproof.estimators.dpa import DPAClassifier
-    from poisonproof.estimators.storing import store_members
-    from poisonproof.estimators.training_set import TrainingSet
-    from poisonproof.partition.containers import kind_of
-    from poisonproof.partition.partitioned import gathered
-    from poisonproof.store.writing import check_target
-
     if not isinstance(classifier, DPAClassifier):
         raise InvalidInputError(
             f"fit_stream trains a DPAClassifier. Got {type(classifier).__name__}."
@@ -509,9 +499,6 @@ def _train_slabs(
     classifier: Any, rows: DiskPartitions, missing: Sequence[int], finished: Finished, budget: int
 ) -> None:
     """Train the missing members, those of as many partitions at a time as memory holds."""
-    from poisonproof.members.training import train_portions
-    from poisonproof.partition.partitioned import gathered
-
     with reporting(make_progress(classifier.verbose), len(missing), "Training") as progress:
         wanted = set(missing)
         for first, last in rows.slabs(budget // rows.row_bytes):
