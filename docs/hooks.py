@@ -63,7 +63,8 @@ def digits_curve() -> str:
     clf = DPAClassifier(n_partitions=50, classes=range(10)).fit(X[:1500], y[:1500])
     sizes = list(range(26))
     certified = certified_accuracy(clf.certify(X[1500:]), y[1500:], sizes)
-    return _draw([(sizes, [100 * share for share in certified], "")], "test images")
+    half = max(size for size, share in zip(sizes, certified, strict=True) if share >= 0.5)
+    return _draw([(sizes, [100 * share for share in certified], "")], "test images", half)
 
 
 def result_curves(shown: dict[str, str]) -> str:
@@ -76,14 +77,19 @@ def result_curves(shown: dict[str, str]) -> str:
     return _draw(lines, "test images")
 
 
-def _draw(lines: list[tuple[list[int], list[float], str]], of: str) -> str:
+def _draw(lines: list[tuple[list[int], list[float], str]], of: str, half: int = 0) -> str:
     settings = {"svg.hashsalt": "poisonproof", "svg.fonttype": "none", "font.family": "sans-serif"}
     with mpl.rc_context(settings):
         figure = Figure(figsize=(8, 3.4))
         axes = figure.subplots()
         for (sizes, percent, title), colour in zip(lines, COLOURS, strict=False):
-            axes.step(sizes, percent, where="pre", color=colour, linewidth=2, label=title or None)
+            axes.step(sizes, percent, where="post", color=colour, linewidth=2, label=title or None)
         axes.axhline(50, color=GRAY, linewidth=0.8, linestyle=":")
+        if half:
+            at = (half, dict(zip(*lines[0][:2], strict=True))[half])
+            axes.plot(*at, "o", color=COLOURS[0])
+            words = f"any {half} rows:\nat least half of the {of}"
+            axes.annotate(words, at, (8, 8), textcoords="offset points", color=GRAY)
         axes.set(xlim=(0, None), ylim=(0, 100))
         axes.set_xlabel("attack size: training rows inserted or deleted", color=GRAY)
         axes.set_ylabel(f"% of {of}, provably correct", color=GRAY)
