@@ -239,7 +239,8 @@ class PartitionAggregation(VotingMembers):
     def _check_parameters(self) -> None:
         refuse_steps_in_front(self)
         template = self._template()
-        if not (hasattr(template, "fit") and is_classifier(template)):
+        classifies = hasattr(template, "fit") and is_classifier(template)
+        if not (classifies or isinstance(template, BatchedLearner)):
             hint = f" Did you mean n_partitions={template}?" if isinstance(template, int) else ""
             raise InvalidInputError(
                 "estimator must be a classifier, got "
