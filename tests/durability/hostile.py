@@ -1,4 +1,4 @@
-"""Files that a stranger made: model directories, archives and network files, thousands of them.
+"""Files that a stranger made: model directories and network files, thousands of them.
 
 ``python -m tests.durability.hostile --cases 10000 --out benchmarks/results/hostile_files.json``
 tries so many; ``--seconds 3600`` goes on for an hour instead. Every case is made from a good file
@@ -515,20 +515,13 @@ class Case:
         if self.base.startswith("network"):
             (self.home / "network.safetensors").write_bytes(changed_network(files, rng))
             return "network file"
-        kind = rng.random()
-        if kind < 0.1:
+        if rng.random() < 0.1:
             directory(files, rng, self.home / "model", self.outside)
             return "directory"
-        if kind < 0.2:
-            (self.home / "model.zip").write_bytes(changed_zip(sorted(files.items()), rng))
-            return "archive"
         name = pick(["member"] * 4 + sorted(CHANGES), rng)
         changed = CHANGES[name](files, rng)
         self.refit = name not in ("templates", "manifest")  # else a fit may take for ever
-        if rng.random() < 0.1:
-            (self.home / "model.zip").write_bytes(zipped(sorted(changed.items())))
-        else:
-            placed(changed, self.home / "model")
+        placed(changed, self.home / "model")
         return name
 
     def read(self) -> str:
@@ -544,8 +537,7 @@ class Case:
             if not np.array_equal(first, second, equal_nan=True):
                 raise AssertionError("features differ from run to run")
             return "computes"
-        path = self.home / "model.zip"
-        path = path if path.exists() else self.home / "model"
+        path = self.home / "model"
         model = load(path)
         if hasattr(model, "votes"):
             votes = model.votes(X)
@@ -666,7 +658,6 @@ def work(seed: int, home: Path) -> None:
             (case.home / "network.safetensors").write_bytes(base["files"])
         else:
             shutil.rmtree(case.home / "model", ignore_errors=True)
-            (case.home / "model.zip").unlink(missing_ok=True)
             placed(base["files"], case.home / "model")
         case.refit = True
         case.read()

@@ -7,7 +7,6 @@ FOLDER JOBS``.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -138,11 +137,6 @@ def test_training_again_over_the_same_model_changes_no_byte(tmp_path: Path) -> N
     jobs.train(tmp_path / "model")
     jobs.make().fit(jobs.X, jobs.y).save(tmp_path / "model", keep_data=True)
     assert files(tmp_path / "model") == before
-    jobs.make().fit(jobs.X, jobs.y).save(tmp_path / "model.zip", keep_data=True)
-    archive = (tmp_path / "model.zip").read_bytes()
-    shutil.rmtree(tmp_path / "model")
-    jobs.make().fit(jobs.X, jobs.y).save(tmp_path / "model.zip", keep_data=True)
-    assert (tmp_path / "model.zip").read_bytes() == archive
 
 
 def test_bytes_do_not_depend_on_which_equal_parts_are_one_object() -> None:

@@ -179,16 +179,6 @@ def test_a_model_that_is_a_link_is_read_but_not_written(model: Path) -> None:
         WRITERS["update"](link)
 
 
-@pytest.mark.parametrize("trap", [linked, hard_linked, pipe])
-def test_an_archive_is_not_written_through_its_unfinished_file(
-    trap: Callable[[Path, Path], None], victim: Path, tmp_path: Path
-) -> None:
-    trap(tmp_path / ".part-model.zip", victim)
-    with pytest.raises(StoreError):
-        make().fit(X, y).save(tmp_path / "model.zip")
-    assert victim.read_bytes() == PRECIOUS
-
-
 def test_files_that_no_model_named_stay(tmp_path: Path) -> None:
     """A folder that happens to be called objects is not swept."""
     (tmp_path / "objects").mkdir()

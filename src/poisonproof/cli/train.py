@@ -189,7 +189,7 @@ def train(
     _refuse_members(method, dict(zip(OF_MEMBERS, of_members, strict=True)))
     model = model or DEFAULT_KIND
     n_bytes = _memory(stream, memory, method)
-    machines = _cluster(cluster, jobs, out)
+    machines = _cluster(cluster, jobs)
     if invalid_rows is not None:
         choose("--invalid-rows", invalid_rows, ("raise", "drop"))
     columns = Columns(label, classes, features, ignore, groups, weights, x_key)
@@ -242,7 +242,7 @@ def train(
     classifier.set_schedule(None, 0)  # how it was scheduled is not part of the model
     if not METHODS[method].partitioners:
         classifier.save(out, overwrite=overwrite)
-    elif stream or out.suffix.lower() == ".zip":  # else all of it was written as members finished
+    elif stream:  # else all of it was written as members finished
         classifier.save(out, **kept)
     _report(classifier, data, rows, model, out)
     if rows is not None and held_out.any():
@@ -268,17 +268,12 @@ def _memory(stream: bool, memory: str | None, method: str) -> int:
     return int(float(found[1]) * 2 ** (10 * " kmg".index(found[2] or " ")))
 
 
-def _cluster(address: str | None, jobs: int | None, out: Path) -> Any:
+def _cluster(address: str | None, jobs: int | None) -> Any:
     """Return the cluster that trains, or None."""
     if address is None:
         return None
     from poisonproof.distributed.dask_and_ray import open_cluster
 
-    if out.suffix.lower() == ".zip":
-        raise InvalidInputError(
-            "--cluster writes members as they arrive, into a directory. Give --out a name that "
-            "does not end in .zip."
-        )
     return open_cluster(address, n_workers=jobs)
 
 
@@ -345,13 +340,11 @@ def _fit(
     kept: dict[str, Any],
     run: dict[str, Any],
 ) -> None:
-    """Train into the model's directory as members finish; an archive is written at the end."""
+    """Train into the model's directory as members finish."""
     others = {"groups": rows.groups, "sample_weight": rows.weights}
     with spoken_warnings():
         if not hasattr(classifier, "fit_into"):  # training rows vote; it is saved at the end
             classifier.fit(rows.X, labels)
-        elif out.suffix.lower() == ".zip":
-            classifier.fit(rows.X, labels, **others, self_check=run["self_check"])
         else:
             classifier.fit_into(out, rows.X, labels, **others, **kept, **run)
 

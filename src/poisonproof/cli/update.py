@@ -64,8 +64,6 @@ def update(
     if add is None and remove is None:
         raise InvalidInputError("Name rows: --add FILE, --remove FILE, or both.")
     check_out(out, suffixes=(".json",), inputs=(add, remove, data))
-    if model.is_file():
-        raise InvalidInputError(f"{model} is an archive; only a model directory can be updated.")
     from poisonproof.estimators.dpa import PartitionAggregation
     from poisonproof.estimators.storing import update_model
 

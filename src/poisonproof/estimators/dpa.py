@@ -200,8 +200,8 @@ class PartitionAggregation(VotingMembers):
         Parameters
         ----------
         path : path
-            A directory, or an archive if it ends in ``.zip``. An earlier state of the model there
-            is replaced; members that are there already are not written again.
+            A directory. An earlier state of the model there is replaced; members that are there
+            already are not written again.
         keep_data : bool, optional
             Keep the training rows, for `update`. By default they are kept if the model was loaded
             from a store that keeps them.

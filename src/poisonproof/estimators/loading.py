@@ -1,4 +1,4 @@
-"""Loading a classifier from a model directory or archive."""
+"""Loading a classifier from a model directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
     Parameters
     ----------
     path : path
-        A directory or archive written by ``save`` or ``fit_into``.
+        A directory written by ``save`` or ``fit_into``.
     trusted : iterable of str, optional
         Full names of types outside scikit-learn that the model may contain.
 

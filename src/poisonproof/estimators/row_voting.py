@@ -31,7 +31,7 @@ from poisonproof.partition.partitioned import row_keys
 from poisonproof.store.manifest import Item, Manifest, environment_here, json_digest
 from poisonproof.store.objects import encode_object
 from poisonproof.store.reading import ModelReader
-from poisonproof.store.writing import ModelWriter, open_writer
+from poisonproof.store.writing import ModelWriter
 
 
 class RowVoting(CertifyingClassifier):
@@ -94,14 +94,13 @@ class RowVoting(CertifyingClassifier):
         Parameters
         ----------
         path : path
-            A directory, or an archive if it ends in ``.zip``. An earlier state of the model there
-            is replaced.
+            A directory. An earlier state of the model there is replaced.
         overwrite : bool, default=False
             Replace another model that stands there (other members, labels, parameters or columns),
             which is refused otherwise.
         """
         check_is_fitted(self)
-        with open_writer(path) as writer:
+        with ModelWriter(path) as writer:
             self._commit(writer, overwrite=overwrite)
 
     def _commit(self, writer: ModelWriter, *, overwrite: bool = False) -> None:

@@ -33,7 +33,7 @@ from poisonproof.store.manifest import (
     json_digest,
 )
 from poisonproof.store.objects import encode_object
-from poisonproof.store.writing import ModelWriter, open_writer
+from poisonproof.store.writing import ModelWriter
 
 ROWS = "row_votes"
 """The manifest's name for a model in which rows vote."""
@@ -202,7 +202,7 @@ def save(
 ) -> None:
     """Write a fitted ensemble; only what is not there yet is written."""
     ensemble = classifier.ensemble_
-    with open_writer(path) as writer:
+    with ModelWriter(path) as writer:
         if isinstance(ensemble, StoredEnsemble) and writer.stored is not None:
             read, there = ensemble.reader, writer.stored
             same = Path(read.place.path).resolve() == Path(there.place.path).resolve()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from poisonproof.estimators.dpa import PartitionAggregation
@@ -16,7 +17,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.member import BatchedLearner, Finished
 from poisonproof.store.items import StoredEnsemble, decode_members
 from poisonproof.store.objects import encode_object, types_of
-from poisonproof.store.reading import ModelReader, open_place
+from poisonproof.store.reading import Folder, ModelReader
 from poisonproof.store.training_run import TrainingRun
 from poisonproof.store.writing import ModelWriter, refuse_another
 
@@ -38,11 +39,6 @@ def store_members(
     self-check finds a member that differs, all that this run has stored is dropped: any member may
     be wrong. If the process of the check fails, it stays, and the next run continues with it.
     """
-    if str(path).lower().endswith(".zip"):
-        raise InvalidInputError(
-            "members cannot be written into an archive as they finish. Train into a directory, or "
-            "fit and then save to the archive."
-        )
     array_members = isinstance(classifier._template(), BatchedLearner)
     trusted = [] if array_members else types_of(classifier.estimator)  # their code runs here
     with ModelWriter(path) as writer:
@@ -129,7 +125,7 @@ def update_model(
     """
     from poisonproof.estimators.loading import rebuild
 
-    open_place(path).manifest()  # before anything is made there: it may be no model
+    Folder(Path(path)).manifest()  # before anything is made there: it may be no model
     with ModelWriter(path) as writer:
         if writer.stored is None:
             raise StoreError(f"{path} is not a poisonproof model.")

@@ -461,11 +461,6 @@ def fit_stream(
             f"fit_stream trains a DPAClassifier. Got {type(classifier).__name__}."
         )
     classifier._check_parameters()
-    if os.fspath(path).lower().endswith(".zip"):
-        raise InvalidInputError(
-            "A model of streamed rows is written as a directory, as its members finish. Got the "
-            f"archive {path}."
-        )
     check_target(Path(path))
     with _scratch_folder(Path(scratch or f"{os.fspath(path)}.shards")) as folder:
         rows = partition_stream(classifier, source, folder, memory=memory)

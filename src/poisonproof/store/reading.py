@@ -1,11 +1,9 @@
-"""Sources of a model's files: a directory, or one zip archive."""
+"""Reading a model directory."""
 
 from __future__ import annotations
 
 import mmap
 import os
-import zipfile
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +19,7 @@ from poisonproof.store.manifest import (
     content_name,
     decode_block,
 )
-from poisonproof.strict import Buffer, check_zip
+from poisonproof.strict import Buffer
 
 OBJECTS = "objects"
 _LARGEST_MANIFEST = 2**31
@@ -31,59 +29,16 @@ _OPEN_BLOCKS = 32
 """Decoded blocks kept: a mapped file holds a file descriptor, and those are few."""
 
 
-class Place(ABC):
-    """Files by name: the manifest, and objects named by their content."""
+class Folder:
+    """A model directory: the manifest, and objects named by their content.
+
+    Only plain files in it are read, and no link in it is followed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._decoded: OrderedDict[str, dict[int, Item]] = OrderedDict()
         self._checked: set[str] = set()
-
-    @abstractmethod
-    def manifest(self) -> bytes:
-        """Return the manifest's bytes."""
-
-    @abstractmethod
-    def read(self, name: str, n_bytes: int) -> Buffer:
-        """Return the object `name`, which must have `n_bytes` bytes; large ones are mapped."""
-
-    @abstractmethod
-    def names(self) -> list[str]:
-        """Return the names of all objects."""
-
-    def called(self, name: str) -> str:
-        """Return what to call an object in a message."""
-        return f"{self.path / OBJECTS / name}"
-
-    def object(self, entry: BlockEntry) -> Buffer:
-        """Return the bytes of a file, checked the first time."""
-        data = self.read(entry.name, entry.n_bytes)
-        if entry.name not in self._checked:
-            if content_name(data) != entry.name:
-                some = ", ".join(map(str, entry.items[:5])) + ", ..." * (len(entry.items) > 5)
-                raise StoreError(
-                    f"{self.called(entry.name)} is damaged: its content is not the one its "
-                    "name stands for." + f" It belongs to partition {some}." * bool(entry.items)
-                )
-            self._checked.add(entry.name)
-        return data
-
-    def block(self, entry: BlockEntry) -> Mapping[int, Item]:
-        """Return the items of a block."""
-        if entry.name not in self._decoded:
-            called = self.called(entry.name)
-            items = decode_block(self.object(entry), called)
-            if sorted(items) != sorted(entry.items):
-                raise StoreError(f"{called} is not the block that the manifest lists.")
-            self._decoded[entry.name] = items
-            if len(self._decoded) > _OPEN_BLOCKS:
-                self._decoded.popitem(last=False)
-        self._decoded.move_to_end(entry.name)
-        return self._decoded[entry.name]
-
-
-class Folder(Place):
-    """A model directory; only plain files in it are read, and no link in it is followed."""
 
     def manifest(self) -> bytes:
         """Return the manifest's bytes."""
@@ -123,62 +78,44 @@ class Folder(Place):
                 )
             return _mapped(file.fileno()) if n_bytes >= BLOCK_BYTES else file.read()
 
+    def called(self, name: str) -> str:
+        """Return what to call an object in a message."""
+        return f"{self.path / OBJECTS / name}"
+
+    def object(self, entry: BlockEntry) -> Buffer:
+        """Return the bytes of a file, checked the first time."""
+        data = self.read(entry.name, entry.n_bytes)
+        if entry.name not in self._checked:
+            if content_name(data) != entry.name:
+                some = ", ".join(map(str, entry.items[:5])) + ", ..." * (len(entry.items) > 5)
+                raise StoreError(
+                    f"{self.called(entry.name)} is damaged: its content is not the one its "
+                    "name stands for." + f" It belongs to partition {some}." * bool(entry.items)
+                )
+            self._checked.add(entry.name)
+        return data
+
+    def block(self, entry: BlockEntry) -> Mapping[int, Item]:
+        """Return the items of a block."""
+        if entry.name not in self._decoded:
+            called = self.called(entry.name)
+            items = decode_block(self.object(entry), called)
+            if sorted(items) != sorted(entry.items):
+                raise StoreError(f"{called} is not the block that the manifest lists.")
+            self._decoded[entry.name] = items
+            if len(self._decoded) > _OPEN_BLOCKS:
+                self._decoded.popitem(last=False)
+        self._decoded.move_to_end(entry.name)
+        return self._decoded[entry.name]
+
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
     return StoreError(f"{path} cannot be read: {error.strerror or error}.")
 
 
-class Archive(Place):
-    """A model in one zip file, whose entries are not compressed."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        try:
-            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-                self._entries = check_zip(archive, stored=True)
-                self._data = memoryview(_mapped(file.fileno()))
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise StoreError(f"{path} is not a poisonproof model: {error}.") from error
-
-    def manifest(self) -> bytes:
-        """Return the manifest's bytes."""
-        if MANIFEST not in self._entries:
-            raise StoreError(f"{self.path} is not a poisonproof model: it has no {MANIFEST}.")
-        return bytes(self._bytes(self._entries[MANIFEST]))
-
-    def names(self) -> list[str]:
-        """Return the names of all entries but the manifest."""
-        return sorted(name.removeprefix(f"{OBJECTS}/") for name in {*self._entries} - {MANIFEST})
-
-    def read(self, name: str, n_bytes: int) -> Buffer:
-        """Return a part of the mapped archive."""
-        entry = self._entries.get(f"{OBJECTS}/{name}")
-        if entry is None or entry.file_size != n_bytes:
-            what = (
-                f"has {entry.file_size} bytes, the manifest says {n_bytes}"
-                if entry
-                else "is missing"
-            )
-            raise StoreError(f"{self.called(name)} {what}.")
-        return self._bytes(entry)
-
-    def _bytes(self, entry: zipfile.ZipInfo) -> Buffer:
-        """Return an entry's bytes; nothing is ever unpacked, so nothing can swell."""
-        head = self._data[entry.header_offset : entry.header_offset + 30]
-        extra = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
-        start = entry.header_offset + 30 + extra
-        return self._data[start : start + entry.file_size]
-
-
 def _mapped(descriptor: int) -> memoryview:
     """Map a file privately: arrays on it are writable, and no write reaches the file."""
     return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY))
-
-
-def open_place(path: str | os.PathLike[str]) -> Place:
-    """Return the directory or archive at `path`."""
-    where = Path(path)
-    return Archive(where) if where.is_file() else Folder(where)
 
 
 class ModelReader:
@@ -190,7 +127,7 @@ class ModelReader:
     manifest lists, are never returned: `StoreError` names the file.
     """
 
-    def __init__(self, place: Place, manifest: Manifest) -> None:
+    def __init__(self, place: Folder, manifest: Manifest) -> None:
         self.place = place
         self.manifest = manifest
         self._member_blocks = {i: entry for entry in manifest.members for i in entry.items}
@@ -199,7 +136,7 @@ class ModelReader:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> ModelReader:
         """Read the manifest at `path`."""
-        place = open_place(path)
+        place = Folder(Path(path))
         data = place.manifest()
         return cls(place, Manifest.from_bytes(data, f"{place.path}/{MANIFEST}"))
 

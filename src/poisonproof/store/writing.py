@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from poisonproof.exceptions import StoreError
-from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, replacing, writer_lock
+from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, writer_lock
 from poisonproof.store.manifest import (
     MANIFEST,
     BlockEntry,
@@ -33,7 +31,7 @@ from poisonproof.store.manifest import (
     json_digest,
     packed,
 )
-from poisonproof.store.reading import OBJECTS, ModelReader, open_place
+from poisonproof.store.reading import OBJECTS, ModelReader
 
 JOURNAL = "journal"
 """The file that lists finished members of a training run until they are part of a model."""
@@ -44,11 +42,10 @@ GetItems = Callable[[list[int]], Iterable[Item]]
 
 
 class ModelWriter(AbstractContextManager[Any]):
-    """Writes to a model directory, alone; errors call it `target`, if the model moves there."""
+    """Writes to a model directory, alone."""
 
-    def __init__(self, path: str | os.PathLike[str], target: Path | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.target = target or self.path
         self.stored: ModelReader | None = None  # the model there, if its files can be kept
 
     def __enter__(self) -> Self:
@@ -92,7 +89,7 @@ class ModelWriter(AbstractContextManager[Any]):
         `members` and `rows` are called for the partitions that are not stored; without `rows` the
         training set is not kept. With `check_kept` the blocks that stay are read, to be sure.
         """
-        refuse_another(self.target, draft.model, overwrite=overwrite)
+        refuse_another(self.path, draft.model, overwrite=overwrite)
         with writing(self.path):
             old = None
             if self.stored is not None and _setting(self.stored.manifest) == _setting(draft):
@@ -175,13 +172,6 @@ class ModelWriter(AbstractContextManager[Any]):
         self.folder.remove(JOURNAL)
         self.folder.sync()
 
-    def pack(self, file: IO[bytes]) -> None:
-        """Write the model as an archive; equal models give equal bytes."""
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name in [*(f"{OBJECTS}/{name}" for name in sorted(self._present())), MANIFEST]:
-                # Whose date is fixed.
-                archive.writestr(zipfile.ZipInfo(name), (self.path / name).read_bytes())
-
     def _tidy(self, manifest: Manifest) -> None:
         """Delete what killed writers have left, but for members that the next run can use."""
         journal = self.folder.read(JOURNAL) or b""
@@ -196,25 +186,6 @@ class ModelWriter(AbstractContextManager[Any]):
             for name in superseded:
                 self._objects.remove(name)
             self._objects.sync()
-
-
-@contextmanager
-def open_writer(path: str | os.PathLike[str]) -> Iterator[ModelWriter]:
-    """Yield the writer for a path; for a ``.zip``, a directory beside it that is packed last."""
-    where = Path(path)
-    if where.suffix.lower() != ".zip":
-        with ModelWriter(where) as writer:
-            yield writer
-        return
-    check_target(where)
-    with ModelWriter(where.with_name(f"{TEMPORARY}{where.name}"), where) as writer:
-        writer.stored = None  # what a killed process left would be arranged in other blocks
-        try:
-            yield writer
-            with writing(where), replacing(where) as file:
-                writer.pack(file)
-        finally:
-            shutil.rmtree(writer.path, ignore_errors=True)
 
 
 def run_digest(spec: str, partition_digests: Sequence[str]) -> str:
@@ -236,10 +207,6 @@ def check_target(path: Path) -> None:
     if path.is_dir():
         names = {entry.name for entry in path.iterdir()}
         if MANIFEST in names or all(n in _OURS or n.startswith(TEMPORARY) for n in names):
-            return
-    else:
-        with suppress(StoreError):
-            open_place(path).manifest()
             return
     raise StoreError(f"{path} exists and is not a poisonproof model; choose another path.")
 
