@@ -83,8 +83,7 @@ def compare(
 
     Votes and run-offs of members, neighbour votes, and what only flipped labels allow: members on
     scaled columns, walks along the graph of neighbours, and clusters by k-means, spectral cuts and
-    mixtures. The page is comparison.html; the same
-    is in comparison.md with comparison.svg, and comparison.json has the numbers. Each method stands
+    mixtures. The page is comparison.html, and comparison.json has the numbers. Each method stands
     there with the command and the lines of Python that train it.
 
     All settings are reported and none is chosen, so the test labels decide nothing. A method that
