@@ -33,11 +33,12 @@ MNIST = """
 import os
 import numpy as np
 from poisonproof import DPAClassifier
-from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
+from sklearn.pipeline import make_pipeline
+from poisonproof.features import Deskew, OrientationHistogram
 from poisonproof.members.closed_form import KernelRidgeClassifier
 with np.load(os.environ["POISONPROOF_DATA"] + "/mnist.npz") as mnist:
     X, y, X_test = (mnist[name] for name in ("x_train", "y_train", "x_test"))
-maps = make_frozen_pipeline(
+maps = make_pipeline(
     Deskew(), OrientationHistogram(n_orientations=8, cell=4, block=1, signed=True, root=True)
 )
 member = KernelRidgeClassifier("rbf", gamma=2.0, alpha=0.01, precision="single")

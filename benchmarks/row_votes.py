@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 from closed_form_common import load, machine
+from sklearn.pipeline import make_pipeline
 
-from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
+from poisonproof.features import Deskew, OrientationHistogram
 from poisonproof.features.exact import exact_rows
 from poisonproof.members.clusters import make_clusterer
 from poisonproof.members.similarity import Neighborhood, nearest_rows
@@ -56,7 +57,7 @@ def main() -> None:
     import torch
 
     images = load("mnist", options.data)
-    features = make_frozen_pipeline(Deskew(), OrientationHistogram(cell=5, block=2, root=True))
+    features = make_pipeline(Deskew(), OrientationHistogram(cell=5, block=2, root=True))
     known = exact_rows(features.transform(images.x_train[: options.rows]), "single")
     asked = exact_rows(features.transform(images.x_test), "single")
     y = images.y_train[: options.rows]

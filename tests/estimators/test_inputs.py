@@ -23,7 +23,7 @@ from poisonproof import DPAClassifier
 from poisonproof.estimators import certifying as voting
 from poisonproof.estimators import dpa
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError, UnknownLabelError
-from poisonproof.features import FixedScale, HashedNGrams, make_frozen_pipeline
+from poisonproof.features import FixedScale, HashedNGrams
 from poisonproof.progress import Silent
 
 X, y = load_digits(return_X_y=True)
@@ -164,7 +164,7 @@ def test_text_is_mapped_by_a_frozen_feature_map(holder: Any) -> None:
     texts = [f"{'cheap pills' if i % 2 else 'lunch at noon'} {i}" for i in range(80)]
     labels = [i % 2 for i in range(80)]
     counts = HashedNGrams(256)
-    for features in (counts, make_frozen_pipeline(counts, FixedScale(scale=2.0))):
+    for features in (counts, make_pipeline(counts, FixedScale(scale=2.0))):
         clf = DPAClassifier(n_partitions=4, classes=[0, 1], features=features)
         clf.fit(holder(texts), labels)
         assert clf.failures_ == {}

@@ -26,7 +26,7 @@ from poisonproof import (
     WeightedVoteClassifier,
 )
 from poisonproof.exceptions import GuaranteeError, MemberWarning
-from poisonproof.features import FixedScale, make_frozen_pipeline
+from poisonproof.features import FixedScale
 from poisonproof.partition import sample_digests
 
 X, y = load_digits(return_X_y=True)
@@ -139,7 +139,7 @@ def test_a_test_row_is_mapped_alike_in_any_company(name: str, width: int) -> Non
 
 def test_neighbours_are_mapped_alike_in_any_company() -> None:
     single = X[:170].astype(np.float32) + np.float32(0.1)
-    features = make_frozen_pipeline(FixedScale(scale=3.0), Thirds())
+    features = make_pipeline(FixedScale(scale=3.0), Thirds())
     votes = NeighborVoteClassifier(features, 0.9, classes=range(10))
     before = votes.fit(single[:150], y[:150]).certify(single[150:170])
     row = np.full((1, 64), 1 / 3)

@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 from poisonproof import DPAClassifier
 from poisonproof.data import Schema, read_table
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
-from poisonproof.features import Deskew, FixedScale, HashedNGrams, make_frozen_pipeline
+from poisonproof.features import Deskew, FixedScale, HashedNGrams
 from poisonproof.members.closed_form import RidgeClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
@@ -282,7 +282,7 @@ def test_a_row_that_a_fixed_map_cannot_take_is_left_out_alone(cell: Any, contain
         RidgeClassifier(),
         50,
         classes=range(10),
-        features=make_frozen_pipeline(FixedScale(scale=16.0), Deskew()),
+        features=make_pipeline(FixedScale(scale=16.0), Deskew()),
         invalid_rows="drop",
     )
     before = DPAClassifier(**clf.get_params(deep=False)).fit(container(rows.tolist()), y[:600])

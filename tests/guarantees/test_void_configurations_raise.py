@@ -20,7 +20,7 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, St
 
 from poisonproof import DPAClassifier, SSDPAClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.features import FixedScale, make_frozen_pipeline
+from poisonproof.features import FixedScale
 
 from .data import data
 
@@ -84,7 +84,7 @@ STATELESS = [
     FunctionTransformer(np.sqrt),
     OwnWord(),
     make_pipeline(Normalizer(), Binarizer()),
-    make_frozen_pipeline(OwnWord()),
+    make_pipeline(OwnWord()),
     FeatureUnion([("lengths", Normalizer())]),
 ]
 

@@ -22,9 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sklearn.pipeline import Pipeline, make_pipeline
+
 from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier
 from poisonproof.evaluation.comparison import Method
-from poisonproof.features import Deskew, FrozenPipeline, OrientationHistogram, make_frozen_pipeline
+from poisonproof.features import Deskew, OrientationHistogram
 from poisonproof.members.clusters import SpectralClusters, certify_clusters
 from poisonproof_research.frontier import cluster_evidence, make_evidence, run_facts, write_method
 from poisonproof_research.methods.digits import digit_classifier, digit_features, digit_member
@@ -43,12 +45,12 @@ TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 CHOSEN_ON = "scikit-learn digits (research/experiments/row_votes/choose.py)"
 
 
-def neighbor_features() -> FrozenPipeline:
+def neighbor_features() -> Pipeline:
     """Return the features that choose.py chose for neighbour votes."""
     chosen = CHOSEN["neighbor_votes"]["chosen"]
     names = ("n_orientations", "cell", "block", "signed", "root")
     histogram = OrientationHistogram(**{name: chosen[name] for name in names})
-    return make_frozen_pipeline(Deskew(), histogram)
+    return make_pipeline(Deskew(), histogram)
 
 
 def neighbors(images: Any, dataset: str, out: Path) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from sklearn.pipeline import Pipeline, make_pipeline
+
 from poisonproof.estimators.dpa import DPAClassifier
-from poisonproof.features.base import FrozenPipeline, make_frozen_pipeline
 from poisonproof.features.images import Deskew, OrientationHistogram
 from poisonproof.members.closed_form.kernel_ridge import KernelRidgeClassifier
 
 
-def digit_features(n_jobs: int | None = None) -> FrozenPipeline:
+def digit_features(n_jobs: int | None = None) -> Pipeline:
     """Return the feature map for small gray images: straightened, then orientation histograms."""
     histogram = OrientationHistogram(
         n_orientations=8, cell=4, block=1, signed=True, root=True, n_jobs=n_jobs
     )
-    return make_frozen_pipeline(Deskew(n_jobs=n_jobs), histogram)
+    return make_pipeline(Deskew(n_jobs=n_jobs), histogram)
 
 
 def digit_member() -> KernelRidgeClassifier:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn import get_config
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, get_tags
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
@@ -29,7 +30,7 @@ from poisonproof.exceptions import (
     InvalidRowsError,
     UnknownLabelError,
 )
-from poisonproof.features.base import FrozenPipeline, FrozenTransformer
+from poisonproof.features.base import FrozenTransformer
 from poisonproof.members.member import BatchedLearner
 from poisonproof.members.scikit import largest_value
 from poisonproof.partition.blocks import CanonicalColumn, canonical_column
@@ -231,7 +232,7 @@ class SampleRules:
                 "features is a transformer of poisonproof.features, or None for none. Got "
                 f"{first!r}."
             )
-        while isinstance(first, FrozenPipeline):
+        while isinstance(first, Pipeline):
             first = first.steps[0][1]
         own_map = isinstance(first, FrozenTransformer)
         compared = getattr(classifier, "numbers_only", False) and first is None

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from poisonproof.features.base import (
     FixedScale,
-    FrozenPipeline,
     FrozenTransformer,
     learns_nothing,
-    make_frozen_pipeline,
-    require_frozen,
 )
 from poisonproof.features.exact import ExactRows, exact_product, exact_rows
 from poisonproof.features.images import (
@@ -27,7 +24,6 @@ __all__ = [
     "Deskew",
     "ExactRows",
     "FixedScale",
-    "FrozenPipeline",
     "FrozenTransformer",
     "HashedNGrams",
     "ImageCopies",
@@ -41,7 +37,5 @@ __all__ = [
     "folder_digest",
     "image_copies",
     "learns_nothing",
-    "make_frozen_pipeline",
-    "require_frozen",
     "save_network",
 ]

@@ -10,11 +10,11 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits
 
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.values import normal_floats, take_canonical
 
 _CHUNK = 256
@@ -178,77 +178,9 @@ def learns_nothing(transformer: Any, *, stateless: bool = False) -> bool:
     return stateless and not get_tags(transformer).requires_fit
 
 
-def require_frozen(transformer: Any) -> None:
-    """Raise `GuaranteeError` unless `transformer` learns nothing.
-
-    A transformer fitted on the whole training set gives every row a say in every member: one
-    poisoned row could change all votes, and no certificate would hold.
-    """
-    if learns_nothing(transformer):
-        return
-    name = type(transformer).__name__
-    raise GuaranteeError(
-        f"{name} learns from the rows it is fitted on, so as a feature map shared by all members "
-        "one poisoned row could change every vote. Use a map from poisonproof.features (they "
-        f"learn nothing), or put {name} in a Pipeline with the estimator, so that each member "
-        "fits its own. If your own transformer truly maps each row by itself, say so with the "
-        "class attribute learns_nothing = True."
-    )
-
-
-class FrozenPipeline(Pipeline):
-    """A scikit-learn pipeline of transformers that all learn nothing.
-
-    A step that learns raises `GuaranteeError` in `fit`.
-
-    Parameters
-    ----------
-    steps : list of (str, transformer)
-        The maps, first to last.
-    memory, transform_input, verbose
-        As in `sklearn.pipeline.Pipeline`.
-
-    Guarantee
-    ---------
-    The features of a row are a function of that row alone, bit for bit.
-    """
-
-    learns_nothing: ClassVar[bool] = True
-
-    def fit(self, X: Any = None, y: Any = None, **params: Any) -> Self:
-        """Check that no step learns."""
-        for _, step in self.steps:
-            require_frozen(step)
-        super().fit(X, y, **params)
-        return self
-
-    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Any:
-        """Check that no step learns, and map `X`."""
-        return self.fit(X, y, **params).transform(X)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        if self.steps:
-            tags.input_tags = get_tags(self.steps[0][1]).input_tags
-        return tags
-
-
-def make_frozen_pipeline(*steps: Any) -> FrozenPipeline:
-    """Return a `FrozenPipeline` of these maps, named as `sklearn.pipeline.make_pipeline` does.
-
-    Examples
-    --------
-    >>> from poisonproof.features import Deskew, OrientationHistogram
-    >>> digits = make_frozen_pipeline(Deskew(), OrientationHistogram())
-    >>> [name for name, _ in digits.steps]
-    ['deskew', 'orientationhistogram']
-    """
-    return FrozenPipeline(make_pipeline(*steps).steps)
-
-
 def is_own_map(features: Any) -> bool:
     """Return whether this library wrote the map: a row's bits are the same in every container."""
-    if isinstance(features, FrozenPipeline):
+    if type(features) is Pipeline:
         return all(is_own_map(step) for _, step in features.steps)
     own = type(features).__module__.startswith("poisonproof.features.")
     return own and isinstance(features, FrozenTransformer)

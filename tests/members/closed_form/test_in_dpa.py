@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poisonproof import DPAClassifier
 from poisonproof.exceptions import GuaranteeError
-from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
+from poisonproof.features import Deskew, OrientationHistogram
 from poisonproof.members.closed_form import KernelRidgeClassifier, StackedMembers
 
 from .partitions import LEARNERS
@@ -34,7 +35,7 @@ def test_dpa_trains_all_members_in_one_computation(name, digits) -> None:
 
 def test_frozen_features_help_and_keep_the_certificate(digits) -> None:
     X, y, X_test, y_test = digits
-    frozen = make_frozen_pipeline(Deskew(), OrientationHistogram(cell=2, block=1, root=True))
+    frozen = make_pipeline(Deskew(), OrientationHistogram(cell=2, block=1, root=True))
     learner = KernelRidgeClassifier(gamma=2.0, alpha=0.01)
     clf = DPAClassifier(learner, n_partitions=30, features=frozen, classes=range(10)).fit(X, y)
     certificates = clf.certify(X_test)

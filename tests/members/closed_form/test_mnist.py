@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
 
 from poisonproof.certificates import certify_votes
 from poisonproof.evaluation import clean_accuracy, median_radius
-from poisonproof.features import Deskew, OrientationHistogram, make_frozen_pipeline
+from poisonproof.features import Deskew, OrientationHistogram
 from poisonproof.members.closed_form import KernelRidgeClassifier
 from poisonproof.partition import PixelSum, partition_data
 
@@ -30,9 +31,7 @@ def mnist():
     with np.load(Path(os.environ["POISONPROOF_DATA"], "mnist.npz")) as file:
         images = SimpleNamespace(**{name: file[name] for name in file.files})
     images.y_train, images.y_test = images.y_train.astype(np.int64), images.y_test.astype(np.int64)
-    frozen = make_frozen_pipeline(
-        Deskew(n_jobs=2), OrientationHistogram(block=1, root=True, n_jobs=2)
-    )
+    frozen = make_pipeline(Deskew(n_jobs=2), OrientationHistogram(block=1, root=True, n_jobs=2))
     return images, frozen.transform(images.x_train), frozen.transform(images.x_test)
 
 
