@@ -11,7 +11,6 @@ from poisonproof import ClusterVoteClassifier, NeighborVoteClassifier, WeightedV
 from poisonproof.members.weights import WalkWeights
 
 CLASSIFIERS = [
-    NeighborVoteClassifier(threshold=1.0, metric="euclidean"),
     NeighborVoteClassifier(threshold=0.8),
     ClusterVoteClassifier(clusterer="kmeans"),
     ClusterVoteClassifier(clusterer="mixture"),

@@ -32,7 +32,7 @@ DIGITS = np.arange(10)
 
 CLASSIFIERS = {
     "neighbors": NeighborVoteClassifier(FixedScale(scale=16.0), 0.85, classes=DIGITS),
-    "distances": NeighborVoteClassifier(threshold=20.0, metric="euclidean", precision="double"),
+    "plain": NeighborVoteClassifier(threshold=0.8),
     "spectral": ClusterVoteClassifier(n_clusters=12, assignment="onto", classes=DIGITS),
     "own-graph": ClusterVoteClassifier(clusterer=SpectralClusters(11, n_neighbors=8)),
     "kmeans": ClusterVoteClassifier(PCA(10), 15, clusterer="kmeans", classes=DIGITS),

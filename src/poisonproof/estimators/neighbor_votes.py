@@ -26,9 +26,9 @@ from poisonproof.estimators.row_voting import (
 from poisonproof.estimators.updating import Receipt, find_rows, row_names
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features.base import is_own_map, learns_nothing
-from poisonproof.features.exact import ExactRows, Precision
+from poisonproof.features.exact import ExactRows
 from poisonproof.members.member import mapped_by
-from poisonproof.members.similarity import Metric, Neighborhood
+from poisonproof.members.similarity import Neighborhood
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.partitioned import row_keys
 from poisonproof.partition.values import take_canonical
@@ -47,14 +47,10 @@ class NeighborVoteClassifier(RowVoting):
     features : transformer, optional
         A fixed map of a sample that learns nothing, from `poisonproof.features`.
     threshold : float, default=0.9
-        Smallest cosine, or largest Euclidean distance, of rows that vote. A declared constant:
-        smaller neighbourhoods are more accurate, larger ones have larger radii.
-    metric : {"cosine", "euclidean"}, default="cosine"
-        How rows are compared.
+        Smallest cosine of rows that vote. A declared constant: smaller neighbourhoods are more
+        accurate, larger ones have larger radii.
     classes : array of shape (C,), optional
         The label set; see `DPAClassifier`.
-    precision : {"single", "double"}, default="single"
-        Bits kept of a row, 11 or 25; see `poisonproof.features.exact_rows`.
     device : str, optional
         "cuda" counts on a GPU, with the same result.
     invalid_rows : {"raise", "drop"}, default="raise"
@@ -89,17 +85,13 @@ class NeighborVoteClassifier(RowVoting):
         features: Any = None,
         threshold: float = 0.9,
         *,
-        metric: Metric = "cosine",
         classes: Any = None,
-        precision: Precision = "single",
         device: str | None = None,
         invalid_rows: str = "raise",
     ) -> None:
         self.features = features
         self.threshold = threshold
-        self.metric = metric
         self.classes = classes
-        self.precision = precision
         self.device = device
         self.invalid_rows = invalid_rows
 
@@ -201,7 +193,7 @@ class NeighborVoteClassifier(RowVoting):
         return certify_row_votes(counts, self.n_rows_, threat, target)
 
     def _neighborhood(self) -> Neighborhood:
-        return Neighborhood(self.threshold, self.metric, self.precision, self.device)
+        return Neighborhood(self.threshold, self.device)
 
     def _mapped(self, X: Any) -> np.ndarray[Any, Any]:
         if self.features_ is None:

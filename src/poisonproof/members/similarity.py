@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from poisonproof.exceptions import InvalidInputError, needing
-from poisonproof.features.exact import ExactRows, Precision, exact_rows
+from poisonproof.features.exact import ExactRows, exact_rows
 
 
 def torch_on(device: str | None, dtype: str = "float32") -> Any:
@@ -40,8 +40,6 @@ def torch_on(device: str | None, dtype: str = "float32") -> Any:
     return torch
 
 
-Metric = Literal["cosine", "euclidean"]
-
 _TILE, _GPU_TILE = (512, 8192), (2048, 65536)  # queries and known rows compared at once
 
 
@@ -49,29 +47,23 @@ _TILE, _GPU_TILE = (512, 8192), (2048, 65536)  # queries and known rows compared
 class Neighborhood:
     """The relation "near enough" between rows.
 
-    `threshold` is the smallest cosine, or the largest Euclidean distance, of rows that are near.
-    With the cosine metric a zero row has no neighbours. With a `device` torch computes the same.
+    `threshold` is the smallest cosine of rows that are near; a zero row has no neighbours. With a
+    `device` torch computes the same.
     """
 
     threshold: float
-    metric: Metric = "cosine"
-    precision: Precision = "single"
     device: str | None = None
 
     def __post_init__(self) -> None:
-        if self.metric not in ("cosine", "euclidean"):
-            raise InvalidInputError(f"metric is 'cosine' or 'euclidean'. Got {self.metric!r}.")
-        top = 1.0 if self.metric == "cosine" else np.inf
         number = isinstance(self.threshold, (int, float, np.integer, np.floating))
-        if not number or not 0 < self.threshold <= top:
-            allowed = "above 0, at most 1" if top == 1.0 else "a positive number"
+        if not number or not 0 < self.threshold <= 1:
             raise InvalidInputError(
-                f"threshold is {allowed} for metric={self.metric!r}. Got {self.threshold!r}."
+                f"threshold is a cosine above 0, at most 1. Got {self.threshold!r}."
             )
 
     def prepare(self, X: NDArray[Any]) -> ExactRows:
         """Round the rows of `X`, shape (n, d), each by itself."""
-        return exact_rows(X, self.precision)
+        return exact_rows(X, "single")
 
     def count_by_class(
         self, queries: ExactRows, known: ExactRows, y: NDArray[Any], n_classes: int
@@ -86,36 +78,26 @@ class Neighborhood:
 
     def _count(self, queries: ExactRows, known: ExactRows) -> NDArray[np.int64]:
         counts = np.zeros(len(queries), dtype=np.int64)
-        left, right = self._terms(queries), self._terms(known)
-        if self.metric == "cosine":
-            left *= left.dtype.type(self.threshold)
+        left, right = _lengths(queries), _lengths(known)
+        left *= left.dtype.type(self.threshold)
         height, width = _TILE if self.device is None else _GPU_TILE
         with _placing(self.device, known.values.dtype.name) as (there, back):
             for above in _blocks(len(known), width):
                 turned, terms = there(known.values[above]).T, there(right[above])
                 for here in _blocks(len(queries), height):
                     product = there(queries.values[here]) @ turned
-                    near = self._near(product, there(left[here]), terms)
+                    near = product >= there(left[here])[:, None] * terms
                     counts[here] += back(near.sum(axis=1))
         return counts
 
-    def _terms(self, rows: ExactRows) -> NDArray[Any]:
-        """Return what a comparison needs of each row, shape (n, 2), in the dtype of products."""
-        squares = rows.square_lengths()
-        dtype = rows.values.dtype
-        if self.metric == "cosine":
-            lengths = np.sqrt(squares)
-            # An infinite length is above every product: a row of zeros is near nobody.
-            lengths[squares == 0] = np.inf
-            return np.column_stack([lengths, lengths]).astype(dtype)
-        return np.column_stack([squares * rows.scales**2, rows.scales]).astype(np.float64)
 
-    def _near(self, product: Any, left: Any, right: Any) -> Any:
-        """Compare a tile of integer products; the same operations for NumPy and torch."""
-        if self.metric == "cosine":
-            return product >= left[:, :1] * right[:, 0]
-        inner = (product * left[:, 1:]) * right[:, 1]
-        return (left[:, :1] + right[:, 0]) - (inner + inner) <= self.threshold**2
+def _lengths(rows: ExactRows) -> NDArray[Any]:
+    """Return the length of each row, in the dtype of products."""
+    squares = rows.square_lengths()
+    lengths = np.sqrt(squares)
+    # An infinite length is above every product: a row of zeros is near nobody.
+    lengths[squares == 0] = np.inf
+    return lengths.astype(rows.values.dtype)
 
 
 def nearest_rows(
