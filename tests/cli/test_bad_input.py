@@ -295,7 +295,6 @@ def test_votes_stand_alone(refused: Refused, model: Path, tmp_path: Path) -> Non
     votes = ("certify", "--votes", tmp_path / "v.npy", "--n-classes", 2)
     refused("certify", model, *votes[1:], words="leave out MODEL")
     refused(*votes, "--label", "kind", words="leave out --label")
-    refused(*votes, "--abstain", 1, words="--abstain 1 is a class index")
     refused(*votes, "--target", 5, words="--target is one of 0, 1. Got '5'.")
 
 

@@ -93,25 +93,6 @@ def test_the_votes_of_predict_certify_as_the_model_does(
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_first_line_of_a_vote_file_is_votes_unless_declared(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "v.csv").write_text("0,1,2\n2,2,2\n")
-    arguments = ("certify", "--votes", tmp_path / "v.csv", "--n-classes", 3)
-    out = tmp_path / "c.npz"
-    for options, rows in ((("--votes-header",), 1), ((), 2)):
-        assert cli(*arguments, *options, "--out", out).code == 0
-        assert len(poisonproof.Certificates.load(out)) == rows
-
-
-def test_abstentions_may_have_another_number(cli: Cli, tmp_path: Path) -> None:
-    votes = np.array([[0, 0, 255], [1, 255, 255]], dtype=np.uint8)
-    np.save(tmp_path / "v.npy", votes)
-    arguments = ("certify", "--votes", tmp_path / "v.npy", "--n-classes", 2)
-    assert cli(*arguments).code == 2
-    assert cli(*arguments, "--abstain", 255, "--out", tmp_path / "c.npz").code == 0
-    counts = poisonproof.Certificates.load(tmp_path / "c.npz").counts
-    assert counts.tolist() == [[2, 0], [0, 1]]
-
-
 def test_a_model_of_the_library_certifies_only_with_declared_classes(
     cli: Cli, tmp_path: Path
 ) -> None:

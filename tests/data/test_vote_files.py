@@ -16,16 +16,11 @@ VOTES = np.array([[0, 2, -1], [1, 1, 2]], dtype=np.int16)
 def test_every_format_gives_the_same_votes(tmp_path: Path) -> None:
     np.savez(tmp_path / "v.npz", votes=VOTES, other=np.zeros(3))
     np.save(tmp_path / "v.npy", VOTES)
-    (tmp_path / "v.csv").write_text("m0,m1,m2\n0,2,-1\n1,1,2\n")
+    (tmp_path / "v.csv").write_text("0,2,-1\n1,1,2\n")
     (tmp_path / "v.tsv").write_text("0\t2\t-1\n1\t1\t2\n")
     for suffix in ("npz", "npy", "csv", "tsv"):
-        votes = read_votes(tmp_path / f"v.{suffix}", header=suffix == "csv")
+        votes = read_votes(tmp_path / f"v.{suffix}")
         np.testing.assert_array_equal(votes, VOTES)
-
-
-def test_another_number_may_stand_for_an_abstention(tmp_path: Path) -> None:
-    np.save(tmp_path / "v.npy", VOTES.astype(np.uint8))
-    np.testing.assert_array_equal(read_votes(tmp_path / "v.npy", abstain=255), VOTES)
 
 
 @pytest.mark.parametrize(
@@ -47,25 +42,6 @@ def test_a_line_that_holds_no_votes_is_named(tmp_path: Path, text: str, words: s
     (tmp_path / "v.csv").write_text(text)
     with pytest.raises(InvalidInputError, match=words):
         read_votes(tmp_path / "v.csv")
-
-
-@pytest.mark.parametrize("line", ["m0,m1", "1.0,2.0", ",", "NA,NA", f"{10**20},{10**21}"])
-def test_a_first_line_is_no_header_unless_it_is_declared(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "v.csv"
-    path.write_text(f"{line}\n0,1\n\n")
-    with pytest.raises(InvalidInputError, match=r"line 1: .* is not a vote.*--votes-header"):
-        read_votes(path)
-    assert read_votes(path, header=True).tolist() == [[0, 1]]
-
-
-def test_a_declared_header_has_as_many_cells_as_there_are_members(tmp_path: Path) -> None:
-    path = tmp_path / "v.csv"
-    path.write_text("a,b\n0\n")
-    with pytest.raises(InvalidInputError, match="line 2: 1 votes where line 1 has 2 cells"):
-        read_votes(path, header=True)
-    path.write_text("a,b\n")
-    with pytest.raises(InvalidInputError, match="holds no votes"):
-        read_votes(path, header=True)
 
 
 @pytest.mark.parametrize(

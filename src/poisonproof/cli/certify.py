@@ -107,20 +107,6 @@ def certify(
         int | None, typer.Option(metavar="C", help="With --votes: the number of classes.")
     ] = None,
     classes: ClassesOption = None,
-    abstain: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", help="With --votes: what marks an abstention, e.g. 255."),
-    ] = -1,
-    votes_key: Annotated[
-        str, typer.Option(metavar="ARRAY", help="With --votes of an npz file: the array's name.")
-    ] = "votes",
-    votes_header: Annotated[
-        bool,
-        typer.Option(
-            "--votes-header",
-            help="With --votes of a text file: its first line names the members.",
-        ),
-    ] = False,
 ) -> None:
     """Prove for every prediction how large an attack on the training data it survives.
 
@@ -135,8 +121,8 @@ def certify(
         others |= {"--summary-out": summary_out, "--rows-out": rows_out}
         if given := [name for name, value in others.items() if value is not None]:
             raise InvalidInputError(f"--votes certifies a vote file alone; leave out {given[0]}.")
-        matrix = read_votes(votes, key=votes_key, abstain=abstain, header=votes_header)
-        certificates = _certify_votes(matrix, n_classes, classes, abstain, threat, target)
+        matrix = read_votes(votes)
+        certificates = _certify_votes(matrix, n_classes, classes, threat, target)
         _finish(certificates, {} if out is None else {out: _bytes(certificates, out)})
         return
     if model is None or data is None:
@@ -191,7 +177,6 @@ def _certify_votes(
     votes: Any,
     n_classes: int | None,
     classes: str | None,
-    abstain: int,
     threat: str | None,
     target: str | None,
 ) -> Certificates:
@@ -207,10 +192,6 @@ def _certify_votes(
     if n_classes not in (None, len(names)):
         raise InvalidInputError(
             f"--classes lists {len(names)} names, but --n-classes is {n_classes}."
-        )
-    if 0 <= abstain < len(names):
-        raise InvalidInputError(
-            f"--abstain {abstain} is a class index when there are {len(names)} classes."
         )
     goal = None if target is None else names.index(choose("--target", target, names))
     certificates = certify_votes(votes, len(names), threat or "insert_delete", target=goal)

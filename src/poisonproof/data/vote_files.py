@@ -15,26 +15,14 @@ from poisonproof.data.sources import ARRAYS, check_file
 from poisonproof.exceptions import InvalidInputError, InvalidVotesError
 
 
-def read_votes(
-    path: str | os.PathLike[str],
-    *,
-    key: str = "votes",
-    abstain: int = -1,
-    header: bool = False,
-) -> NDArray[Any]:
+def read_votes(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Read a vote matrix.
 
     Parameters
     ----------
     path : path
-        A .npz or .npy file with an integer array of shape (n, k), or a .csv or .tsv
-        table with one row per test sample and one column per member.
-    key : str
-        Name of the array in an npz file.
-    abstain : int
-        The number that stands for an abstention in the file, for example 255 in uint8.
-    header : bool
-        Whether the first line of a text file names the members.
+        A .npz or .npy file with an integer array of shape (n, k), named ``votes`` in npz, or a .csv
+        or .tsv table of numbers alone: one row per test sample and one column per member.
 
     Returns
     -------
@@ -46,9 +34,9 @@ def read_votes(
     check_file(path, (*ARRAYS, ".csv", ".tsv"))
     try:
         if suffix in ARRAYS:
-            votes = load_arrays(path, [key])[key] if suffix == ".npz" else load_array(path)
+            votes = load_arrays(path, ["votes"])["votes"] if suffix == ".npz" else load_array(path)
         else:
-            votes = _read_text(path, header)
+            votes = _read_text(path)
     except OSError as error:
         raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.") from error
     if votes.dtype.kind not in "iu":
@@ -61,15 +49,10 @@ def read_votes(
             f"{path} holds votes of shape {votes.shape}; one row per test sample and one column "
             "per member are needed, and at least one of each."
         )
-    if abstain == -1:
-        return votes
-    wide = votes.dtype == np.uint64
-    signed = votes.astype(np.int64 if wide else np.promote_types(votes.dtype, np.int8))
-    signed[votes == abstain] = -1
-    return signed
+    return votes
 
 
-def _read_text(path: Path, header: bool) -> NDArray[np.int64]:
+def _read_text(path: Path) -> NDArray[np.int64]:
     delimiter = delimiter_of(path)
     rows: list[list[int]] = []
     width, blank = None, None
@@ -85,13 +68,9 @@ def _read_text(path: Path, header: bool) -> NDArray[np.int64]:
                 cells = split_line(line.removeprefix(BYTE_ORDER_MARK * (number == 1)), delimiter)
                 if len(cells) != (width := width or len(cells)):
                     raise ValueError(f"{len(cells)} votes where line 1 has {width} cells")
-                if number > 1 or not header:
-                    rows.append(list(map(_integer, cells)))
+                rows.append(list(map(_integer, cells)))
             except ValueError as error:
-                hint = "; if it names the members, pass header=True (--votes-header)"
-                raise InvalidVotesError(
-                    f"{path}, line {number}: {error}{hint if number == 1 else ''}."
-                ) from error
+                raise InvalidVotesError(f"{path}, line {number}: {error}.") from error
     if not rows:
         raise InvalidVotesError(f"{path} holds no votes.")
     return np.array(rows, dtype=np.int64)
