@@ -143,15 +143,12 @@ def mix(values: Tensor, share: Tensor, counts: Tensor) -> Tensor:
     return values * weight + other * (1.0 - weight)
 
 
-def lane_losses(
-    logits: Tensor, targets: Tensor, counts: Tensor, total: Tensor | None = None
-) -> Tensor:
-    """Return the cross-entropy (S,) of every lane's first `counts` rows, divided by `total`."""
+def lane_losses(logits: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
+    """Return the mean cross-entropy (S,) of every lane's first `counts` rows."""
     per_row = -(torch.log_softmax(logits.float(), dim=-1) * targets).sum(dim=-1)
     real = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
-    rows = (counts if total is None else total).clamp(min=1)
     # `where`, not a product: zero times an infinite padding loss would be NaN.
-    return torch.where(real, per_row, 0.0).sum(dim=1) / rows
+    return torch.where(real, per_row, 0.0).sum(dim=1) / counts.clamp(min=1)
 
 
 # Which rows make up which step: a function of the member's own size and stream.
