@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from poisonproof.certificates import Certificates, Threat, certify_votes
 from poisonproof.exceptions import InvalidInputError, StoreError
 
-SUFFIXES = [".npz", ".csv"]
 VOTES = np.random.default_rng(0).integers(-1, 4, (50, 21))
 THREAT = Threat("replace", "group", 2, ("a, b\nand c", "ünder 50 % “quoted”"))
 CLASSES = {
@@ -35,19 +34,17 @@ def saved_and_loaded(certificates, path):
     return loaded
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("target", [None, 2])
 @pytest.mark.parametrize("classes", CLASSES.values(), ids=CLASSES.keys())
-def test_nothing_is_lost(tmp_path, suffix, target, classes):
+def test_nothing_is_lost(tmp_path, target, classes):
     certificates = certify_votes(VOTES, 4, THREAT, target=target)
     if classes is not None:
         certificates = certificates.with_classes(classes)
-    assert saved_and_loaded(certificates, tmp_path / f"c{suffix}").equals(certificates)
+    assert saved_and_loaded(certificates, tmp_path / "c.csv").equals(certificates)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_boolean_classes_a_single_class_and_no_rows_survive(tmp_path, suffix):
-    path = tmp_path / f"c{suffix}"
+def test_boolean_classes_a_single_class_and_no_rows_survive(tmp_path):
+    path = tmp_path / "c.csv"
     two = certify_votes(VOTES.clip(max=1), 2).with_classes([False, True])
     assert saved_and_loaded(two, path).equals(two)
     one = certify_votes(VOTES.clip(max=0), 1)
@@ -65,14 +62,13 @@ text_classes = st.lists(
 )
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(classes=text_classes)
-def test_any_text_can_be_a_class(tmp_path, suffix, classes):
+def test_any_text_can_be_a_class(tmp_path, classes):
     certificates = certify_votes(VOTES, 4).with_classes(np.array(classes, dtype=object))
-    assert saved_and_loaded(certificates, tmp_path / f"c{suffix}").equals(certificates)
+    assert saved_and_loaded(certificates, tmp_path / "c.csv").equals(certificates)
 
 
 def test_csv_is_a_plain_table_for_others(tmp_path):
@@ -85,16 +81,15 @@ def test_csv_is_a_plain_table_for_others(tmp_path):
     assert frame["radius"].tolist() == certificates.radius.tolist()
 
 
-@pytest.mark.parametrize("name", ["c", "c.txt", "c.npy", "c.csv.gz", "c.parquet"])
+@pytest.mark.parametrize("name", ["c", "c.txt", "c.npz", "c.csv.gz", "c.parquet"])
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):
     certificates = certify_votes(VOTES, 4)
     for action in (certificates.save, Certificates.load):
-        with pytest.raises(InvalidInputError, match=r"\.npz, \.csv\. "):
+        with pytest.raises(InvalidInputError, match=r"end in \.csv\. "):
             action(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(
     "classes",
     [
@@ -109,10 +104,8 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):
     ],
     ids=["mixed", "bytes", "NUL", "infinite", "NaN", "NaN object", "half a pair", "dates"],
 )
-def test_classes_that_no_file_can_hold_are_refused_and_the_old_file_stays(
-    tmp_path, suffix, classes
-):
-    path = tmp_path / f"c{suffix}"
+def test_classes_that_no_file_can_hold_are_refused_and_the_old_file_stays(tmp_path, classes):
+    path = tmp_path / "c.csv"
     path.write_bytes(b"old")
     with pytest.raises(InvalidInputError, match="saved"):
         certify_votes(VOTES, 4).with_classes(classes).save(path)
@@ -120,11 +113,8 @@ def test_classes_that_no_file_can_hold_are_refused_and_the_old_file_stays(
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(
-    tmp_path, suffix, monkeypatch
-):
-    path = tmp_path / f"c{suffix}"
+def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "c.csv"
     certify_votes(VOTES, 4).save(path)
     before = path.read_bytes()
 
@@ -138,17 +128,15 @@ def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_missing_folder_is_said_in_one_line(tmp_path, suffix):
+def test_a_missing_folder_is_said_in_one_line(tmp_path):
     with pytest.raises(StoreError, match="No such file or directory"):
-        certify_votes(VOTES, 4).save(tmp_path / "nowhere" / f"c{suffix}")
+        certify_votes(VOTES, 4).save(tmp_path / "nowhere" / "c.csv")
     with pytest.raises(StoreError, match="There is no file"):
-        Certificates.load(tmp_path / f"c{suffix}")
+        Certificates.load(tmp_path / "c.csv")
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_truncated_or_foreign_files_are_refused(tmp_path, suffix):
-    path = tmp_path / f"c{suffix}"
+def test_truncated_or_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "c.csv"
     certify_votes(VOTES, 4).with_classes(["a", "b", "c", "d"]).save(path)
     content = path.read_bytes()
     foreign = b"label,radius\n1,2\n"
@@ -194,16 +182,6 @@ def test_a_csv_with_foreign_parts_is_refused(tmp_path, old, new):
         Certificates.load(path)
 
 
-def test_a_pickle_inside_npz_is_never_loaded(tmp_path):
-    path = tmp_path / "c.npz"
-    certify_votes(VOTES, 4).save(path)
-    arrays = dict(np.load(path))
-    arrays["labels"] = np.array([{"evil": 1}] * 50, dtype=object)
-    np.savez(path, **arrays)
-    with pytest.raises(StoreError, match="holds no readable certificates"):
-        Certificates.load(path)
-
-
 def test_files_need_neither_pandas_nor_pyarrow(tmp_path, monkeypatch):
     real_import = builtins.__import__
 
@@ -214,6 +192,4 @@ def test_files_need_neither_pandas_nor_pyarrow(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", bare)
     certificates = certify_votes(VOTES, 4)
-    for suffix in SUFFIXES:
-        certificates.save(tmp_path / f"c{suffix}")
-        assert Certificates.load(tmp_path / f"c{suffix}").equals(certificates)
+    assert saved_and_loaded(certificates, tmp_path / "c.csv").equals(certificates)

@@ -217,9 +217,8 @@ def test_unknown_methods_targets_and_threats_are_refused():
             certify_scores(scores, **options)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".csv"])
-def test_saved_certificates_remember_the_method(tmp_path, suffix):
+def test_saved_certificates_remember_the_method(tmp_path):
     certificates = certify_scores(realistic(10, 8, 3), target=1)
-    certificates.save(tmp_path / f"c{suffix}")
-    assert type(certificates).load(tmp_path / f"c{suffix}").equals(certificates)
+    certificates.save(tmp_path / "c.csv")
+    assert type(certificates).load(tmp_path / "c.csv").equals(certificates)
     assert "run-off election of 8 members" in str(certificates)

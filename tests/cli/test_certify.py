@@ -19,7 +19,7 @@ from tests.cli.conftest import Cli, mails, write_csv
 def test_certificates_are_those_of_the_library(
     cli: Cli, model: Path, test_csv: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "c.npz"
+    out = tmp_path / "c.csv"
     assert cli("certify", model, test_csv, "--label", "kind", "--out", out).code == 0
     X = np.array([[float(a), float(b)] for a, b, *_ in mails(100, 1)])
     loaded = poisonproof.load(model)
@@ -57,7 +57,7 @@ def test_without_labels_the_share_of_fixed_predictions_is_printed(
 def test_threat_and_target_are_passed_on(
     cli: Cli, model: Path, test_csv: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "c.npz"
+    out = tmp_path / "c.csv"
     arguments = ("certify", model, test_csv, "--ignore", "kind", "--threat", "replace")
     assert cli(*arguments, "--target", "spam", "--out", out).code == 0
     certificates = poisonproof.Certificates.load(out)
@@ -76,7 +76,7 @@ def test_a_vote_file_alone_is_enough(cli: Cli, tmp_path: Path, suffix: str) -> N
         np.save(path, votes)
     else:
         np.savetxt(path, votes, fmt="%d", delimiter=",")
-    out = tmp_path / "c.npz"
+    out = tmp_path / "c.csv"
     arguments = ("certify", "--votes", path, "--n-classes", 3, "--threat", "label_flip")
     assert cli(*arguments, "--out", out).code == 0
     expected = poisonproof.certify_votes(votes, 3, threat="label_flip")

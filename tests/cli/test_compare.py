@@ -81,9 +81,9 @@ def test_a_method_is_trained_by_the_command_and_by_the_lines_beside_it(
         _, *words = shlex.split(command)
         assert cli(*words, "--overwrite").code == 0
         more = shlex.split(election)[4:] if election else []
-        again = ["--threat", method["threat"].partition("/")[0], *more, "--out", "found.npz"]
+        again = ["--threat", method["threat"].partition("/")[0], *more, "--out", "found.csv"]
         assert cli("certify", "model", test, "--label", "kind", *again).code == 0
-        certificates = Certificates.load("found.npz")
+        certificates = Certificates.load("found.csv")
         assert (certificates.labels == truth).mean() == pytest.approx(method["clean_accuracy"])
         assert (median_radius(certificates, truth) or 0) == (method["median_radius"] or 0)
         fit, _, certify = method["python"].partition("; ")

@@ -85,9 +85,9 @@ def test_the_command_line_and_python_make_the_same_model(method, files, cli, mon
     assert model_fingerprint(poisonproof.load("model")) == found
 
     for path in ("model", "saved"):
-        run("certify", path, "test.npz --label y --out certificates.npz")
+        run("certify", path, "test.npz --label y --out certificates.csv")
         run("predict", path, "test.npz --label y --out labels.npz")
-        read, certificates = Certificates.load("certificates.npz"), clf.certify(X[TEST])
+        read, certificates = Certificates.load("certificates.csv"), clf.certify(X[TEST])
         assert read.radius.tolist() == certificates.radius.tolist()
         assert np.load("labels.npz")["label"].tolist() == clf.predict(X[TEST]).tolist()
         assert found in run("report", path, "test.npz --label y --out report.html")
@@ -96,8 +96,8 @@ def test_the_command_line_and_python_make_the_same_model(method, files, cli, mon
     assert audit_model("saved", (X[TRAIN], Y[TRAIN]), sample=3).passed
 
     if hasattr(clf, "votes"):
-        run("certify model test.npz --label y --election runoff --out certificates.npz")
-        read = Certificates.load("certificates.npz")
+        run("certify model test.npz --label y --election runoff --out certificates.csv")
+        read = Certificates.load("certificates.csv")
         assert read.radius.tolist() == certify_runoff(clf, X[TEST]).radius.tolist()
 
     if not hasattr(clf, "update"):

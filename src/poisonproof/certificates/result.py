@@ -6,9 +6,6 @@ import csv
 import io
 import json
 import os
-import zipfile
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -19,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from poisonproof.certificates.threats import Threat
 from poisonproof.exceptions import InvalidInputError, StoreError, UnknownLabelError, needing
 from poisonproof.files import replacing
-from poisonproof.strict import parse_json, read_npz
+from poisonproof.strict import parse_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,33 +178,31 @@ class Certificates:
         return table
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a ``.npz`` or ``.csv`` file, whole or not at all.
+        """Write to a ``.csv`` file, whole or not at all.
 
-        Both keep everything, threat and classes included, and are read back by `load`. Nothing is
-        pickled. In CSV the first line is a comment that carries what the columns do not.
+        It keeps everything, threat and classes included, and is read back by `load`: the first line
+        is a comment that carries what the columns do not.
         """
-        path = Path(path)
-        write, _ = _format_of(path)
+        path = _checked_path(path)
         description = json.dumps(_describe(self))
         try:
             with replacing(path) as file:
-                write(file, self, description)
+                _write(file, self, description)
         except OSError as error:
             raise StoreError(f"Cannot write {path}: {error.strerror or error}.") from error
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Certificates:
-        """Read certificates written by `save`, by the suffix of `path`."""
-        path = Path(path)
-        _, read = _format_of(path)
+        """Read certificates written by `save`."""
+        path = _checked_path(path)
         try:
             with path.open("rb") as file:
-                return _assemble(*read(file))
+                return _assemble(*_read(file))
         except FileNotFoundError as error:
             raise StoreError(f"There is no file {path}.") from error
         except (
-            *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError),
-            *(OverflowError, csv.Error, zipfile.BadZipFile, zlib.error),
+            *(ValueError, LookupError, TypeError, AttributeError),
+            *(OSError, OverflowError, csv.Error),
         ) as error:
             raise StoreError(f"{path} holds no readable certificates: {error}") from error
 
@@ -298,12 +293,9 @@ def class_indices(
     return found
 
 
-# Certificates as files: npz and CSV, lossless and without pickle.
-#
-# npz holds the arrays under the names of the attributes, CSV the columns of `Certificates.columns`.
-# Beside them goes one JSON description (threat, classes, number of members, dtypes): an array named
-# ``description`` in npz, a comment in the first line of CSV (``pandas.read_csv(path, skiprows=1)``
-# reads the rest).
+# Certificates as CSV, lossless: the columns of `Certificates.columns`. A comment in the first line
+# holds threat, classes, number of members and dtypes as JSON; ``pandas.read_csv(path, skiprows=1)``
+# reads the rest.
 
 _FORMAT = "poisonproof-certificates"
 _VERSION = 1
@@ -315,13 +307,12 @@ Read = tuple[dict[str, Any], dict[str, Any]]
 """The description, and arrays or lists by the name of their attribute."""
 
 
-def _format_of(path: Path) -> tuple[Callable[..., None], Callable[[IO[bytes]], Read]]:
-    formats = {".npz": (_write_npz, _read_npz), ".csv": (_write_csv, _read_csv)}
-    if path.suffix.lower() not in formats:
+def _checked_path(path: str | os.PathLike[str]) -> Path:
+    if Path(path).suffix.lower() != ".csv":
         raise InvalidInputError(
-            f"Certificates are kept in files that end in {', '.join(formats)}. Got {path.name!r}."
+            f"Certificates are kept in files that end in .csv. Got {Path(path).name!r}."
         )
-    return formats[path.suffix.lower()]
+    return Path(path)
 
 
 def _arrays(certificates: Certificates) -> dict[str, NDArray[Any]]:
@@ -382,20 +373,7 @@ def _assemble(description: dict[str, Any], read: dict[str, Any]) -> Certificates
     return certificates
 
 
-def _write_npz(file: IO[bytes], certificates: Certificates, description: str) -> None:
-    arrays = _arrays(certificates)
-    for name, array in arrays.items():
-        if array.dtype == object:
-            arrays[name] = np.array(array.tolist())
-    np.savez(file, allow_pickle=False, description=np.array(description), **arrays)
-
-
-def _read_npz(file: IO[bytes]) -> Read:
-    arrays: dict[str, Any] = read_npz(file)
-    return parse_json(str(arrays.pop("description"))), arrays
-
-
-def _write_csv(file: IO[bytes], certificates: Certificates, description: str) -> None:
+def _write(file: IO[bytes], certificates: Certificates, description: str) -> None:
     columns = certificates.columns()
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     text.write(f"{_COMMENT}{description}\n")
@@ -405,7 +383,7 @@ def _write_csv(file: IO[bytes], certificates: Certificates, description: str) ->
     text.detach()
 
 
-def _read_csv(file: IO[bytes]) -> Read:
+def _read(file: IO[bytes]) -> Read:
     with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
         first = text.readline()
         if not first.startswith(_COMMENT):

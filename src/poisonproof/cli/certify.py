@@ -67,7 +67,7 @@ def certify(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write the certificates: .csv or .npz."),
+        typer.Option("--out", "-o", help="Write the certificates: .csv."),
     ] = None,
     summary_out: Annotated[
         Path | None, typer.Option(help="Write the certified accuracy as .json (needs --label).")
@@ -113,7 +113,7 @@ def certify(
     With --label the certificates are compared with the true labels, and the certified accuracy is
     printed. Accuracy measured on rows of an untrusted source is itself untrusted.
     """
-    check_out(out, suffixes=(".csv", ".npz"), inputs=(data, votes))
+    check_out(out, suffixes=(".csv",), inputs=(data, votes))
     check_out(summary_out, suffixes=(".json",), inputs=(data, votes))
     check_out(rows_out, inputs=(data, votes))
     if votes is not None:
@@ -215,6 +215,6 @@ def _finish(
 
 def _bytes(certificates: Certificates, path: Path) -> bytes:
     with TemporaryDirectory() as folder:
-        written = Path(folder) / f"certificates{path.suffix}"
+        written = Path(folder) / "certificates.csv"
         certificates.save(written)
         return written.read_bytes()
