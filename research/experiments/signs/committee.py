@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 from colours import colours
+from numpy.typing import NDArray
 from run import mapped
 
 from poisonproof.members.closed_form import ScaledKernelClassifier
 from poisonproof.members.committee import standardized
-from poisonproof_research.methods.committees import ranked
 from poisonproof_research.reproduction import (
     RowData,
     data_from_pack,
@@ -33,6 +33,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from joint_votes import write_votes
 
 ROW = "gtsrb-tuned-150"
+
+_LARGEST = 1e150
+"""Closed-form members score classes of which they have no rows below minus this."""
+
+
+def ranked(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Score classes without rows as far below the last known class as that is below the first."""
+    unknown = scores < -_LARGEST
+    scores = scores.clip(max=_LARGEST)
+    last = np.where(unknown, np.inf, scores).min(axis=2, keepdims=True)
+    spread = np.where(unknown, -np.inf, scores).max(axis=2, keepdims=True) - last
+    return np.where(unknown, last - np.where(spread > 0, spread, 1.0), scores)
 
 
 def kernel_scores(data: RowData, train: Any, test: Any, parts: Any, k: int) -> Any:
