@@ -6,10 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import poisonproof
 from tests.cli.conftest import Cli
 
 
@@ -23,22 +21,13 @@ def shown(cli: Cli, tmp_path: Path) -> str:
 
 def test_the_demo_prints_what_it_proved_and_writes_everything(shown: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    results = json.loads((out / "results.json").read_text())["methods"]
-    assert results["dpa"]["median_radius"] >= 12
-    assert results["ss-dpa"]["median_radius"] >= 24
-    assert all(results[key]["clean_accuracy"] > 0.9 for key in results)
-    text = " ".join(shown.split())
-    for key, attack in {
-        "dpa": "inserts or deletes any {} training images.",
-        "ss-dpa": "changes the labels of any {} training images.",
-    }.items():
-        words = attack.format(results[key]["median_radius"])
-        assert f"keep their correct label even if an attacker {words}" in text
-        votes = np.load(out / f"{key}-votes.npz")["votes"]
-        certificates = poisonproof.Certificates.load(out / f"{key}-certificates.csv")
-        again = poisonproof.certify_votes(votes, 10, certificates.threat)
-        assert np.array_equal(again.radius, certificates.radius)
-    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    results = json.loads((out / "results.json").read_text())
+    assert results["median_radius"] >= 12
+    assert results["clean_accuracy"] > 0.9
+    words = f"inserts or deletes any {results['median_radius']} training images."
+    proved = f"keep their correct label even if an attacker {words}"
+    assert proved in " ".join(shown.split())
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
@@ -49,5 +38,5 @@ def test_without_matplotlib_the_demo_runs_and_names_the_extra(
     result = cli("demo", "--out", tmp_path / "out")
     assert result.code == 0
     assert "pip install 'poisonproof[report]'" in result.err
-    assert not (tmp_path / "out" / "curves.png").exists()
+    assert not (tmp_path / "out" / "curve.png").exists()
     assert (tmp_path / "out" / "results.json").exists()
