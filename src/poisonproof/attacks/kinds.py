@@ -71,8 +71,14 @@ class Victim:
         return order[kept[units[kept] < size]]
 
     def identities(self, count: int) -> NDArray[Any]:
-        """Return names of new contributors, shape (count,), none of which is taken."""
-        taken = () if self.groups is None else set(map(str, self.groups.tolist()))
+        """Return names under which rows are inserted, shape (count,) or less.
+
+        They are new contributors; where these cannot be made up (sources, days), those there are.
+        """
+        found = set() if self.groups is None else set(self.groups.tolist())
+        if self.partitioner.unit in ("source", "day", "block"):
+            return np.array(sorted(found, key=str)[:count], dtype=object)
+        taken = set(map(str, found))
         names = (f"new contributor {number}" for number in itertools.count(1))
         free = (name for name in names if name not in taken)
         return np.array(list(itertools.islice(free, count)), dtype=object)

@@ -15,10 +15,11 @@ from sklearn.base import clone
 from poisonproof.attacks.kinds import ATTACK_KINDS, AttackKind, Target, Victim
 from poisonproof.attacks.materials import Material, TextMaterial, make_material
 from poisonproof.attacks.retraining import PoisonedModel, Trace, first_change
-from poisonproof.certificates.threats import Threat
+from poisonproof.certificates.threats import Threat, unit_noun
 from poisonproof.estimators.dpa import PartitionAggregation
 from poisonproof.estimators.updating import require_same_spec, training_set
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.partition.contributors import GroupPartitioner
 from poisonproof.partition.partitioners import make_partitioner
 from poisonproof.progress import Progress, reporting
 
@@ -177,7 +178,8 @@ def attack_study(
     X_test : array of shape (n, d), or n texts
         Rows whose predictions are attacked; targets are spread over the certified radii.
     groups : array of shape (m,), optional
-        Who contributed each row, for ``partitioner="group"``: attacks then count contributors.
+        Who contributed each row (or its source or time), for a partitioner that reads them:
+        attacks then count contributors, entities, sources or time blocks.
     material : Material, optional
         What `X` and `X_test` are made of, if they are neither plain numbers nor texts:
         `CellMaterial` for the cells of a table, `NumberMaterial` for images.
@@ -217,14 +219,15 @@ def attack_study(
         )
     if classifier.classes is None:
         raise GuaranteeError("Declare the label set of the model that is attacked: classes=[...].")
-    by_group = make_partitioner(classifier.partitioner, classifier.n_partitions).unit == "group"
-    if by_group and groups is None:
-        raise InvalidInputError(
-            "This model's certificates count contributors: say who contributed each row, "
-            "groups=[...]."
-        )
+    rule, owners = make_partitioner(classifier.partitioner, classifier.n_partitions), None
+    if isinstance(rule, GroupPartitioner):
+        if groups is None:
+            raise InvalidInputError(
+                f"This model's certificates count {unit_noun(rule.unit)}: say whose each row is, "
+                "groups=[...]."
+            )
+        owners = np.fromiter(rule.units(groups), dtype=object, count=len(groups))
     material = make_material(X) if material is None else material
-    owners = np.asarray(groups, dtype=object) if by_group else None
     samples, labels = material.encode(material.rows), np.asarray(y)
     clean = _fitted(classifier, samples, labels, owners)
     bare = clone(classifier).set_params(n_partitions=1, partitioner="content").fit(samples, labels)
@@ -241,7 +244,7 @@ def attack_study(
     attacks = [_Attack(kind, victim, clean, bare, rows, n_targets, limit, seed) for kind in kinds]
     with reporting(progress, 2 * sum(len(one.targets) for one in attacks), "Attacking") as listener:
         outcomes = tuple(one.outcome(listener) for one in attacks)
-    return AttackStudy(clean.n_partitions, len(labels), limit, outcomes)
+    return AttackStudy(clean.partitioner_.k, len(labels), limit, outcomes)
 
 
 def _fitted(classifier: Any, samples: Any, y: Any, owners: Any) -> Any:
@@ -300,8 +303,8 @@ class _Attack:
             others.append(replace(target, label=own, goal=goal, radius=0))
         unprotected = self._traces(self.bare, others, progress)
         title = self.kind.title
-        if self.threat.unit == "group":
-            title = title.replace("row", "contributor")
+        if self.threat.by_group:
+            title = title.replace("row", self.threat.noun(1))
         traces = zip(self.targets, protected, unprotected, strict=True)
         rows = tuple(AttackedRow(target.row, target.radius, *both) for target, *both in traces)
         return KindOutcome(self.kind.name, title, self.threat, rows)

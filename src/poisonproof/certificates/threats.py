@@ -25,15 +25,51 @@ UNTOUCHED_MAP = "the features of the members were learned from samples out of th
 UNFORGEABLE_GROUPS = "nobody can contribute under an identity that is not theirs"
 """Makes the group, and not the row, the unit of an attack."""
 
+DECLARED_ENTITIES = (
+    "the map from accounts to entities was declared and not made from the training rows, and an "
+    "account that it leaves out belongs to nobody else"
+)
+"""Makes the entity, with all its accounts, the unit."""
+
+DECLARED_SOURCES = (
+    "the list of sources was declared and not made from the training rows, and every row came from "
+    "the source that it names"
+)
+"""Makes the source the unit."""
+
+RECEIVED_TIMES = "the time of a row was set by whoever received it, not by its author"
+"""Makes the day, or another block of time, the unit."""
+
 _ACTIONS = {
     "insert_delete": "inserted or deleted",
     "label_flip": "relabelled",
     "replace": "changed in any way",
 }
-_NOUNS = {"row": "row", "group": "contributor", "sample": "sample"}
+_NOUNS = {
+    "row": ("row", "rows"),
+    "sample": ("sample", "samples"),
+    "group": ("contributor", "contributors"),
+    "entity": ("entity", "entities"),
+    "source": ("source", "sources"),
+    "day": ("day", "days"),
+    "block": ("time block", "time blocks"),
+}
+_OF_GROUPS = {
+    "group": (UNFORGEABLE_GROUPS,),
+    "entity": (UNFORGEABLE_GROUPS, DECLARED_ENTITIES),
+    "source": (DECLARED_SOURCES,),
+    "day": (RECEIVED_TIMES,),
+    "block": (RECEIVED_TIMES,),
+}
+"""What is assumed where whole groups of rows are the attacker's."""
 
 THREAT_NAMES = tuple(_ACTIONS)
 UNITS = tuple(_NOUNS)
+
+
+def unit_noun(unit: str, size: int = 2) -> str:
+    """Return what a unit is called: ``unit_noun("entity")`` is ``"entities"``."""
+    return _NOUNS[unit][size != 1]
 
 
 @dataclass(frozen=True)
@@ -44,9 +80,10 @@ class Threat:
     ----------
     name : {"insert_delete", "label_flip", "replace"}
         What the attacker does to one unit.
-    unit : {"row", "group", "sample"}
+    unit : {"row", "sample", "group", "entity", "source", "day", "block"}
         What is counted. A *sample* is a distinct sample with all rows that repeat it; a *group*
-        is everything that one contributor handed in.
+        is everything that one contributor handed in, an *entity* what all its accounts did, a
+        *source* what came from it, a *day* or *block* what came in during that time.
     touches : int
         Largest number of partitions that one unit of attack can change. Changing a row moves it
         from one partition to another, so a row replaced touches two; a group always stays in its
@@ -92,14 +129,23 @@ class Threat:
         return _ACTIONS[self.name]
 
     @property
+    def by_group(self) -> bool:
+        """Whether a unit may be any number of rows: those of a contributor, a source, a day."""
+        return self.unit in _OF_GROUPS
+
+    def noun(self, size: int = 2) -> str:
+        """Return what `size` units are called: contributors, days."""
+        return unit_noun(self.unit, size)
+
+    @property
     def singular(self) -> str:
         """One unit of attack in words."""
-        return f"{_NOUNS[self.unit]} {self.action}"
+        return f"{self.noun(1)} {self.action}"
 
     @property
     def plural(self) -> str:
         """Several units of attack in words."""
-        return f"{_NOUNS[self.unit]}s {self.action}"
+        return f"{self.noun()} {self.action}"
 
     @property
     def code(self) -> str:
@@ -112,9 +158,7 @@ class Threat:
 
     def clause(self, size: int) -> str:
         """Return an attack of `size` units as a clause: ``"3 rows are relabelled"``."""
-        if size == 1:
-            return f"{size:,} {_NOUNS[self.unit]} is {self.action}"
-        return f"{size:,} {_NOUNS[self.unit]}s are {self.action}"
+        return f"{size:,} {self.noun(size)} {'is' if size == 1 else 'are'} {self.action}"
 
     def assuming(self, *sentences: str) -> Threat:
         """Return this threat with further assumptions, each kept once."""
@@ -156,7 +200,8 @@ def make_threat(
         Partitions that one unit changes. By default 2 for a row or sample replaced (it leaves one
         partition and enters another) and 1 for everything else.
     assumptions : iterable of str
-        Further assumptions, each said once. Groups always carry `UNFORGEABLE_GROUPS`.
+        Further assumptions, each said once. Groups always carry their own, such as
+        `UNFORGEABLE_GROUPS`.
 
     Examples
     --------
@@ -164,9 +209,9 @@ def make_threat(
     contributors changed in any way, assuming that nobody can contribute under an identity ...
     """
     if touches is None:
-        touches = 2 if name == "replace" and unit != "group" else 1
+        touches = 2 if name == "replace" and unit not in _OF_GROUPS else 1
     threat = Threat(name, unit, touches, tuple(dict.fromkeys(assumptions)))
-    return threat.assuming(UNFORGEABLE_GROUPS) if unit == "group" else threat
+    return threat.assuming(*_OF_GROUPS.get(unit, ()))
 
 
 def parse_threat(threat: str | Threat) -> Threat:
@@ -218,9 +263,9 @@ def resolve_threat(
     named_unit = isinstance(requested, Threat) or "/" in requested
     if named_unit and wanted.unit != unit:
         raise GuaranteeError(
-            f"{scheme} counts its certificates in {_NOUNS[unit]}s, but {wanted.plural} were "
-            f"requested. Use threat={wanted.name!r} to count {_NOUNS[unit]}s, or use a "
-            f"partitioner that counts {_NOUNS[wanted.unit]}s."
+            f"{scheme} counts its certificates in {unit_noun(unit)}, but {wanted.plural} were "
+            f"requested. Use threat={wanted.name!r} to count {unit_noun(unit)}, or use a "
+            f"partitioner that counts {wanted.noun()}."
         )
     given = wanted.assumptions if isinstance(requested, Threat) else ()
     return make_threat(wanted.name, unit, certifies[wanted.name], (*given, *assumptions))

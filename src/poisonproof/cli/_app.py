@@ -181,6 +181,13 @@ GroupsOption = Annotated[
         metavar="COLUMN", help="The contributor of each row; certificates then count contributors."
     ),
 ]
+EntitiesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.csv",
+        help="Two columns, account and entity: who is behind the accounts that --groups names.",
+    ),
+]
 WeightsOption = Annotated[str | None, typer.Option(metavar="COLUMN", help="The weight of a row.")]
 JobsOption = Annotated[
     int | None,

@@ -183,7 +183,8 @@ def options_of(classifier: Any, model: str = DEFAULT_KIND) -> list[str] | None:
     if known.partitioners:
         if repr(classifier.estimator) != repr(make_member(model)):
             return None
-        words += ["-k", str(classifier.n_partitions)]
+        k = classifier.n_partitions
+        words += [] if k is None else ["-k", str(k)]
         words += [] if model == DEFAULT_KIND else ["--model", model]
     plain = classifier_of(method)()
     for option, parameter in known.options.items():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.certificates.threats import unit_noun
 from poisonproof.cli._app import declared_classes, parse_list, refuse_given, takes_missing
 from poisonproof.cli._screen import counted, note, note_problems, verbosity
 from poisonproof.data.columns import ImageColumn, TextColumn, number_columns
@@ -22,7 +23,7 @@ from poisonproof.data.schema import (
     parse_schema,
     schema_values,
 )
-from poisonproof.data.sources import read_table, split_rows
+from poisonproof.data.sources import read_entities, read_table, split_rows
 from poisonproof.data.value_text import label_text
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.progress import make_progress
@@ -45,6 +46,7 @@ class Columns:
     groups: str | None = None
     weights: str | None = None
     x_key: str | None = None
+    entities: Path | None = None
 
     def refuse(self, who: str, *, allowed: tuple[str, ...] = ()) -> None:
         """Refuse options that `who` decides."""
@@ -139,10 +141,13 @@ def open_source(
             "--out FILE.json, then --schema FILE.json."
         )
     features = parse_list(columns.features, "--features")
+    if columns.entities is not None and columns.groups is None:
+        raise InvalidInputError("--entities needs --groups COLUMN, the account of every row.")
     plain = Schema(
         label=columns.label_in(data),
         classes=declared_classes(columns.classes),
         groups=columns.groups,
+        partition=None if columns.entities is None else read_entities(columns.entities),
         weights=columns.weights,
         ignore=parse_list(columns.ignore, "--ignore"),
         columns=number_columns(features),
@@ -150,6 +155,17 @@ def open_source(
         samples=columns.x_key or "X",
     )
     return TrainingSource(freeze_schema(plain), invalid_rows or "raise")
+
+
+def group_rule(schema: Schema, k: int | None) -> Any:
+    """Return the partitioner for rows with groups; where sources are named, they decide k."""
+    rule = schema.partition
+    if k is not None and rule is not None and rule.n_partitions is not None:
+        raise InvalidInputError(
+            f"-k {k}: the schema names {rule.n_partitions} sources, and each of them has a member "
+            "of its own. Leave -k out."
+        )
+    return "group" if rule is None else rule
 
 
 def refuse_labels(rows: CheckedRows) -> None:
@@ -231,7 +247,7 @@ class TrainedModel:
     def read_training(self, path: Path, columns: Columns) -> tuple[Any, Any, Any, Any]:
         """Return samples, labels, groups and weights of the rows that are not held out."""
         partitioner = getattr(self.classifier, "partitioner_", None)
-        by_group = partitioner is not None and partitioner.unit == "group"
+        by_group = partitioner is not None and partitioner.by_group
         if columns.groups is not None and not by_group:
             raise InvalidInputError(
                 f"--groups {columns.groups}: this model certifies rows and does not read "
@@ -250,9 +266,10 @@ class TrainedModel:
                 )
             note(f"{counted(int(held_out.sum()), 'row')} of {path} held out of training.")
             rows = rows.only(~held_out)
-        if by_group and rows.groups is None:
+        if partitioner is not None and by_group and rows.groups is None:
             raise InvalidInputError(
-                "The model is partitioned by contributor: name it, --groups COLUMN."
+                f"The model is partitioned by {unit_noun(partitioner.unit, 1)}: name the column, "
+                "--groups COLUMN."
             )
         return rows.X, self.truth(rows), rows.groups if by_group else None, rows.weights
 

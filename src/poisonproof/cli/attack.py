@@ -28,7 +28,14 @@ from poisonproof.cli._app import (
     refuse_given,
     takes_missing,
 )
-from poisonproof.cli._rows import Columns, TrainingSource, open_model, open_source, unseen
+from poisonproof.cli._rows import (
+    Columns,
+    TrainingSource,
+    group_rule,
+    open_model,
+    open_source,
+    unseen,
+)
 from poisonproof.cli._screen import (
     check_out,
     json_bytes,
@@ -69,6 +76,7 @@ class AttackedData:
     test: NDArray[Any]
     classes: NDArray[Any]
     name: str
+    rule: Any = None
 
 
 def attack(
@@ -158,14 +166,12 @@ def attack(
     facts: dict[str, Any] = {"method": method or "dpa", "model": model or DEFAULT_ATTACKED}
     if trained is None:
         member = make_member(model or DEFAULT_ATTACKED)
-        attacked = _attacked(data, test, schema, columns, member)
+        attacked = _attacked(data, test, schema, columns, member, k)
         semi = method == "ss-dpa"
         of_method = poisonproof.SSDPAClassifier if semi else poisonproof.DPAClassifier
-        classifier = of_method(
-            member, n_partitions=k or 50, classes=attacked.classes, random_state=seed
-        )
+        classifier = of_method(member, n_partitions=k, classes=attacked.classes, random_state=seed)
         if attacked.groups is not None:
-            classifier.set_params(partitioner="group")
+            classifier.set_params(partitioner=attacked.rule)
     else:
         given = {"--schema": schema, "--classes": classes, "-k": k, "--method": method}
         refuse_given(given | {"--model": model}, f"the model {trained}")
@@ -207,7 +213,12 @@ def attack(
 
 
 def _attacked(
-    data: Path | None, test: Path | None, schema: Path | None, columns: Columns, member: Any
+    data: Path | None,
+    test: Path | None,
+    schema: Path | None,
+    columns: Columns,
+    member: Any,
+    k: int | None,
 ) -> AttackedData:
     """Return the rows to train on and to attack; without data, scikit-learn's digits."""
     from poisonproof.attacks.materials import NumberMaterial
@@ -225,7 +236,7 @@ def _attacked(
             "Name the test rows, too: poisonproof attack TRAIN TEST. With --schema the rows that "
             "it holds out are taken."
         )
-    return _read(open_source(schema, columns, data), data, test, takes_missing(member))
+    return _read(open_source(schema, columns, data), data, test, takes_missing(member), k)
 
 
 def _with_model(
@@ -265,7 +276,11 @@ def _with_model(
 
 
 def _read(
-    source: TrainingSource, data: Path, test: Path | None, allow_missing: bool
+    source: TrainingSource,
+    data: Path,
+    test: Path | None,
+    allow_missing: bool,
+    k: int | None = None,
 ) -> AttackedData:
     """Read rows to train on and to attack; without `test`, attack those that are held out."""
     from poisonproof.attacks.materials import NumberMaterial
@@ -278,7 +293,8 @@ def _read(
     else:
         material, attacked = _material(source.table, _written(train)), _written(tested)
     names = np.array(source.schema.classes)
-    return AttackedData(material, names[train.labels], train.groups, attacked, names, data.name)
+    rule, labels = group_rule(source.schema, k), names[train.labels]
+    return AttackedData(material, labels, train.groups, attacked, names, data.name, rule)
 
 
 def _written(rows: CheckedRows) -> NDArray[Any]:
@@ -315,7 +331,7 @@ def _show(study: AttackStudy) -> None:
         sizes = (f"{kind.median_radius:,}", *kind.fell_at(study.limit))
         table.add_row(kind.title, *sizes, f"{changed} of {tried}")
     tried, changed = study.trials_within
-    units = "contributors" if study.kinds[0].threat.unit == "group" else "rows"
+    units = study.kinds[0].threat.noun()
     say(
         table,
         f"Medians over the attacked predictions, in {units}. "

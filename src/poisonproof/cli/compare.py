@@ -16,6 +16,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from poisonproof.certificates.threats import unit_noun
 from poisonproof.cli._app import (
     DEFAULT_KIND,
     KIND_HELP,
@@ -98,8 +99,8 @@ def compare(
     source = open_source(schema, Columns(label=label, classes=classes), train)
     if source.schema.groups is not None:
         raise InvalidInputError(
-            f"The schema names contributors ({source.schema.groups}), but the methods are compared "
-            "in rows. Compare with a schema without contributors."
+            f"The schema counts {unit_noun(source.schema.unit)} ({source.schema.groups}), but the "
+            "methods are compared in rows. Compare with a schema without groups."
         )
     numbers = _numbers(partitions, "--partitions", int)
     cuts = _numbers(cosines, "--cosines", float)

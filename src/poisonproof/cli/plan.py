@@ -9,6 +9,7 @@ import numpy as np
 import typer
 from rich.table import Column, Table
 
+from poisonproof.certificates.threats import unit_noun
 from poisonproof.cli._app import (
     DEFAULT_KIND,
     JobsOption,
@@ -20,6 +21,7 @@ from poisonproof.cli._rows import TrainingSource
 from poisonproof.cli._screen import counted, say, verbosity
 from poisonproof.data.columns import ArrayColumn, DateColumn, NumberColumn
 from poisonproof.data.schema import load_schema
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress
 
 if TYPE_CHECKING:
@@ -60,6 +62,11 @@ def plan(
 
     kinds = {name: make_member(name) for name in parse_list(models, "--model")}
     known = load_schema(schema)
+    if known.partition is not None and known.partition.n_partitions is not None:
+        raise InvalidInputError(
+            f"{schema} names {known.partition.n_partitions} sources, and each of them has a member "
+            "of its own: there is no k to choose. Train, and look at what is certified."
+        )
     holes = any(
         isinstance(column, (NumberColumn, DateColumn, ArrayColumn)) and column.missing == "nan"
         for column in known.columns
@@ -75,11 +82,10 @@ def plan(
     )
     expected = len(rows) if expected_rows is None else expected_rows
     found = make_plan(curves, expected, wanted_radius=wanted_radius)
-    _print(found, curves, expected)
+    _print(found, curves, expected, unit_noun(known.unit))
 
 
-def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:
-    unit = "contributors" if curves.unit == "group" else "rows"
+def _print(found: Plan, curves: LearningCurves, expected_rows: int, unit: str) -> None:
     heads = ("k", "Rows each", "Correct", f"Median radius ({unit})", "Cost")
     table = Table("Members", *(Column(head, justify="right") for head in heads))
     for row in found.rows:

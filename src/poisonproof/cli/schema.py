@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from poisonproof.certificates.threats import unit_noun
 from poisonproof.cli._app import (
     ClassesOption,
+    EntitiesOption,
     GroupsOption,
     IgnoreOption,
     LabelOption,
@@ -29,8 +31,10 @@ from poisonproof.data.proposing import (
 )
 from poisonproof.data.rows import list_kinds
 from poisonproof.data.schema import Schema, dump_schema, freeze_schema, load_schema
+from poisonproof.data.sources import read_entities
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
+from poisonproof.partition.contributors import GroupHash, NamedSources, TimeBlocks
 
 MOST_SHOWN = 120
 MOST_LINES = 100
@@ -55,6 +59,24 @@ def schema(
     ] = None,
     label: LabelOption = None,
     groups: GroupsOption = None,
+    sources: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The source of each row, out of few (vendors, sites): a member for each of them.",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="When each row was received, not by its author: certificates then count days.",
+        ),
+    ] = None,
+    block_days: Annotated[
+        int | None, typer.Option(min=1, help="Days in a time block, with --time.  [1]")
+    ] = None,
+    entities: EntitiesOption = None,
     weights: WeightsOption = None,
     ignore: IgnoreOption = None,
     text: Annotated[
@@ -106,9 +128,19 @@ def schema(
     check_out(out, suffixes=(".json",), inputs=(data,))
     if label is None and not data.is_dir() and data.suffix.lower() != ".npz":
         raise InvalidInputError("Name the column with the labels: --label COLUMN.")
+    _refuse_several({"--groups": groups, "--sources": sources, "--time": time})
+    for option, value, needed, other in (
+        ("--entities", entities, "--groups", groups),
+        ("--block-days", block_days, "--time", time),
+    ):
+        if value is not None and other is None:
+            raise InvalidInputError(f"{option} goes with {needed} COLUMN.")
     options = ProposalOptions(
         label=label or ("folder" if data.is_dir() else "y"),
-        groups=groups,
+        groups=groups or sources or time,
+        sources=sources is not None,
+        block_days=None if time is None else block_days or 1,
+        entities=None if entities is None else read_entities(entities),
         weights=weights,
         ignore=parse_list(ignore, "--ignore"),
         text=parse_list(text, "--text"),
@@ -130,6 +162,14 @@ def schema(
         write_bytes(out, dump_schema(proposal.schema))
     _print(proposal.schema, proposal)
     _print_advice(proposal, out)
+
+
+def _refuse_several(columns: dict[str, str | None]) -> None:
+    given = [option for option, column in columns.items() if column is not None]
+    if len(given) > 1:
+        raise InvalidInputError(
+            f"{' and '.join(given)}: certificates count one kind of attacker. Give one of them."
+        )
 
 
 def _embedding(folder: Path) -> TextColumn:
@@ -202,8 +242,26 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
         f"{', '.join(_quoted(name) for name in known.classes[:20])}"
         f"{', ...' if len(known.classes) > 20 else ''}."
     )
-    unit = "rows" if known.groups is None else f"contributors ({shown(known.groups)})"
+    if known.partition is not None:
+        say(_rule(known))
+    unit = "rows" if known.unit in ("row", "source") else unit_noun(known.unit)
+    unit += "" if unit == "rows" else f" ({shown(str(known.groups))})"
     say(f"Held out of training: {100 * known.test_share:g} % of the {unit}, by their hash.")
+
+
+def _rule(known: Schema) -> str:
+    """Return what is declared about who or what the certificates count."""
+    rule, column = known.partition, shown(str(known.groups))
+    if isinstance(rule, NamedSources):
+        names = ", ".join(_quoted(str(name)) for name in rule.sources[:20])
+        more = ", ..." if len(rule.sources) > 20 else ""
+        return f"{len(rule.sources):,} sources ({column}): {names}{more}. Others are left out."
+    if isinstance(rule, TimeBlocks):
+        length = counted(rule.days, "day")
+        return f"Time ({column}): in blocks of {length}, counted from {rule.start}."
+    pairs = rule.entities if isinstance(rule, GroupHash) else ()
+    owners = len({entity for _, entity in pairs})
+    return f"Accounts ({column}): {len(pairs):,} of them belong to {owners:,} entities."
 
 
 def _print_advice(proposal: Proposal, out: Path | None) -> None:

@@ -15,6 +15,7 @@ from poisonproof.cli._app import (
     KIND_HELP,
     MEMBER_KINDS,
     ClassesOption,
+    EntitiesOption,
     GroupsOption,
     IgnoreOption,
     JobsOption,
@@ -41,7 +42,7 @@ from poisonproof.cli._methods import (
     choose_method,
     make_classifier,
 )
-from poisonproof.cli._rows import Columns, TrainingSource, open_source, unseen
+from poisonproof.cli._rows import Columns, TrainingSource, group_rule, open_source, unseen
 from poisonproof.cli._screen import (
     check_writable,
     counted,
@@ -53,6 +54,7 @@ from poisonproof.cli._screen import (
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
 from poisonproof.data.rows import CheckedRows
+from poisonproof.data.schema import Schema
 from poisonproof.data.sources import split_rows
 from poisonproof.exceptions import InvalidInputError
 
@@ -108,6 +110,7 @@ def train(
     ] = None,
     ignore: IgnoreOption = None,
     groups: GroupsOption = None,
+    entities: EntitiesOption = None,
     weights: WeightsOption = None,
     x_key: SamplesOption = None,
     invalid_rows: Annotated[
@@ -192,7 +195,7 @@ def train(
     machines = _cluster(cluster, jobs)
     if invalid_rows is not None:
         choose("--invalid-rows", invalid_rows, ("raise", "drop"))
-    columns = Columns(label, classes, features, ignore, groups, weights, x_key)
+    columns = Columns(label, classes, features, ignore, groups, weights, x_key, entities)
     source = open_source(schema, columns, data, invalid_rows=invalid_rows, stream=stream)
     shape = parse_sides(image_shape, "--image-shape", "CHANNELSxHEIGHTxWIDTH")
     if shape is None and model in ("nin", "resnet10"):
@@ -212,8 +215,8 @@ def train(
         },
         {
             "estimator": member,
-            "n_partitions": 50 if k is None else k,
-            "partitioner": _partitioner(partitioner, method, source.schema.groups),
+            "n_partitions": k,
+            "partitioner": _partitioner(partitioner, method, source.schema, k),
             "n_jobs": jobs,
             "verbose": verbosity(),
         },
@@ -308,8 +311,9 @@ def _refuse_members(method: str, options: dict[str, Any]) -> None:
         )
 
 
-def _partitioner(rule: str | None, method: str, groups: str | None) -> str | None:
+def _partitioner(rule: str | None, method: str, schema: Schema, k: int | None) -> Any:
     """Return the rule: rows are put together by contributor wherever one is named."""
+    groups = schema.groups
     if not METHODS[method].partitioners:
         if groups is not None:
             raise InvalidInputError(
@@ -318,7 +322,7 @@ def _partitioner(rule: str | None, method: str, groups: str | None) -> str | Non
             )
         return None
     if rule is None:
-        return "group" if groups is not None else METHODS[method].partitioners[0]
+        return METHODS[method].partitioners[0] if groups is None else group_rule(schema, k)
     choose(f"--partitioner of {method}", rule, METHODS[method].partitioners)
     if rule == "group" and groups is None:
         raise InvalidInputError(
@@ -329,7 +333,7 @@ def _partitioner(rule: str | None, method: str, groups: str | None) -> str | Non
             f"Contributors are named ({shown(groups)}), but --partitioner {rule} does not read "
             "them and would certify rows; use --partitioner group, or a schema without groups."
         )
-    return rule
+    return rule if groups is None else group_rule(schema, k)
 
 
 def _fit(

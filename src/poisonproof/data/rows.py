@@ -112,6 +112,7 @@ class CheckedRows:
     labels : ndarray of int, shape (n,), or None
         Indices into the classes of the schema.
     groups : ndarray of str objects, shape (n,), or None
+        The contributor of each row, or what the schema's `partition` makes of it.
     weights : ndarray of float64, shape (n,), or None
     names : tuple of str or None
         Names of the features, if these are numbers of the file as they stand.
@@ -237,7 +238,7 @@ def check_rows(
         raise InvalidInputError(f"{path} has no feature columns.")
     reasons = {**found, **raw.reasons}
     _check_features(X, raw, schema, allow_missing, reasons)
-    _check_groups(raw, schema, reasons)
+    groups = _check_groups(raw, schema, reasons)
     _check_weights(raw, schema, reasons)
     broken = frozenset(reasons)
     for row, reason in raw.label_reasons.items():
@@ -253,7 +254,7 @@ def check_rows(
     return CheckedRows(
         X=X if good.all() else X[good],
         labels=None if codes is None else codes[good],
-        groups=None if raw.groups is None else _text_array(raw.groups)[good],
+        groups=None if groups is None else _text_array(groups)[good],
         weights=None if raw.weights is None else raw.weights[good],
         names=raw.names if schema.keeps_numbers else None,
         problems=tuple(sorted([*raw.problems, *problems], key=attrgetter("place"))),
@@ -314,10 +315,20 @@ def _check_labels(raw: RawRows, schema: Schema, reasons: Reasons) -> NDArray[np.
     return codes
 
 
-def _check_groups(raw: RawRows, schema: Schema, reasons: Reasons) -> None:
-    for row, text in enumerate(raw.groups or ()):
+def _check_groups(raw: RawRows, schema: Schema, reasons: Reasons) -> Sequence[str | None] | None:
+    """Return what certificates count for each row: the contributor, entity, source or block."""
+    if raw.groups is None:
+        return None
+    rule = schema.partition
+    units = raw.groups if rule is None else rule.units(list(raw.groups))
+    for row, (text, unit) in enumerate(zip(raw.groups, units, strict=True)):
         if not text:
             reasons.setdefault(row, f"the group is missing (column {schema.groups!r})")
+        elif unit is None and rule is not None:
+            reasons.setdefault(
+                row, f"the group {text[:80]!r} (column {schema.groups!r}) is not {rule.allowed}"
+            )
+    return units
 
 
 def _check_weights(raw: RawRows, schema: Schema, reasons: Reasons) -> None:

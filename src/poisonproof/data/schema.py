@@ -17,6 +17,12 @@ from numpy.typing import NDArray
 
 from poisonproof.data.columns import ArrayColumn, Column, ImageColumn, NumberColumn, parse_column
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.partition.contributors import (
+    GroupHash,
+    GroupPartitioner,
+    NamedSources,
+    TimeBlocks,
+)
 from poisonproof.strict import parse_json
 
 KINDS = ("table", "arrays", "images")
@@ -85,12 +91,16 @@ class Schema:
         CSV or Parquet files, npz files, or folders of images.
     groups, weights : str, optional
         Columns with the contributor and the weight of a row.
+    partition : NamedSources, TimeBlocks or GroupHash with entities, optional
+        What `groups` holds if not contributors: sources, times or accounts. A row whose source or
+        time has no partition is rejected.
     ignore : sequence of str
         Columns that are not read.
     others : {"raise", "ignore"}
         What to do with columns that nothing names, if `columns` are listed.
     test_share : float
-        Share of rows (with `groups`: of contributors) that a hash holds out of training.
+        Share of rows (with `groups`: of contributors, entities or time blocks; never of sources,
+        which are too few) that a hash holds out of training.
     invalid_rows : {"drop", "raise"}
         Leave out each row that does not fit, or stop.
     samples : str
@@ -121,6 +131,7 @@ class Schema:
     classes: Sequence[str] = ()
     kind: str = "table"
     groups: str | None = None
+    partition: GroupPartitioner | None = None
     weights: str | None = None
     ignore: Sequence[str] = ()
     others: str = "raise"
@@ -140,6 +151,7 @@ class Schema:
             object.__setattr__(self, key, tuple(getattr(self, key)))
         self._check_columns()
         self._check_names()
+        self._check_partition()
         self._check_classes()
         share = self.test_share
         if type(share) not in (int, float) or not 0 <= share <= 0.9:
@@ -177,6 +189,22 @@ class Schema:
                 "label, the group, the weight or ignored."
             )
 
+    def _check_partition(self) -> None:
+        rule = self.partition
+        if rule is None:
+            return
+        names: tuple[Any, ...] = getattr(rule, "sources", None) or ()
+        names += tuple(name for pair in getattr(rule, "entities", None) or () for name in pair)
+        if type(rule) not in _RULES.values() or rule.unit == "group" or self.groups is None:
+            raise InvalidInputError(
+                "partition is NamedSources, TimeBlocks or GroupHash with entities, and groups "
+                f"names the column that it reads. Got {rule!r:.80} and groups={self.groups!r}."
+            )
+        if not all(isinstance(name, str) for name in names):
+            raise InvalidInputError(
+                "Sources and accounts of a schema are texts, as files are read."
+            )
+
     def _check_classes(self) -> None:
         if not all(isinstance(name, str) and name for name in self.classes):
             raise InvalidInputError("classes is a list of texts.")
@@ -195,6 +223,13 @@ class Schema:
     def n_features(self) -> int:
         """The number of features of a row; 0 where the file decides."""
         return sum(column.n_features for column in self.columns)
+
+    @property
+    def unit(self) -> str:
+        """What certificates count: rows, contributors, entities, sources, days or blocks."""
+        if self.partition is not None:
+            return self.partition.unit
+        return "row" if self.groups is None else "group"
 
     @cached_property
     def keeps_numbers(self) -> bool:
@@ -222,6 +257,7 @@ class Schema:
             return self
         unread = () if self.kind == "images" else roles.values()
         changes: dict[str, Any] = dict.fromkeys(roles)
+        changes |= {"partition": None} if "groups" in roles else {}
         return replace(self, **changes, ignore=[*self.ignore, *unread])
 
     def locate(self, header: Sequence[str], file: object) -> Layout:
@@ -286,6 +322,7 @@ class Schema:
         """Return the schema as it stands in its file, without the seal."""
         more: dict[str, Any] = {} if self.limits == Limits() else {"limits": asdict(self.limits)}
         more |= {} if self.others == "raise" else {"others": self.others}
+        more |= {} if self.partition is None else {"partition": _rule_values(self.partition)}
         return {
             "kind": self.kind,
             "label": self.label,
@@ -439,7 +476,7 @@ def parse_schema(values: Any) -> Schema:
             f"schema version {values.get('version')!r}; this poisonproof reads version {VERSION}."
         )
     expected = {"format", "version", "frozen", *KEYS}
-    if wrong := set(values) - {"limits", "others"} ^ expected:
+    if wrong := set(values) - {"limits", "others", "partition"} ^ expected:
         raise InvalidInputError(
             f"a schema has the keys {sorted(expected)}; check {sorted(map(str, wrong))}."
         )
@@ -452,6 +489,7 @@ def parse_schema(values: Any) -> Schema:
         raise InvalidInputError("A schema file declares at least one feature column.")
     options = {key: values[key] for key in (*KEYS, *({"others"} & set(values)))}
     options["columns"] = tuple(parse_column(entry) for entry in values["columns"])
+    options["partition"] = _parse_rule(values["partition"]) if "partition" in values else None
     schema = Schema(**options, limits=_parse_limits(values.get("limits", {})))
     if values["frozen"] and values["frozen"] != schema_digest(schema):
         raise GuaranteeError(
@@ -466,6 +504,37 @@ def _parse_limits(entry: Any) -> Limits:
     if not isinstance(entry, dict) or not set(entry) <= known:
         raise InvalidInputError(f"limits are {', '.join(sorted(known))}. Got {str(entry)[:80]}.")
     return Limits(**entry)
+
+
+_RULES: dict[str, type[GroupPartitioner]] = {
+    "source": NamedSources,
+    "time": TimeBlocks,
+    "entity": GroupHash,
+}
+"""What `partition` can be by: the names in schema files."""
+
+
+def _rule_values(rule: GroupPartitioner) -> dict[str, Any]:
+    """Return what `partition` says in a schema file."""
+    by = next(name for name, kind in _RULES.items() if type(rule) is kind)
+    if isinstance(rule, GroupHash):
+        return {"by": by, "entities": dict(rule.entities)}
+    if isinstance(rule, NamedSources):
+        return {"by": by, "sources": list(rule.sources)}
+    return {"by": by, "start": rule.start, "days": rule.days}  # type: ignore[attr-defined]
+
+
+def _parse_rule(entry: Any) -> GroupPartitioner:
+    keys = {"source": {"sources"}, "time": {"start", "days"}, "entity": {"entities"}}
+    options = dict(entry) if isinstance(entry, dict) else {}
+    by = options.pop("by", None)
+    if not isinstance(by, str) or set(options) != keys.get(by):
+        raise InvalidInputError(
+            'partition is {"by": "source", "sources": [...]}, {"by": "time", "start": '
+            '"2020-01-01", "days": 1} or {"by": "entity", "entities": {"account": "entity"}}. Got '
+            f"{str(entry)[:80]}."
+        )
+    return _RULES[by](**options)
 
 
 # Which rows are held out of training: decided by a hash of each row.

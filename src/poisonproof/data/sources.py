@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from poisonproof.data.parquet_files import column_names, count_rows, parquet_par
 from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows
 from poisonproof.data.schema import Limits, Schema, held_out_rows, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.partition.contributors import GroupHash
 from poisonproof.progress import Progress
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -108,14 +110,15 @@ def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
     rows : CheckedRows
         n rows, read by the schema.
     schema : Schema
-        Declares the share, and whether contributors are held out as a whole.
+        Declares the share, and whether contributors are held out as a whole. Sources are not:
+        they are few, and a source that is held out would leave its member without rows.
 
     Returns
     -------
     ndarray of bool, shape (n,)
         As `held_out_rows` decides.
     """
-    groups = rows.groups if schema.groups is not None else None
+    groups = None if schema.unit in ("row", "source") else rows.groups
     return held_out_rows(rows.X, schema.test_share, groups)
 
 
@@ -131,6 +134,26 @@ def check_file(path: Path, suffixes: Sequence[str]) -> None:
         raise InvalidInputError(f"{path} is not a file.")
     if path.stat().st_size == 0:
         raise InvalidInputError(f"{path} is empty.")
+
+
+def read_entities(path: Path) -> GroupHash:
+    """Return the partitioner by entity that a CSV file of accounts and their owners declares."""
+    check_file(path, [".csv"])
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = [line for line in csv.reader(file, strict=True) if line]
+    except (OSError, ValueError, csv.Error) as error:
+        raise InvalidInputError(f"Cannot read {path}: {error}.") from error
+    for number, line in enumerate(lines, 1):
+        if len(line) != 2 or not all(line):
+            raise InvalidInputError(
+                f"{path} has a header and two columns, account and entity, but row {number} holds "
+                f"{listed(line)}."
+            )
+    try:
+        return GroupHash(entities=lines[1:])
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
 
 
 def header_of(path: Path, limits: Limits) -> list[str]:

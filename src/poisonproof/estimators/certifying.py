@@ -36,7 +36,7 @@ from poisonproof.members.closed_form.stacked import StackedMembers
 from poisonproof.members.member import Ensemble, MemberList, guarded, mapped_by
 from poisonproof.members.scikit import member_probabilities
 from poisonproof.members.streams import in_own_streams
-from poisonproof.partition.partitioners import Partitioner
+from poisonproof.partition.rule import Partitioner
 from poisonproof.partition.values import take_canonical
 from poisonproof.progress import Silent, make_progress
 from poisonproof.store.reading import ModelReader
@@ -267,7 +267,7 @@ class VotingMembers(CertifyingClassifier):
     template_names: ClassVar = ("estimator", "features", "features_")
 
     estimator: Any
-    n_partitions: int
+    n_partitions: int | None
     partitioner: Any
     n_jobs: int | None
     random_state: int
@@ -310,7 +310,8 @@ class VotingMembers(CertifyingClassifier):
 
     def _mapped(self, X: Any) -> Any:
         transform = partial(mapped_by, self.features_)
-        return in_own_streams(self.random_state, self.n_partitions, lambda: transform(guarded(X)))
+        k = self.n_partitions or self.partitioner_.k
+        return in_own_streams(self.random_state, k, lambda: transform(guarded(X)))
 
     def _counted(self, X: Any) -> Certificates:
         return certify_votes(self.votes(X), len(self.classes_))

@@ -48,7 +48,8 @@ from poisonproof.partition.containers import (
     frame_columns,
 )
 from poisonproof.partition.partitioned import PartitionedData, partition_data
-from poisonproof.partition.partitioners import Partitioner
+from poisonproof.partition.partitioners import make_partitioner
+from poisonproof.partition.rule import Partitioner
 
 MAX_CLASSES = 2**15 - 1
 """Votes are int16, and -1 abstains."""
@@ -117,7 +118,7 @@ def check_table(
         raise InvalidInputError(
             f"invalid_rows must be 'raise' or 'drop', got {classifier.invalid_rows!r}."
         )
-    if groups is not None and partitioner is not None and partitioner.unit != "group":
+    if groups is not None and partitioner is not None and not partitioner.by_group:
         raise InvalidInputError(
             f"groups were given, but partitioner={partitioner.name!r} does not read them, so "
             "certificates would count rows and not contributors. Set partitioner='group', or leave "
@@ -427,7 +428,8 @@ def _usual_shape(
     """Return the shape that rows have: the fitted one, or that of most of them.
 
     An attacker must not decide which rows are left out: the most common shape must lead by more
-    rows than a certificate can allow for, which is less than half the members.
+    rows than a certificate can allow for, which is less than half the members. Where it counts
+    contributors, sources or days, these may be any number of rows: then all shapes must agree.
     """
     known = None if reset else getattr(classifier, "n_features_in_", None)
     counts = Counter(shape for shape in shapes if shape and known in (None, shape[0]))
@@ -435,13 +437,20 @@ def _usual_shape(
         wanted = "" if known is None else f" of the {known} cells that the model was fitted on"
         raise InvalidRowsError(f"X has no rows{wanted}. Give a list or an array of cells per row.")
     (usual, most), (_, second) = [*counts.most_common(2), ((), 0)][:2]
-    margin = getattr(classifier, "n_partitions", most // 2)
+    margin, rule = getattr(classifier, "n_partitions", most // 2), _rule_of(classifier)
+    if rule is not None:
+        margin = most - 1 if rule.by_group else rule.k
     if drop and known is None and most - second <= margin:
         raise InvalidRowsError(
             f"Rows of X have different numbers of cells: {most} rows have {_size(usual)}, {second} "
             "have another number. A majority so small cannot decide which to leave out. Correct X."
         )
     return usual
+
+
+def _rule_of(classifier: Any) -> Partitioner | None:
+    rule = getattr(classifier, "partitioner", None)
+    return None if rule is None else make_partitioner(rule, classifier.n_partitions)
 
 
 def _size(shape: tuple[int, ...] | None) -> str:

@@ -87,7 +87,7 @@ class PartitionAggregation(VotingMembers):
         y : array of shape (m,)
             Labels.
         groups : array of shape (m,), optional
-            The contributor of every row, for ``partitioner="group"``.
+            The contributor (or source, or time) of every row, for a partitioner that reads them.
         sample_weight : array of shape (m,), optional
             Weights, handed to the members. Every weight is the attacker's to choose.
         self_check : bool, default=False
@@ -352,10 +352,12 @@ class DPAClassifier(PartitionAggregation):
         What a member is: any scikit-learn classifier or pipeline. By default
         `ScaledKernelClassifier`, which takes tables as they come and trains all members in one
         computation.
-    n_partitions : int, default=50
-        Number of members, k. More members, larger certificates, less data for each.
+    n_partitions : int, optional
+        Number of members, k. More members, larger certificates, less data for each. By default
+        that of the partitioner, or 50.
     partitioner : {"content", "pixel_sum", "group"} or partitioner, default="content"
-        Which partition a row falls into. "group" hashes the contributor instead of the row.
+        Which partition a row falls into. "group" hashes the contributor instead of the row;
+        `GroupHash` with `entities`, `NamedSources` and `TimeBlocks` count other attackers.
     classes : array of shape (C,), optional
         The label set. If it is not declared it is taken from `y`, and the certificates carry the
         assumption that the attacker uses only these labels and removes none entirely.
@@ -399,7 +401,7 @@ class DPAClassifier(PartitionAggregation):
     def __init__(
         self,
         estimator: Any = None,
-        n_partitions: int = 50,
+        n_partitions: int | None = None,
         *,
         partitioner: Any = "content",
         classes: Any = None,
@@ -467,8 +469,8 @@ class SSDPAClassifier(PartitionAggregation):
         `ScaledKernelClassifier`.
     features : transformer, optional
         Fitted on all samples, in an order their values decide, and never on a label.
-    n_partitions : int, default=50
-        Number of members, k.
+    n_partitions : int, optional
+        Number of members, k. By default that of the partitioner, or 50.
     partitioner : {"sorted", "content", "pixel_sum", "group"} or partitioner, default="sorted"
         Which partition a row falls into. Repeated samples share a partition.
     classes, invalid_rows, n_jobs, random_state, verbose
@@ -493,7 +495,7 @@ class SSDPAClassifier(PartitionAggregation):
         self,
         estimator: Any = None,
         features: Any = None,
-        n_partitions: int = 50,
+        n_partitions: int | None = None,
         *,
         partitioner: Any = "sorted",
         classes: Any = None,

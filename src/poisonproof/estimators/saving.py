@@ -85,6 +85,8 @@ def describe(classifier: Any) -> dict[str, Any]:
     if partitioner is not None and type(partitioner) is not PARTITIONERS.get(partitioner.name):
         known, name = ", ".join(PARTITIONERS), type(partitioner).__name__
         raise StoreError(f"{name} is a partitioner of your own; models are saved with {known}.")
+    if partitioner is not None and values["n_partitions"] is None:
+        values["n_partitions"] = partitioner.k
     specs = {
         "partitioner": None if partitioner is None else partitioner.spec(),
         "learner": None if learner is None else learner().specification(),

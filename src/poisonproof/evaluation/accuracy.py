@@ -321,7 +321,7 @@ class Summary:
     members_vote: bool = True
 
     def sentences(self, n_groups: int | None = None) -> tuple[str, ...]:
-        """Return the summary in plain words; `n_groups` contributors gave the training rows."""
+        """Return the summary in plain words; the training rows are of `n_groups` units."""
         alone = (
             f"; one of the {self.n_members:,} members alone gets {_percent(self.base_accuracy)} "
             "right on average"
@@ -439,7 +439,7 @@ def median_sentence(
         )
     attack = f"any {threat.clause(median)}"
     if n_groups is not None:
-        attack = f"an attacker controls any {median:,} of the {n_groups:,} contributors"
+        attack = f"an attacker controls any {median:,} of the {n_groups:,} {threat.noun(n_groups)}"
     return f"At least half of the {kept} even if {attack}."
 
 
@@ -518,7 +518,8 @@ def closing_sentences(
     """
     size = Radii.of(certificates.radius).median()
     if not size:
-        unit = "dishonest contributor" if certificates.threat.unit == "group" else "poisoned row"
+        threat = certificates.threat
+        unit = "dishonest contributor" if threat.unit == "group" else f"poisoned {threat.noun(1)}"
         return (
             "Fewer than half of your test rows are proved to keep their label against "
             f"even one {unit}. More members (-k), more rows or better features help.",
@@ -559,11 +560,11 @@ def seen_sentence(n_seen: int | None, n_rows: int) -> str:
 def _attack_words(
     certificates: Certificates, size: int, n_rows: int | None, n_groups: int | None
 ) -> str:
-    name, unit = certificates.threat.name, certificates.threat.unit
-    if unit == "group":
+    threat = certificates.threat
+    if threat.by_group:
         known = "" if n_groups is None else f" of your {n_groups:,}"
-        return f"controls any {size:,}{known} contributor{'s' * (size > 1 or n_groups is not None)}"
-    rows = f"{size:,} {unit}{'s' * (size > 1)}"
+        return f"controls any {size:,}{known} {threat.noun(n_groups or size)}"
+    rows = f"{size:,} {threat.noun(size)}"
     data = "your training data" if n_rows is None else f"your training data ({n_rows:,} rows)"
     verbs = {"insert_delete": "inserts or deletes", "label_flip": "changes the labels of"}
-    return f"{verbs.get(name, 'rewrites')} any {rows} of {data}"
+    return f"{verbs.get(threat.name, 'rewrites')} any {rows} of {data}"

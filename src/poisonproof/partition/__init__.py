@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from poisonproof.partition.canonical import canonical_bytes, sample_digests
 from poisonproof.partition.containers import n_rows
+from poisonproof.partition.contributors import GroupHash, NamedSources, TimeBlocks
 from poisonproof.partition.partitioned import (
     Partition,
     PartitionedData,
     partition_data,
 )
-from poisonproof.partition.partitioners import (
-    ContentHash,
-    GroupHash,
-    Partitioner,
-    PixelSum,
-    SortedIndex,
-)
+from poisonproof.partition.partitioners import ContentHash, PixelSum, SortedIndex
+from poisonproof.partition.rule import Partitioner
 from poisonproof.partition.values import take_canonical
 
 __all__ = [
     "ContentHash",
     "GroupHash",
+    "NamedSources",
     "Partition",
     "PartitionedData",
     "Partitioner",
     "PixelSum",
     "SortedIndex",
+    "TimeBlocks",
     "canonical_bytes",
     "n_rows",
     "partition_data",

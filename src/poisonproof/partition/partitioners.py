@@ -1,10 +1,9 @@
-"""The partitioners: rules that put every sample into one of k partitions."""
+"""The partitioners that read samples, and all partitioners by name."""
 
 from __future__ import annotations
 
 import dataclasses
-import operator
-from abc import ABC, abstractmethod
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,95 +13,14 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.blocks import row_blocks
-from poisonproof.partition.canonical import CANONICAL_FORM, readable_rows, sample_digests
-from poisonproof.partition.containers import as_container, n_rows, take_rows
+from poisonproof.partition.canonical import CANONICAL_FORM, sample_digests
+from poisonproof.partition.containers import as_container, n_rows
+from poisonproof.partition.contributors import GroupHash, NamedSources, TimeBlocks
+from poisonproof.partition.rule import Partitioner, reduce_digests
 from poisonproof.partition.sorted_order import sample_ranks
 
-LARGEST_K = 2**31 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Partitioner(ABC):
-    """A rule that puts every sample into one of k partitions.
-
-    Parameters
-    ----------
-    n_partitions : int, optional
-        The number of partitions, k >= 1. Left out only where an estimator fills it in.
-
-    Attributes
-    ----------
-    name : str
-        What `make_partitioner` and saved models call this rule.
-    certifies : mapping from str to int
-        For each certified threat, how many partitions one unit of the attack can touch.
-    unit : {"row", "group", "sample"}
-        What the attacker's budget counts.
-    rowwise : bool
-        Whether a row's partition depends on that row alone.
-    hint : mapping from str to str
-        For each threat that is not certified, what to use instead.
-    """
-
-    n_partitions: int | None = None
-
-    name: ClassVar[str]
-    certifies: ClassVar[Mapping[str, int]] = {"insert_delete": 1, "label_flip": 1, "replace": 2}
-    unit: ClassVar[str] = "row"
-    rowwise: ClassVar[bool] = True
-    hint: ClassVar[Mapping[str, str]] = {}
-
-    def __post_init__(self) -> None:
-        if self.n_partitions is None:
-            return
-        k = self.n_partitions
-        try:
-            number = operator.index(k)
-        except TypeError:
-            number = 0
-        if isinstance(k, (bool, np.bool_)) or not 1 <= number <= LARGEST_K:
-            raise InvalidInputError(
-                f"n_partitions must be an integer from 1 to {LARGEST_K}, but it is {k!r}."
-            )
-        object.__setattr__(self, "n_partitions", number)
-
-    @property
-    def k(self) -> int:
-        """The number of partitions; raises if it was left out."""
-        if self.n_partitions is None:
-            raise InvalidInputError(
-                f"{type(self).__name__} does not know how many partitions to make. "
-                "Set n_partitions."
-            )
-        return self.n_partitions
-
-    @abstractmethod
-    def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
-        """Return the partition of each sample.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, frame, series or sequence of n samples
-            The samples.
-        groups : array or sequence of n identities, optional
-            Who contributed each row. Read by `GroupHash` alone.
-
-        Returns
-        -------
-        ndarray of int64 of shape (n,)
-            Numbers in [0, k).
-        """
-
-    def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
-        """Return which samples have a partition, shape (n,); `assign` raises for the others.
-
-        Whether a sample has one depends on that sample (and its group) alone.
-        """
-        return np.ones(n_rows(X), dtype=np.bool_)
-
-    def spec(self) -> dict[str, Any]:
-        """Return everything that decides the partitions, as JSON."""
-        return {"name": self.name, "canonical_form": CANONICAL_FORM} | dataclasses.asdict(self)
+USUAL_K = 50
+"""Partitions where neither the estimator nor the partitioner says how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,104 +54,6 @@ class ContentHash(Partitioner):
     def assign_digests(self, digests: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the partition of each sample from its digest, shape (n, 32)."""
         return reduce_digests(digests, self.k)
-
-
-def reduce_digests(digests: NDArray[np.uint8], k: int) -> NDArray[np.int64]:
-    """Return the first 128 bits of each digest, read as a little-endian number, modulo `k`.
-
-    No partition is more likely than another by more than k / 2^128.
-    """
-    words = np.ascontiguousarray(digests[:, :16]).view("<u8")
-    low, high = words[:, 0] % k, words[:, 1] % k
-    # With k < 2^31 no term reaches 2^62, so the exact remainder fits uint64.
-    remainder = (high * np.uint64(2**64 % k) + low) % np.uint64(k)
-    return np.asarray(remainder, dtype=np.int64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupHash(Partitioner):
-    """Put all rows of a contributor (user, device, domain) into one partition.
-
-    Parameters
-    ----------
-    n_partitions : int
-        The number of partitions, k.
-
-    Guarantee
-    ---------
-    The radius counts malicious contributors, whatever each does to however many rows.
-
-    Assumes
-    -------
-    Identities cannot be forged: nobody can contribute under another name, or under many.
-
-    Examples
-    --------
-    >>> X = np.zeros((4, 2))
-    >>> first, *_, last = GroupHash(n_partitions=50).assign(X, groups=["ada", "bo", "cy", "ada"])
-    >>> bool(first == last)
-    True
-    """
-
-    name: ClassVar[str] = "group"
-    certifies: ClassVar[Mapping[str, int]] = {"replace": 1, "insert_delete": 1, "label_flip": 1}
-    unit: ClassVar[str] = "group"
-
-    def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
-        """Return the partition of each row from its group; the samples are not read.
-
-        Identities are compared in canonical form: ``1``, ``1.0`` and ``numpy.int64(1)`` are one
-        group, ``"1"`` is another. A tuple is an identity of several parts.
-
-        Raises
-        ------
-        InvalidInputError
-            If `groups` is left out, has another length than `X`, or a group is missing.
-        """
-        if groups is None:
-            raise InvalidInputError("GroupHash needs groups: one identity per row of X.")
-        if n_rows(groups) != n_rows(X):
-            raise InvalidInputError(
-                f"groups has {n_rows(groups)} entries, but X has {n_rows(X)} rows. "
-                "Give one identity per row."
-            )
-        try:
-            missing = _rows_without_group(groups)
-            digests = sample_digests(groups)
-        except InvalidRowsError as error:
-            raise InvalidInputError(f"groups cannot be read as identities: {error}") from None
-        if len(missing):
-            raise InvalidInputError(
-                f"Row {missing[0]} has no group ({len(missing)} rows in all). Give every row an "
-                "identity: rows without one could come from any number of contributors."
-            )
-        return reduce_digests(digests, self.k)
-
-    def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
-        """Return which rows have a group that can be read; without any, `assign` says so."""
-        if groups is None or n_rows(groups) != n_rows(X):
-            return np.ones(n_rows(X), dtype=np.bool_)
-        try:
-            placeable = readable_rows(groups)
-            kept = np.flatnonzero(placeable)
-            placeable[kept[_rows_without_group(take_rows(as_container(groups), kept))]] = False
-        except InvalidRowsError as error:
-            raise InvalidInputError(f"groups cannot be read as identities: {error}") from None
-        return placeable
-
-
-def _rows_without_group(groups: Any) -> NDArray[np.intp]:
-    found = [np.empty(0, dtype=np.intp)]
-    for rows, values, _ in row_blocks(as_container(groups)):
-        if isinstance(values, list):
-            missing = [np.isnan(column.floats) & ~column.odd for column in values]
-            # An identity of no parts is none.
-            found.append(rows[np.any(missing, axis=0)] if missing else rows)
-        elif isinstance(values, np.ndarray):
-            found.append(rows[np.isnan(values).any(axis=1)])
-        else:
-            raise InvalidRowsError("a sparse matrix cannot hold identities")
-    return np.sort(np.concatenate(found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,25 +176,31 @@ class SortedIndex(Partitioner):
 
     name: ClassVar[str] = "sorted"
     certifies: ClassVar[Mapping[str, int]] = {"label_flip": 1}
-    unit: ClassVar[str] = "sample"
     rowwise: ClassVar[bool] = False
     hint: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("insert_delete", "replace"), _USE_CONTENT_HASH
     )
+
+    @property
+    def unit(self) -> str:
+        """What the attacker's budget counts: distinct samples."""
+        return "sample"
 
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each sample; `groups` are not read."""
         return sample_ranks(X) % self.k
 
 
-_ALL: tuple[type[Partitioner], ...] = (ContentHash, PixelSum, SortedIndex, GroupHash)
+_ALL: tuple[type[Partitioner], ...] = (
+    ContentHash, PixelSum, SortedIndex, GroupHash, NamedSources, TimeBlocks,
+)  # fmt: skip
 PARTITIONERS: Mapping[str, type[Partitioner]] = {rule.name: rule for rule in _ALL}
 
 
 def make_partitioner(
     partitioner: str | Partitioner, n_partitions: int | None = None
 ) -> Partitioner:
-    """Return a partitioner with its number of partitions, which an instance may leave open."""
+    """Return a partitioner with its number of partitions, which either may leave open."""
     if isinstance(partitioner, str) and partitioner in PARTITIONERS:
         partitioner = PARTITIONERS[partitioner]()
     if not isinstance(partitioner, Partitioner):
@@ -383,7 +209,7 @@ def make_partitioner(
             f"but it is {partitioner!r}."
         )
     if n_partitions is None:
-        n_partitions = partitioner.k
+        n_partitions = partitioner.n_partitions or USUAL_K
     if partitioner.n_partitions not in {None, n_partitions}:
         raise InvalidInputError(
             f"n_partitions is {n_partitions}, but the partitioner makes "
@@ -396,9 +222,15 @@ def partitioner_from_spec(spec: Mapping[str, Any]) -> Partitioner:
     """Return the partitioner that `Partitioner.spec` described."""
     options = dict(spec)
     name, form = str(options.pop("name", None)), options.pop("canonical_form", None)
-    if name not in PARTITIONERS or form != CANONICAL_FORM or set(options) != {"n_partitions"}:
-        raise InvalidInputError(
-            f"A saved partitioner is one of {', '.join(map(repr, PARTITIONERS))} of canonical form "
-            f"{CANONICAL_FORM}, with n_partitions. Got {spec!r:.200}."
-        )
-    return PARTITIONERS[name](**options)
+    if name in PARTITIONERS and form == CANONICAL_FORM and "n_partitions" in options:
+        try:
+            found = PARTITIONERS[name](**options)
+            if json.loads(json.dumps(found.spec())) == dict(spec):
+                return found
+        except (TypeError, ValueError):  # among them what the partitioner itself refuses
+            pass
+    raise InvalidInputError(
+        f"A saved partitioner is one of {', '.join(map(repr, PARTITIONERS))} of canonical form "
+        f"{CANONICAL_FORM}, with n_partitions and its own options as it writes them. Got "
+        f"{spec!r:.200}."
+    )

@@ -191,7 +191,7 @@ def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, A
         "largest": model.largest,
         "n_members": model.certificates.n_members,
         "n_training": model.n_training_units,
-        "training_word": "contributors" if threat.unit == "group" else "training rows",
+        "training_word": threat.noun() if threat.by_group else "training rows",
         "numbered": model.place_unit == "row",
         "path": curve_path(tally.kept, domain),
         "radii": radius_bars(tally, domain),

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing
 
 from poisonproof.certificates.result import Certificates, class_indices
-from poisonproof.certificates.threats import Threat
+from poisonproof.certificates.threats import Threat, unit_noun
 from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.estimators.training_set import seen_rows
 from poisonproof.evaluation.accuracy import Tally, seen_sentence
@@ -58,7 +58,7 @@ def identify(classifier: Any) -> Identity:
         "Features": f"by the schema {schema}" if schema else features,
         "Label set": "declared" if classifier.classes is not None else "taken from the labels",
         "Training rows": f"{n_rows:,}",
-        **({"Contributors": f"{known['n_groups']:,}"} if known.get("n_groups") else {}),
+        **_units(classifier, known.get("n_groups")),
         "Rows left out": f"{classifier.n_dropped_ + known.get('n_left_out', 0):,}",
     }
     if sizes is not None:
@@ -67,6 +67,11 @@ def identify(classifier: Any) -> Identity:
         facts |= {"Members that failed": f"{len(classifier.failures_):,}"}
         facts |= {"Members trained twice (self-check)": checked}
     return Identity(model_fingerprint(classifier), tuple(facts.items()), _environment())
+
+
+def _units(classifier: Any, count: int | None) -> dict[str, str]:
+    noun = unit_noun(classifier.partitioner_.unit) if count else ""
+    return {noun.capitalize(): f"{count:,}"} if count else {}
 
 
 def _settings(classifier: Any) -> list[str]:
@@ -264,11 +269,11 @@ class Evidence:
 
     @property
     def n_training_units(self) -> int | None:
-        """Training rows, or contributors where attacks count those; None if not known."""
-        unit = self.certificates.threat.unit
-        if unit == "group":
+        """Training rows, or contributors, days, ... where attacks count those; None if unknown."""
+        threat = self.certificates.threat
+        if threat.by_group:
             return self.n_groups
-        if unit != "row" or self.partition_sizes is None:
+        if threat.unit != "row" or self.partition_sizes is None:
             return None
         return int(self.partition_sizes.sum())
 

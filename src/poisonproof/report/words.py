@@ -11,24 +11,18 @@ _ACTIONS = {
         "Insert training rows with any content and any label, and delete training rows, in any "
         "mix. Each row inserted or deleted counts as one; changing a row counts as two."
     ),
-    ("insert_delete", "group"): (
-        "Take part under new identities and remove contributors with everything they contributed. "
-        "Each contributor counts as one, however many rows are theirs."
-    ),
     ("label_flip", "row"): "Change the labels of training rows. Each row counts as one.",
     ("label_flip", "sample"): (
         "Change the labels of training samples. Each counts as one, with all its copies."
     ),
-    ("label_flip", "group"): (
-        "Change the labels of everything from a contributor. Each contributor counts as one."
-    ),
     ("replace", "row"): (
         "Change training rows in any way: values, label or both. Each changed row counts as one."
     ),
-    ("replace", "group"): (
-        "Act as contributors: change, add and withdraw any of their rows, or take part under new "
-        "identities. Each contributor counts as one, however many rows are theirs."
-    ),
+}
+_OF_GROUPS = {
+    "insert_delete": "Add and remove {many}, each with any number of rows.",
+    "label_flip": "Change the labels of all rows of {many}.",
+    "replace": "Control {many}: change, add and withdraw any of their rows, or bring new ones.",
 }
 
 
@@ -42,7 +36,7 @@ def headline(evidence: Evidence) -> str:
     At least half of the predictions stay as they are even if any 2 rows are inserted or deleted.
     """
     threat, median = evidence.certificates.threat, evidence.tally.kept.median()
-    n_groups = evidence.n_groups if threat.unit == "group" else None
+    n_groups = evidence.n_groups if threat.by_group else None
     if evidence.y_true is not None:
         return median_sentence(threat, median, n_groups=n_groups)
     if not median:
@@ -53,6 +47,11 @@ def headline(evidence: Evidence) -> str:
 def attacker_may(threat: Threat) -> str:
     """Return what the attacker is granted."""
     granted = f"Have {threat.plural}. Each of them counts as one."
+    if threat.by_group:
+        granted = (
+            f"{_OF_GROUPS[threat.name].format(many=threat.noun())} Each {threat.noun(1)} counts as "
+            "one, however many rows it has."
+        )
     return _ACTIONS.get((threat.name, threat.unit), granted)
 
 
