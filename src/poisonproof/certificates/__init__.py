@@ -14,10 +14,7 @@ from poisonproof.certificates.plurality import (
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import (
-    DECLARED_ENTITIES,
-    DECLARED_SOURCES,
     OBSERVED_LABELS,
-    RECEIVED_TIMES,
     THREAT_NAMES,
     TRUSTED_SAMPLES,
     UNFORGEABLE_GROUPS,
@@ -30,10 +27,7 @@ from poisonproof.certificates.threats import (
 
 __all__ = [
     "ABSTAIN",
-    "DECLARED_ENTITIES",
-    "DECLARED_SOURCES",
     "OBSERVED_LABELS",
-    "RECEIVED_TIMES",
     "THREAT_NAMES",
     "TRUSTED_SAMPLES",
     "UNFORGEABLE_GROUPS",

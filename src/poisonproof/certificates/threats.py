@@ -25,51 +25,39 @@ UNTOUCHED_MAP = "the features of the members were learned from samples out of th
 UNFORGEABLE_GROUPS = "nobody can contribute under an identity that is not theirs"
 """Makes the group, and not the row, the unit of an attack."""
 
-DECLARED_ENTITIES = (
-    "the map from accounts to entities was declared and not made from the training rows, and an "
-    "account that it leaves out belongs to nobody else"
-)
-"""Makes the entity, with all its accounts, the unit."""
-
-DECLARED_SOURCES = (
-    "the list of sources was declared and not made from the training rows, and every row came from "
-    "the source that it names"
-)
-"""Makes the source the unit."""
-
-RECEIVED_TIMES = "the time of a row was set by whoever received it, not by its author"
-"""Makes the day, or another block of time, the unit."""
-
 _ACTIONS = {
     "insert_delete": "inserted or deleted",
     "label_flip": "relabelled",
     "replace": "changed in any way",
 }
-_NOUNS = {
-    "row": ("row", "rows"),
-    "sample": ("sample", "samples"),
-    "group": ("contributor", "contributors"),
-    "entity": ("entity", "entities"),
-    "source": ("source", "sources"),
-    "day": ("day", "days"),
-    "block": ("time block", "time blocks"),
+_RECEIVED = ("the time of a row was set by whoever received it, not by its author",)
+_UNITS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "row": ("row", "rows", ()),
+    "sample": ("sample", "samples", ()),
+    "group": ("contributor", "contributors", (UNFORGEABLE_GROUPS,)),
+    "entity": (
+        "entity",
+        "entities",
+        (UNFORGEABLE_GROUPS, "whose the accounts are was declared, not found in training rows"),
+    ),
+    "source": (
+        "source",
+        "sources",
+        ("the sources were declared, and every row came from the source that it names",),
+    ),
+    "day": ("day", "days", _RECEIVED),
+    "block": ("time block", "time blocks", _RECEIVED),
 }
-_OF_GROUPS = {
-    "group": (UNFORGEABLE_GROUPS,),
-    "entity": (UNFORGEABLE_GROUPS, DECLARED_ENTITIES),
-    "source": (DECLARED_SOURCES,),
-    "day": (RECEIVED_TIMES,),
-    "block": (RECEIVED_TIMES,),
-}
-"""What is assumed where whole groups of rows are the attacker's."""
+"""What units are called, and what is assumed where one of them may be any number of rows."""
 
 THREAT_NAMES = tuple(_ACTIONS)
-UNITS = tuple(_NOUNS)
+UNITS = tuple(_UNITS)
 
 
 def unit_noun(unit: str, size: int = 2) -> str:
-    """Return what a unit is called: ``unit_noun("entity")`` is ``"entities"``."""
-    return _NOUNS[unit][size != 1]
+    """Return what `size` units are called: ``unit_noun("entity")`` is ``"entities"``."""
+    one, many, _ = _UNITS[unit]
+    return one if size == 1 else many
 
 
 @dataclass(frozen=True)
@@ -131,10 +119,10 @@ class Threat:
     @property
     def by_group(self) -> bool:
         """Whether a unit may be any number of rows: those of a contributor, a source, a day."""
-        return self.unit in _OF_GROUPS
+        return bool(_UNITS[self.unit][2])
 
     def noun(self, size: int = 2) -> str:
-        """Return what `size` units are called: contributors, days."""
+        """Return what `size` units are called."""
         return unit_noun(self.unit, size)
 
     @property
@@ -209,9 +197,8 @@ def make_threat(
     contributors changed in any way, assuming that nobody can contribute under an identity ...
     """
     if touches is None:
-        touches = 2 if name == "replace" and unit not in _OF_GROUPS else 1
-    threat = Threat(name, unit, touches, tuple(dict.fromkeys(assumptions)))
-    return threat.assuming(*_OF_GROUPS.get(unit, ()))
+        touches = 2 if name == "replace" and unit in ("row", "sample") else 1
+    return Threat(name, unit, touches, tuple(dict.fromkeys(assumptions))).assuming(*_UNITS[unit][2])
 
 
 def parse_threat(threat: str | Threat) -> Threat:

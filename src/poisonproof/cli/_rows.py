@@ -157,17 +157,6 @@ def open_source(
     return TrainingSource(freeze_schema(plain), invalid_rows or "raise")
 
 
-def group_rule(schema: Schema, k: int | None) -> Any:
-    """Return the partitioner for rows with groups; where sources are named, they decide k."""
-    rule = schema.partition
-    if k is not None and rule is not None and rule.n_partitions is not None:
-        raise InvalidInputError(
-            f"-k {k}: the schema names {rule.n_partitions} sources, and each of them has a member "
-            "of its own. Leave -k out."
-        )
-    return "group" if rule is None else rule
-
-
 def refuse_labels(rows: CheckedRows) -> None:
     """Raise `GuaranteeError` if a row was left out because of its label, or may have been."""
     labels = [problem for problem in rows.problems if problem.label]

@@ -28,14 +28,7 @@ from poisonproof.cli._app import (
     refuse_given,
     takes_missing,
 )
-from poisonproof.cli._rows import (
-    Columns,
-    TrainingSource,
-    group_rule,
-    open_model,
-    open_source,
-    unseen,
-)
+from poisonproof.cli._rows import Columns, TrainingSource, open_model, open_source, unseen
 from poisonproof.cli._screen import (
     check_out,
     json_bytes,
@@ -166,7 +159,7 @@ def attack(
     facts: dict[str, Any] = {"method": method or "dpa", "model": model or DEFAULT_ATTACKED}
     if trained is None:
         member = make_member(model or DEFAULT_ATTACKED)
-        attacked = _attacked(data, test, schema, columns, member, k)
+        attacked = _attacked(data, test, schema, columns, member)
         semi = method == "ss-dpa"
         of_method = poisonproof.SSDPAClassifier if semi else poisonproof.DPAClassifier
         classifier = of_method(member, n_partitions=k, classes=attacked.classes, random_state=seed)
@@ -213,12 +206,7 @@ def attack(
 
 
 def _attacked(
-    data: Path | None,
-    test: Path | None,
-    schema: Path | None,
-    columns: Columns,
-    member: Any,
-    k: int | None,
+    data: Path | None, test: Path | None, schema: Path | None, columns: Columns, member: Any
 ) -> AttackedData:
     """Return the rows to train on and to attack; without data, scikit-learn's digits."""
     from poisonproof.attacks.materials import NumberMaterial
@@ -236,7 +224,7 @@ def _attacked(
             "Name the test rows, too: poisonproof attack TRAIN TEST. With --schema the rows that "
             "it holds out are taken."
         )
-    return _read(open_source(schema, columns, data), data, test, takes_missing(member), k)
+    return _read(open_source(schema, columns, data), data, test, takes_missing(member))
 
 
 def _with_model(
@@ -276,11 +264,7 @@ def _with_model(
 
 
 def _read(
-    source: TrainingSource,
-    data: Path,
-    test: Path | None,
-    allow_missing: bool,
-    k: int | None = None,
+    source: TrainingSource, data: Path, test: Path | None, allow_missing: bool
 ) -> AttackedData:
     """Read rows to train on and to attack; without `test`, attack those that are held out."""
     from poisonproof.attacks.materials import NumberMaterial
@@ -293,7 +277,7 @@ def _read(
     else:
         material, attacked = _material(source.table, _written(train)), _written(tested)
     names = np.array(source.schema.classes)
-    rule, labels = group_rule(source.schema, k), names[train.labels]
+    rule, labels = source.schema.partition or "group", names[train.labels]
     return AttackedData(material, labels, train.groups, attacked, names, data.name, rule)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,10 @@ from poisonproof.data.schema import Schema, dump_schema, freeze_schema, load_sch
 from poisonproof.data.sources import read_entities
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
-from poisonproof.partition.contributors import GroupHash, NamedSources, TimeBlocks
+from poisonproof.partition.contributors import TimeBlocks
+
+A_MONDAY = "2001-01-01"
+"""When time blocks begin, unless the schema is corrected; the rows do not take part."""
 
 MOST_SHOWN = 120
 MOST_LINES = 100
@@ -60,22 +64,13 @@ def schema(
     label: LabelOption = None,
     groups: GroupsOption = None,
     sources: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="The source of each row, out of few (vendors, sites): a member for each of them.",
-        ),
+        str | None, typer.Option(metavar="COLUMN", help="The source of each row, out of few.")
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="When each row was received, not by its author: certificates then count days.",
-        ),
+        typer.Option(metavar="COLUMN", help="When each row was received, by your clock."),
     ] = None,
-    block_days: Annotated[
-        int | None, typer.Option(min=1, help="Days in a time block, with --time.  [1]")
-    ] = None,
+    block_days: Annotated[int, typer.Option(min=1, help="Days in a block of --time.")] = 1,
     entities: EntitiesOption = None,
     weights: WeightsOption = None,
     ignore: IgnoreOption = None,
@@ -128,19 +123,16 @@ def schema(
     check_out(out, suffixes=(".json",), inputs=(data,))
     if label is None and not data.is_dir() and data.suffix.lower() != ".npz":
         raise InvalidInputError("Name the column with the labels: --label COLUMN.")
-    _refuse_several({"--groups": groups, "--sources": sources, "--time": time})
-    for option, value, needed, other in (
-        ("--entities", entities, "--groups", groups),
-        ("--block-days", block_days, "--time", time),
-    ):
-        if value is not None and other is None:
-            raise InvalidInputError(f"{option} goes with {needed} COLUMN.")
+    if len([column for column in (groups, sources, time) if column is not None]) > 1:
+        raise InvalidInputError("Certificates count one unit: --groups, --sources or --time.")
+    if entities is not None and groups is None:
+        raise InvalidInputError("--entities needs --groups COLUMN, the account of every row.")
+    partition = None if time is None else TimeBlocks(A_MONDAY, days=block_days)
     options = ProposalOptions(
         label=label or ("folder" if data.is_dir() else "y"),
         groups=groups or sources or time,
         sources=sources is not None,
-        block_days=None if time is None else block_days or 1,
-        entities=None if entities is None else read_entities(entities),
+        partition=partition if entities is None else read_entities(entities),
         weights=weights,
         ignore=parse_list(ignore, "--ignore"),
         text=parse_list(text, "--text"),
@@ -162,14 +154,6 @@ def schema(
         write_bytes(out, dump_schema(proposal.schema))
     _print(proposal.schema, proposal)
     _print_advice(proposal, out)
-
-
-def _refuse_several(columns: dict[str, str | None]) -> None:
-    given = [option for option, column in columns.items() if column is not None]
-    if len(given) > 1:
-        raise InvalidInputError(
-            f"{' and '.join(given)}: certificates count one kind of attacker. Give one of them."
-        )
 
 
 def _embedding(folder: Path) -> TextColumn:
@@ -242,26 +226,11 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
         f"{', '.join(_quoted(name) for name in known.classes[:20])}"
         f"{', ...' if len(known.classes) > 20 else ''}."
     )
+    unit = "rows" if known.groups is None else f"{unit_noun(known.unit)} ({shown(known.groups)})"
     if known.partition is not None:
-        say(_rule(known))
-    unit = "rows" if known.unit in ("row", "source") else unit_noun(known.unit)
-    unit += "" if unit == "rows" else f" ({shown(str(known.groups))})"
+        say(f"Certificates count {unit}: {shown(json.dumps(known.to_json()['partition']), 400)}.")
+    unit = "rows" if known.unit == "source" else unit
     say(f"Held out of training: {100 * known.test_share:g} % of the {unit}, by their hash.")
-
-
-def _rule(known: Schema) -> str:
-    """Return what is declared about who or what the certificates count."""
-    rule, column = known.partition, shown(str(known.groups))
-    if isinstance(rule, NamedSources):
-        names = ", ".join(_quoted(str(name)) for name in rule.sources[:20])
-        more = ", ..." if len(rule.sources) > 20 else ""
-        return f"{len(rule.sources):,} sources ({column}): {names}{more}. Others are left out."
-    if isinstance(rule, TimeBlocks):
-        length = counted(rule.days, "day")
-        return f"Time ({column}): in blocks of {length}, counted from {rule.start}."
-    pairs = rule.entities if isinstance(rule, GroupHash) else ()
-    owners = len({entity for _, entity in pairs})
-    return f"Accounts ({column}): {len(pairs):,} of them belong to {owners:,} entities."
 
 
 def _print_advice(proposal: Proposal, out: Path | None) -> None:

@@ -42,7 +42,7 @@ from poisonproof.cli._methods import (
     choose_method,
     make_classifier,
 )
-from poisonproof.cli._rows import Columns, TrainingSource, group_rule, open_source, unseen
+from poisonproof.cli._rows import Columns, TrainingSource, open_source, unseen
 from poisonproof.cli._screen import (
     check_writable,
     counted,
@@ -216,7 +216,7 @@ def train(
         {
             "estimator": member,
             "n_partitions": k,
-            "partitioner": _partitioner(partitioner, method, source.schema, k),
+            "partitioner": _partitioner(partitioner, method, source.schema),
             "n_jobs": jobs,
             "verbose": verbosity(),
         },
@@ -311,9 +311,9 @@ def _refuse_members(method: str, options: dict[str, Any]) -> None:
         )
 
 
-def _partitioner(rule: str | None, method: str, schema: Schema, k: int | None) -> Any:
+def _partitioner(rule: str | None, method: str, schema: Schema) -> Any:
     """Return the rule: rows are put together by contributor wherever one is named."""
-    groups = schema.groups
+    groups, named = schema.groups, schema.partition or "group"
     if not METHODS[method].partitioners:
         if groups is not None:
             raise InvalidInputError(
@@ -322,7 +322,7 @@ def _partitioner(rule: str | None, method: str, schema: Schema, k: int | None) -
             )
         return None
     if rule is None:
-        return METHODS[method].partitioners[0] if groups is None else group_rule(schema, k)
+        return METHODS[method].partitioners[0] if groups is None else named
     choose(f"--partitioner of {method}", rule, METHODS[method].partitioners)
     if rule == "group" and groups is None:
         raise InvalidInputError(
@@ -333,7 +333,7 @@ def _partitioner(rule: str | None, method: str, schema: Schema, k: int | None) -
             f"Contributors are named ({shown(groups)}), but --partitioner {rule} does not read "
             "them and would certify rows; use --partitioner group, or a schema without groups."
         )
-    return rule if groups is None else group_rule(schema, k)
+    return rule if groups is None else named
 
 
 def _fit(

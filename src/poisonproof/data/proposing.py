@@ -48,12 +48,7 @@ from poisonproof.data.rows import problem_kind
 from poisonproof.data.schema import MAX_COLUMNS, Layout, Limits, Schema, refuse_repeated
 from poisonproof.data.sources import TABLES, check_file, header_of
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.partition.contributors import (
-    GroupHash,
-    GroupPartitioner,
-    NamedSources,
-    TimeBlocks,
-)
+from poisonproof.partition.contributors import GroupPartitioner, NamedSources
 
 NUMERIC_SHARE = 0.9
 """A column is a number if this share of its filled cells is: one invalid cell changes nothing."""
@@ -79,14 +74,13 @@ class ProposalOptions:
 
     `text` names columns that are text whatever they look like; `embedding` and `network` say how
     texts and images are encoded, if not as n-grams and edges. `groups` holds sources if `sources`
-    is true, times if `block_days` is a number, and accounts if `entities` says whose they are.
+    is true, or else what `partition` reads.
     """
 
     label: str
     groups: str | None = None
     sources: bool = False
-    block_days: int | None = None
-    entities: GroupHash | None = None
+    partition: GroupPartitioner | None = None
     weights: str | None = None
     ignore: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
@@ -165,8 +159,12 @@ def propose_table(path: Path, options: ProposalOptions) -> Proposal:
     schema = Schema(
         columns=columns,
         ignore=ignored,
-        partition=_partition(options, seen.columns.get(options.groups or "", ())),
-        **_declared(f"Column {options.label!r} of {path}", options, counts),
+        **_declared(
+            f"Column {options.label!r} of {path}",
+            options,
+            counts,
+            seen.columns.get(options.groups or ""),
+        ),
     )
     return Proposal(schema, seen.n_rows, notes, dict(counts.most_common()), seen.n_broken)
 
@@ -186,23 +184,12 @@ def _check_names(path: Path, seen: Seen, options: ProposalOptions) -> None:
         raise InvalidInputError(f"{path} holds no rows to look at.")
 
 
-def _partition(options: ProposalOptions, cells: Sequence[str | None]) -> GroupPartitioner | None:
-    """Return what the cells of the groups are: the sources seen, or blocks from the first time."""
-    seen = sorted({cell for cell in cells if cell})
-    if options.sources:
-        return NamedSources(seen)
-    if options.block_days is None:
-        return options.entities
-    days = TimeBlocks("1970-01-01").units(seen)
-    first = min((day for day in days if day is not None), default=None)
-    if first is None:
-        raise InvalidInputError(
-            f"Column {options.groups!r} holds no times such as 2020-01-31 or 2020-01-31T10:00:00Z."
-        )
-    return TimeBlocks(first, days=options.block_days)
-
-
-def _declared(what: str, options: ProposalOptions, counts: Counter[str]) -> dict[str, Any]:
+def _declared(
+    what: str,
+    options: ProposalOptions,
+    counts: Counter[str],
+    groups: Sequence[str | None] | None = None,
+) -> dict[str, Any]:
     """Return what a schema declares beside its columns; the classes are those seen, if unknown."""
     if not options.classes and not 2 <= len(counts) <= MOST_CLASSES:
         if len(counts) < 2:
@@ -213,10 +200,12 @@ def _declared(what: str, options: ProposalOptions, counts: Counter[str]) -> dict
             f"{what} holds {found}. Declare the label set with --classes A,B,... (2 to "
             f"{MOST_CLASSES:,})."
         )
+    named = sorted({name for name in groups or () if name})
     return {
         "label": options.label,
         "classes": options.classes or sorted(counts),
         "groups": options.groups,
+        "partition": NamedSources(named) if options.sources else options.partition,
         "weights": options.weights,
         "test_share": options.test_share,
     }
@@ -364,7 +353,8 @@ def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Propos
         )
     pixels = X.dtype == np.uint8
     texts, _ = array_texts(arrays[options.label], options.label, path)
-    groups = options.groups and array_texts(arrays[options.groups], options.groups, path)[0]
+    owners = options.groups
+    groups = None if owners is None else array_texts(arrays[owners], owners, path)[0]
     counts = Counter(text for text in texts if text is not None)
     schema = Schema(
         kind="arrays",
@@ -376,8 +366,7 @@ def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Propos
                 missing="nan" if not pixels and np.isnan(X).any() else "reject",
             ),
         ),
-        partition=_partition(options, groups or ()),
-        **_declared(str(path), options, counts),
+        **_declared(str(path), options, counts, groups),
     )
     note = f"{X.dtype}, {X.min():g} to {X.max():g}"
     return Proposal(schema, len(X), {samples: note}, dict(counts.most_common()))

@@ -322,12 +322,9 @@ def _check_groups(raw: RawRows, schema: Schema, reasons: Reasons) -> Sequence[st
     rule = schema.partition
     units = raw.groups if rule is None else rule.units(list(raw.groups))
     for row, (text, unit) in enumerate(zip(raw.groups, units, strict=True)):
-        if not text:
-            reasons.setdefault(row, f"the group is missing (column {schema.groups!r})")
-        elif unit is None and rule is not None:
-            reasons.setdefault(
-                row, f"the group {text[:80]!r} (column {schema.groups!r}) is not {rule.allowed}"
-            )
+        if not unit:
+            why = "missing" if not text or rule is None else f"{text[:80]!r}, not {rule.allowed}"
+            reasons.setdefault(row, f"the group is {why} (column {schema.groups!r})")
     return units
 
 

@@ -193,13 +193,13 @@ class Schema:
         rule = self.partition
         if rule is None:
             return
-        names: tuple[Any, ...] = getattr(rule, "sources", None) or ()
-        names += tuple(name for pair in getattr(rule, "entities", None) or () for name in pair)
-        if type(rule) not in _RULES.values() or rule.unit == "group" or self.groups is None:
+        if not isinstance(rule, GroupPartitioner) or rule.unit == "group" or not self.groups:
             raise InvalidInputError(
                 "partition is NamedSources, TimeBlocks or GroupHash with entities, and groups "
                 f"names the column that it reads. Got {rule!r:.80} and groups={self.groups!r}."
             )
+        accounts = [name for pair in getattr(rule, "entities", ()) for name in pair]
+        names = [*getattr(rule, "sources", ()), *accounts]
         if not all(isinstance(name, str) for name in names):
             raise InvalidInputError(
                 "Sources and accounts of a schema are texts, as files are read."
@@ -506,35 +506,30 @@ def _parse_limits(entry: Any) -> Limits:
     return Limits(**entry)
 
 
-_RULES: dict[str, type[GroupPartitioner]] = {
-    "source": NamedSources,
-    "time": TimeBlocks,
-    "entity": GroupHash,
+_RULES: dict[str, tuple[type[GroupPartitioner], tuple[str, ...]]] = {
+    "source": (NamedSources, ("sources",)),
+    "time": (TimeBlocks, ("start", "days")),
+    "entity": (GroupHash, ("entities",)),
 }
-"""What `partition` can be by: the names in schema files."""
+"""What `partition` can be by, and what a schema file then says."""
 
 
 def _rule_values(rule: GroupPartitioner) -> dict[str, Any]:
-    """Return what `partition` says in a schema file."""
-    by = next(name for name, kind in _RULES.items() if type(rule) is kind)
-    if isinstance(rule, GroupHash):
-        return {"by": by, "entities": dict(rule.entities)}
-    if isinstance(rule, NamedSources):
-        return {"by": by, "sources": list(rule.sources)}
-    return {"by": by, "start": rule.start, "days": rule.days}  # type: ignore[attr-defined]
+    by, keys = next((by, keys) for by, (kind, keys) in _RULES.items() if isinstance(rule, kind))
+    values = {key: getattr(rule, key) for key in keys}
+    return {"by": by} | (values if by != "entity" else {"entities": dict(values["entities"])})
 
 
 def _parse_rule(entry: Any) -> GroupPartitioner:
-    keys = {"source": {"sources"}, "time": {"start", "days"}, "entity": {"entities"}}
     options = dict(entry) if isinstance(entry, dict) else {}
-    by = options.pop("by", None)
-    if not isinstance(by, str) or set(options) != keys.get(by):
+    kind, keys = _RULES.get(str(options.pop("by", "")), (GroupHash, ()))
+    if not keys or set(options) != set(keys):
         raise InvalidInputError(
             'partition is {"by": "source", "sources": [...]}, {"by": "time", "start": '
             '"2020-01-01", "days": 1} or {"by": "entity", "entities": {"account": "entity"}}. Got '
             f"{str(entry)[:80]}."
         )
-    return _RULES[by](**options)
+    return kind(**options)
 
 
 # Which rows are held out of training: decided by a hash of each row.

@@ -141,19 +141,10 @@ def read_entities(path: Path) -> GroupHash:
     check_file(path, [".csv"])
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = [line for line in csv.reader(file, strict=True) if line]
+            return GroupHash(entities=[line for line in csv.reader(file, strict=True) if line][1:])
     except (OSError, ValueError, csv.Error) as error:
-        raise InvalidInputError(f"Cannot read {path}: {error}.") from error
-    for number, line in enumerate(lines, 1):
-        if len(line) != 2 or not all(line):
-            raise InvalidInputError(
-                f"{path} has a header and two columns, account and entity, but row {number} holds "
-                f"{listed(line)}."
-            )
-    try:
-        return GroupHash(entities=lines[1:])
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from error
+        columns = "needs a header and two columns, account and entity"
+        raise InvalidInputError(f"{path} {columns}: {error}") from error
 
 
 def header_of(path: Path, limits: Limits) -> list[str]:

@@ -437,20 +437,16 @@ def _usual_shape(
         wanted = "" if known is None else f" of the {known} cells that the model was fitted on"
         raise InvalidRowsError(f"X has no rows{wanted}. Give a list or an array of cells per row.")
     (usual, most), (_, second) = [*counts.most_common(2), ((), 0)][:2]
-    margin, rule = getattr(classifier, "n_partitions", most // 2), _rule_of(classifier)
-    if rule is not None:
-        margin = most - 1 if rule.by_group else rule.k
+    margin, partitioner = most // 2, getattr(classifier, "partitioner", None)
+    if partitioner is not None:
+        partitioner = make_partitioner(partitioner, classifier.n_partitions)
+        margin = most - 1 if partitioner.by_group else partitioner.k
     if drop and known is None and most - second <= margin:
         raise InvalidRowsError(
             f"Rows of X have different numbers of cells: {most} rows have {_size(usual)}, {second} "
             "have another number. A majority so small cannot decide which to leave out. Correct X."
         )
     return usual
-
-
-def _rule_of(classifier: Any) -> Partitioner | None:
-    rule = getattr(classifier, "partitioner", None)
-    return None if rule is None else make_partitioner(rule, classifier.n_partitions)
 
 
 def _size(shape: tuple[int, ...] | None) -> str:

@@ -6,9 +6,9 @@ is declared and never found in the rows.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
@@ -22,27 +22,18 @@ from poisonproof.partition.blocks import row_blocks
 from poisonproof.partition.canonical import readable_rows, sample_digests
 from poisonproof.partition.cells import (
     EPOCH,
-    Cell,
     Instant,
-    NoCanonicalFormError,
     canonical_cell,
     shown,
 )
-from poisonproof.partition.containers import (
-    as_container,
-    frame_columns,
-    is_pandas,
-    n_rows,
-    take_rows,
-)
+from poisonproof.partition.containers import as_container, is_sparse, n_rows, take_rows
 from poisonproof.partition.rule import Partitioner, reduce_digests
 
 MOST_NAMES = 2**20
 """Most sources or accounts that can be declared."""
 
-LONGEST_NAME = 4096
 LONGEST_BLOCK = 36_525
-"""Days in a time block at most: a century."""
+"""Most days in a time block: a century."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +42,13 @@ class GroupPartitioner(Partitioner):
 
     certifies: ClassVar[Mapping[str, int]] = {"replace": 1, "insert_delete": 1, "label_flip": 1}
     by_group: ClassVar[bool] = True
-
-    @property
-    def allowed(self) -> str:
-        """The groups that have a partition, in words."""
-        return "any identity"
+    allowed: ClassVar[str] = "any identity"
 
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each row from its group; the samples are not read.
 
         Identities are compared in canonical form: ``1``, ``1.0`` and ``numpy.int64(1)`` are one
-        group, ``"1"`` is another.
+        group, ``"1"`` is another. A tuple is an identity of several parts.
 
         Raises
         ------
@@ -77,25 +64,23 @@ class GroupPartitioner(Partitioner):
                 f"groups has {n_rows(groups)} entries, but X has {n_rows(X)} rows. "
                 "Give one identity per row."
             )
-        k = self.k
         try:
-            missing = _rows_without_group(groups)
-            places = self._places(groups, k)
+            units = self.units(groups)
         except InvalidRowsError as error:
             raise InvalidInputError(f"groups cannot be read as identities: {error}") from None
-        if len(missing):
+        if bad := [row for row, unit in enumerate(units) if unit is None]:
+            cell = _cells(take_rows(as_container(groups), np.array(bad[:1])))[0]
+            if _is_missing(cell):
+                raise InvalidInputError(
+                    f"Row {bad[0]} has no group ({len(bad)} rows in all). Give every row an "
+                    "identity: rows without one could come from any number of contributors."
+                )
             raise InvalidInputError(
-                f"Row {missing[0]} has no group ({len(missing)} rows in all). Give every row an "
-                "identity: rows without one could come from any number of contributors."
-            )
-        if len(unknown := np.flatnonzero(places < 0)):
-            cell = _cells(take_rows(as_container(groups), unknown[:1]))[0]
-            raise InvalidInputError(
-                f"Row {unknown[0]} has the group {shown(cell)} ({len(unknown)} such rows), but "
-                f"{name} takes {self.allowed}. Correct the row, or leave such rows out: "
+                f"Row {bad[0]} has the group {shown(cell)} ({len(bad)} such rows), but {name} "
+                f"takes {self.allowed}. Correct the row, or leave such rows out: "
                 "invalid_rows='drop'."
             )
-        return places
+        return self._places(groups, units)
 
     def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
         """Return which rows have a group that counts; without any, `assign` says so."""
@@ -103,72 +88,62 @@ class GroupPartitioner(Partitioner):
             return np.ones(n_rows(X), dtype=np.bool_)
         try:
             placeable = readable_rows(groups)
-            kept = np.flatnonzero(placeable)
-            readable = take_rows(as_container(groups), kept)
-            placeable[kept[_rows_without_group(readable)]] = False
-            placeable[kept[self._places(readable, 1) < 0]] = False
+            units = self.units(take_rows(as_container(groups), np.flatnonzero(placeable)))
         except InvalidRowsError as error:
             raise InvalidInputError(f"groups cannot be read as identities: {error}") from None
+        placeable[placeable] = [unit is not None for unit in units]
         return placeable
 
-    @abstractmethod
     def units(self, groups: Any) -> list[Any]:
-        """Return what the radius counts for each row, None where a group is not `allowed`.
+        """Return what the radius counts for each row; None if its group is not `allowed`.
 
         `assign` puts a unit, given as a group, where it puts the group.
         """
+        return [None if _is_missing(cell) else self._unit(cell) for cell in _cells(groups)]
 
     @abstractmethod
-    def _places(self, groups: Any, k: int) -> NDArray[np.int64]:
-        """Return the partition of each group, -1 for one that has none."""
+    def _unit(self, cell: Any) -> Any:
+        """Return the unit to which an identity belongs, None if there is none."""
+
+    @abstractmethod
+    def _places(self, groups: Any, units: list[Any]) -> NDArray[np.int64]:
+        """Return the partition of each group, whose unit is known."""
 
 
-def _rows_without_group(groups: Any) -> NDArray[np.intp]:
-    found = [np.empty(0, dtype=np.intp)]
-    for rows, values, _ in row_blocks(as_container(groups)):
-        if isinstance(values, list):
-            missing = [np.isnan(column.floats) & ~column.odd for column in values]
-            # An identity of no parts is none.
-            found.append(rows[np.any(missing, axis=0)] if missing else rows)
-        elif isinstance(values, np.ndarray):
-            found.append(rows[np.isnan(values).any(axis=1)])
-        else:
-            raise InvalidRowsError("a sparse matrix cannot hold identities")
-    return np.sort(np.concatenate(found))
-
-
-def _cells(groups: Any) -> list[Cell | None]:
-    """Return the canonical cell of every identity, None for one of several parts."""
+def _cells(groups: Any) -> list[Any]:
+    """Return the canonical cell of every identity, a tuple for one of several parts."""
     groups = as_container(groups)
-    found: list[Cell | None] = [None] * n_rows(groups)
+    if is_sparse(groups):
+        raise InvalidRowsError("a sparse matrix cannot hold identities")
+    found: list[Any] = [()] * n_rows(groups)
     for rows, values, _ in row_blocks(groups):
-        listed: list[Cell] = []
-        if isinstance(values, list) and len(values) == 1:
-            listed = values[0].taken(np.arange(len(rows)))
-        elif isinstance(values, np.ndarray) and values.shape[1] == 1:
-            listed = values[:, 0].tolist()
-        for row, cell in zip(rows.tolist(), listed, strict=False):
-            found[row] = cell
+        listed: Any = (
+            np.asarray(values).T.tolist()
+            if not isinstance(values, list)
+            else [column.taken(np.arange(len(rows))) for column in values]
+        )
+        for row, parts in zip(rows.tolist(), zip(*listed, strict=True), strict=False):
+            found[row] = parts if len(parts) > 1 else parts[0]
     return found
 
 
-def _name(name: Any, what: str) -> int | str:
-    """Return a declared name as canonical cell: text or an integer."""
+def _is_missing(cell: Any) -> bool:
+    parts = cell if isinstance(cell, tuple) else (cell,)
+    return not parts or any(isinstance(part, float) and math.isnan(part) for part in parts)
+
+
+def _named(names: Any) -> list[int | str]:
+    """Return declared names as canonical cells: texts and integers."""
     try:
-        cell = canonical_cell(name)
-    except NoCanonicalFormError:
-        cell = float("nan")
-    if isinstance(cell, str) and 0 < len(cell) <= LONGEST_NAME:
-        return cell
-    if isinstance(cell, int) and not isinstance(name, bool):
-        return cell
-    raise InvalidInputError(
-        f"{what} are named by integers, or texts of 1 to {LONGEST_NAME:,} characters. Got "
-        f"{shown(name)}."
-    )
+        cells = [canonical_cell(name) for name in names]
+    except TypeError:
+        cells = [float("nan")]
+    if not all(isinstance(cell, int) or (isinstance(cell, str) and cell) for cell in cells):
+        raise InvalidInputError(f"Names are texts or integers. Got {shown(names)}.")
+    return cells  # type: ignore[return-value]
 
 
-def _in_order(name: int | str) -> tuple[bool, int | str]:
+def _in_order(name: Any) -> tuple[bool, Any]:
     return isinstance(name, str), name
 
 
@@ -181,8 +156,8 @@ class GroupHash(GroupPartitioner):
     n_partitions : int
         The number of partitions, k.
     entities : mapping of account to entity, optional
-        To whom the accounts belong, where several may be one contributor's. An account that is not
-        listed is an entity of its own. Accounts and entities are texts or integers.
+        Whose the accounts are, where several may be one contributor's: texts or integers. An
+        account that is not listed is an entity of its own.
 
     Guarantee
     ---------
@@ -200,95 +175,57 @@ class GroupHash(GroupPartitioner):
     >>> first, *_, last = GroupHash(n_partitions=50).assign(X, groups=["ada", "bo", "cy", "ada"])
     >>> bool(first == last)
     True
-    >>> owners = GroupHash(n_partitions=50, entities={"bo": "ada", "bo2": "ada"})
-    >>> owners.units(["ada", "bo", "bo2", "cy"])
-    ['ada', 'ada', 'ada', 'cy']
+    >>> GroupHash(n_partitions=50, entities={"bo": "ada"}).units(["ada", "bo", "cy"])
+    ['ada', 'ada', 'cy']
     """
 
     entities: Any = None
 
     name: ClassVar[str] = "group"
+    unit: ClassVar[str] = "group"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.entities is not None:
             object.__setattr__(self, "entities", _entities(self.entities))
-
-    @property
-    def unit(self) -> str:
-        """What the attacker's budget counts: contributors, or entities where they are declared."""
-        return "group" if self.entities is None else "entity"
+            object.__setattr__(self, "unit", "entity")
 
     @cached_property
     def _owner(self) -> dict[Any, Any]:
         return dict(self.entities or ())
 
-    def units(self, groups: Any) -> list[Any]:
-        """Return the entity, or else the contributor, of each row."""
-        groups = as_container(groups)
-        if is_pandas(groups) and groups.ndim == 2:
-            groups = list(zip(*frame_columns(groups), strict=True))
-        pairs = zip(_cells(groups), groups, strict=True)
-        return [self._owner.get(cell, group) for cell, group in pairs]
+    def _unit(self, cell: Any) -> Any:
+        return self._owner.get(cell, cell)
 
-    def _places(self, groups: Any, k: int) -> NDArray[np.int64]:
-        if self.entities is not None:
-            groups = self.units(groups)
-        return reduce_digests(sample_digests(groups), k)
+    def _places(self, groups: Any, units: list[Any]) -> NDArray[np.int64]:
+        return reduce_digests(sample_digests(units if self._owner else groups), self.k)
 
 
 def _entities(entities: Any) -> tuple[tuple[int | str, int | str], ...]:
     """Return declared pairs of account and entity, sorted and without contradiction."""
+    pairs = entities.items() if isinstance(entities, Mapping) else entities
     try:
-        pairs = [tuple(p) for p in (entities.items() if hasattr(entities, "items") else entities)]
-    except TypeError:
-        pairs = []
-    if not 1 <= len(pairs) <= MOST_NAMES or {len(pair) for pair in pairs} != {2}:
+        accounts, owners = map(_named, zip(*pairs, strict=True))
+    except (TypeError, ValueError):
+        accounts, owners = [], []
+    if not 1 <= len(accounts) <= MOST_NAMES:
         raise InvalidInputError(
-            f"entities maps 1 to {MOST_NAMES:,} accounts to entities: "
-            "{'account': 'entity', ...}. " + f"Got {shown(entities)}."
+            f"entities maps 1 to {MOST_NAMES:,} accounts to entities, all of them texts or "
+            f"integers: {{'account': 'entity'}}. Got {shown(entities)}."
         )
-    known: dict[int | str, int | str] = {}
-    named = [(_name(account, "Accounts"), _name(entity, "Entities")) for account, entity in pairs]
-    for account, entity in named:
-        if known.setdefault(account, entity) != entity:
-            raise InvalidInputError(
-                f"entities gives the account {shown(account)} to {shown(known[account])} and to "
-                f"{shown(entity)}. Give it to one of them."
-            )
-    for account, entity in known.items():
-        if known.get(entity, entity) != entity:
-            raise InvalidInputError(
-                f"entities gives {shown(account)} to {shown(entity)}, and that to "
-                f"{shown(known[entity])}. Give every account to its last owner."
-            )
+    known = dict(zip(accounts, owners, strict=True))
+    for account, entity in zip(accounts, owners, strict=True):
+        for name in (account, entity):
+            if known.get(name, entity) != entity:
+                raise InvalidInputError(
+                    f"entities gives {shown(account)} to {shown(entity)}, but {shown(name)} to "
+                    f"{shown(known[name])}. Give every account to one owner, the last."
+                )
     return tuple(sorted(known.items(), key=lambda pair: _in_order(pair[0])))
 
 
-class NumberedUnits(GroupPartitioner):
-    """The base of the partitioners that number what they tell apart, and hash nothing."""
-
-    def units(self, groups: Any) -> list[Any]:
-        """Return the source, or the beginning of the block, of each row; None if it has none."""
-        numbers = map(self._number, _cells(groups))
-        return [None if number is None else self._unit_at(number) for number in numbers]
-
-    def _places(self, groups: Any, k: int) -> NDArray[np.int64]:
-        numbers = map(self._number, _cells(groups))
-        found = (-1 if number is None else number % k for number in numbers)
-        return np.fromiter(found, dtype=np.int64, count=n_rows(groups))
-
-    @abstractmethod
-    def _number(self, cell: Cell | None) -> int | None:
-        """Return the number of the unit to which an identity belongs, None if there is none."""
-
-    @abstractmethod
-    def _unit_at(self, number: int) -> Any:
-        """Return the unit of a number."""
-
-
 @dataclass(frozen=True)
-class NamedSources(NumberedUnits):
+class NamedSources(GroupPartitioner):
     """Give every declared source (a vendor, an annotator, a site) a partition of its own.
 
     Parameters
@@ -317,54 +254,40 @@ class NamedSources(NumberedUnits):
     sources: Sequence[str | int] = ()
 
     name: ClassVar[str] = "source"
+    unit: ClassVar[str] = "source"
 
     def __post_init__(self) -> None:
         given = self.sources
-        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-            raise InvalidInputError(f"sources lists the names of sources. Got {shown(given)}.")
-        names = [_name(source, "Sources") for source in given]
-        if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise InvalidInputError(f"sources names {shown(twice[0])} twice. Name each once.")
-        if not 2 <= len(names) <= MOST_NAMES:
+        names = [] if isinstance(given, str) else sorted(_named(given), key=_in_order)
+        if len(set(names)) != len(names) or not 2 <= len(names) <= MOST_NAMES:
             raise InvalidInputError(
-                "NamedSources needs the names of at least two sources, such as "
-                f"NamedSources(['north', 'south']), and at most {MOST_NAMES:,}. Got {len(names):,}."
+                f"NamedSources takes the names of 2 to {MOST_NAMES:,} sources, each of them once: "
+                f"NamedSources(['north', 'south']). Got {shown(given)}."
             )
-        object.__setattr__(self, "sources", tuple(sorted(names, key=_in_order)))
-        if self.n_partitions is None:
-            object.__setattr__(self, "n_partitions", len(names))
-        super().__post_init__()
-        if self.n_partitions != len(names):
+        if self.n_partitions not in (None, len(names)):
             raise InvalidInputError(
                 f"n_partitions is {self.n_partitions}, but there are {len(names)} sources and each "
-                "has a partition of its own. Leave n_partitions (-k) out."
+                "has a partition of its own. Leave n_partitions out."
             )
-
-    @property
-    def unit(self) -> str:
-        """What the attacker's budget counts: sources."""
-        return "source"
-
-    @property
-    def allowed(self) -> str:
-        """The groups that have a partition, in words."""
-        more = len(self.sources) - 12
-        listed = ", ".join(map(repr, self.sources[:12]))
-        return f"one of the declared sources {listed}{f' and {more} more' * (more > 0)}"
+        object.__setattr__(self, "sources", tuple(names))
+        object.__setattr__(self, "n_partitions", len(names))
+        object.__setattr__(
+            self, "allowed", f"one of the declared sources {', '.join(map(repr, names))}"[:300]
+        )
 
     @cached_property
-    def _index(self) -> dict[Any, int]:
+    def _number(self) -> dict[Any, int]:
         return {source: number for number, source in enumerate(self.sources)}
 
-    def _number(self, cell: Cell | None) -> int | None:
-        return self._index.get(cell)
+    def _unit(self, cell: Any) -> Any:
+        return cell if cell in self._number else None
 
-    def _unit_at(self, number: int) -> Any:
-        return self.sources[number]
+    def _places(self, groups: Any, units: list[Any]) -> NDArray[np.int64]:
+        return np.array([self._number[unit] for unit in units], dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class TimeBlocks(NumberedUnits):
+class TimeBlocks(GroupPartitioner):
     """Put all rows of a day, or of another block of time, into one partition.
 
     Block j after `start` belongs to partition j modulo k, and so do the blocks before it: no time
@@ -391,72 +314,55 @@ class TimeBlocks(NumberedUnits):
 
     Examples
     --------
-    >>> times = ["2020-01-01", "2020-01-01 23:59:59", "2020-01-02", "2020-01-08T12:00:00Z"]
+    >>> times = ["2020-01-01", "2020-01-01 23:59:59", "2020-01-08T12:00:00Z"]
     >>> weeks = TimeBlocks("2020-01-01", days=7, n_partitions=10)
-    >>> weeks.assign(np.zeros((4, 1)), times)
-    array([0, 0, 0, 1])
-    >>> weeks.units(times)[-1]
-    '2020-01-08'
+    >>> weeks.assign(np.zeros((3, 1)), times), weeks.units(times)[-1]
+    (array([0, 0, 1]), '2020-01-08')
     """
 
     start: Any = ""
     days: int = 1
 
     name: ClassVar[str] = "time"
+    unit: ClassVar[str] = "day"
+    allowed: ClassVar[str] = "a time such as 2020-01-31 or 2020-01-31T10:00:00Z"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            seconds = _seconds_of(self.start)
-        except TypeError:  # not hashable
-            seconds = None
-        if seconds is None or _time_text(seconds) is None:
+        start = _seconds_of(self.start if isinstance(self.start, str) else _cells([self.start])[0])
+        if start is None or (text := _time_text(start)) is None:
             raise InvalidInputError(
-                "TimeBlocks needs the time at which a block begins, such as "
-                f"TimeBlocks('2020-01-01'). Got start={shown(self.start)}."
+                "TimeBlocks needs the time at which a block begins: TimeBlocks('2020-01-01'). Got "
+                f"{shown(self.start)}."
             )
         if type(self.days) is not int or not 1 <= self.days <= LONGEST_BLOCK:
             raise InvalidInputError(
                 f"days is an integer from 1 to {LONGEST_BLOCK:,}. Got {shown(self.days)}."
             )
-        object.__setattr__(self, "start", _time_text(seconds))
+        object.__setattr__(self, "start", text)
+        if self.days > 1:
+            object.__setattr__(self, "unit", "block")
 
-    @property
-    def unit(self) -> str:
-        """What the attacker's budget counts: days, or blocks of several days."""
-        return "day" if self.days == 1 else "block"
+    def _block(self, time: Any) -> int:
+        since = (_seconds_of(time) or 0) - (_seconds_of(self.start) or 0)
+        return since // (86_400 * self.days)
 
-    @property
-    def allowed(self) -> str:
-        """The groups that have a partition, in words."""
-        return "a time such as 2020-01-31 or 2020-01-31T10:00:00Z"
-
-    @cached_property
-    def _first(self) -> int:
-        return _seconds_of(self.start) or 0
-
-    def _number(self, cell: Cell | None) -> int | None:
-        seconds = _seconds_of(cell)
-        if seconds is None:
+    def _unit(self, cell: Any) -> Any:
+        if _seconds_of(cell) is None:
             return None
-        number = (seconds - self._first) // (86_400 * self.days)
-        return None if _time_text(self._begin(number)) is None else number
+        return _time_text((_seconds_of(self.start) or 0) + self._block(cell) * 86_400 * self.days)
 
-    def _begin(self, number: int) -> int:
-        return self._first + number * 86_400 * self.days
-
-    def _unit_at(self, number: int) -> Any:
-        return _time_text(self._begin(number))
+    def _places(self, groups: Any, units: list[Any]) -> NDArray[np.int64]:
+        return np.array([self._block(unit) % self.k for unit in units], dtype=np.int64)
 
 
 @lru_cache(maxsize=2**16)
-def _seconds_of(value: Any) -> int | None:
+def _seconds_of(cell: Any) -> int | None:
     """Return the seconds from 1970 to a time or an ISO 8601 text, None for anything else."""
     try:
-        cell = canonical_cell(value)
         if isinstance(cell, str):
             cell = canonical_cell(datetime.fromisoformat(cell.strip()))
-    except (NoCanonicalFormError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         return None
     return cell.seconds if isinstance(cell, Instant) else None
 
@@ -464,7 +370,6 @@ def _seconds_of(value: Any) -> int | None:
 def _time_text(seconds: int) -> str | None:
     """Return a time of the years 1 to 9999 as ISO 8601, without the hour at midnight."""
     try:
-        moment = EPOCH + timedelta(seconds=seconds)
+        return (EPOCH + timedelta(seconds=seconds)).isoformat(" ").removesuffix(" 00:00:00")
     except OverflowError:
         return None
-    return moment.isoformat(sep=" ").removesuffix(" 00:00:00")

@@ -176,15 +176,11 @@ class SortedIndex(Partitioner):
 
     name: ClassVar[str] = "sorted"
     certifies: ClassVar[Mapping[str, int]] = {"label_flip": 1}
+    unit: ClassVar[str] = "sample"
     rowwise: ClassVar[bool] = False
     hint: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("insert_delete", "replace"), _USE_CONTENT_HASH
     )
-
-    @property
-    def unit(self) -> str:
-        """What the attacker's budget counts: distinct samples."""
-        return "sample"
 
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each sample; `groups` are not read."""
@@ -213,7 +209,7 @@ def make_partitioner(
     if partitioner.n_partitions not in {None, n_partitions}:
         raise InvalidInputError(
             f"n_partitions is {n_partitions}, but the partitioner makes "
-            f"{partitioner.n_partitions} partitions. Give one number, or the same number twice."
+            f"{partitioner.n_partitions} partitions. Leave n_partitions (-k) out."
         )
     return dataclasses.replace(partitioner, n_partitions=n_partitions)
 
@@ -222,7 +218,7 @@ def partitioner_from_spec(spec: Mapping[str, Any]) -> Partitioner:
     """Return the partitioner that `Partitioner.spec` described."""
     options = dict(spec)
     name, form = str(options.pop("name", None)), options.pop("canonical_form", None)
-    if name in PARTITIONERS and form == CANONICAL_FORM and "n_partitions" in options:
+    if name in PARTITIONERS and form == CANONICAL_FORM:
         try:
             found = PARTITIONERS[name](**options)
             if json.loads(json.dumps(found.spec())) == dict(spec):

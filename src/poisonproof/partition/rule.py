@@ -48,6 +48,7 @@ class Partitioner(ABC):
 
     name: ClassVar[str]
     certifies: ClassVar[Mapping[str, int]] = {"insert_delete": 1, "label_flip": 1, "replace": 2}
+    unit: ClassVar[str] = "row"
     by_group: ClassVar[bool] = False
     rowwise: ClassVar[bool] = True
     hint: ClassVar[Mapping[str, str]] = {}
@@ -65,11 +66,6 @@ class Partitioner(ABC):
                 f"n_partitions must be an integer from 1 to {LARGEST_K}, but it is {k!r}."
             )
         object.__setattr__(self, "n_partitions", number)
-
-    @property
-    def unit(self) -> str:
-        """What the attacker's budget counts."""
-        return "row"
 
     @property
     def k(self) -> int:

@@ -53,12 +53,14 @@ def identify(classifier: Any) -> Identity:
     else:
         facts |= {"Member": _one_line(classifier.estimator), "Members": f"{len(sizes):,}"}
         facts |= {"Partitioner": _one_line(classifier.partitioner_)}
+    units = known.get("n_groups") or 0
+    counted = {unit_noun(classifier.partitioner_.unit).capitalize(): f"{units:,}"} if units else {}
     n_rows = classifier.n_rows_ if sizes is None else int(sizes.sum())
     facts |= {
         "Features": f"by the schema {schema}" if schema else features,
         "Label set": "declared" if classifier.classes is not None else "taken from the labels",
         "Training rows": f"{n_rows:,}",
-        **_units(classifier, known.get("n_groups")),
+        **counted,
         "Rows left out": f"{classifier.n_dropped_ + known.get('n_left_out', 0):,}",
     }
     if sizes is not None:
@@ -67,11 +69,6 @@ def identify(classifier: Any) -> Identity:
         facts |= {"Members that failed": f"{len(classifier.failures_):,}"}
         facts |= {"Members trained twice (self-check)": checked}
     return Identity(model_fingerprint(classifier), tuple(facts.items()), _environment())
-
-
-def _units(classifier: Any, count: int | None) -> dict[str, str]:
-    noun = unit_noun(classifier.partitioner_.unit) if count else ""
-    return {noun.capitalize(): f"{count:,}"} if count else {}
 
 
 def _settings(classifier: Any) -> list[str]:
