@@ -100,7 +100,7 @@ def test_a_damaged_description_of_a_threat_is_refused(values):
 
 @pytest.mark.parametrize("bad", ["steal", "", "replace/column", "replace/", "/row", None, 3])
 def test_an_unknown_threat_is_refused_with_the_allowed_ones(bad):
-    with pytest.raises(InvalidInputError, match=r"insert_delete|row, group, sample"):
+    with pytest.raises(InvalidInputError, match=r"insert_delete|row, sample, group"):
         parse_threat(bad)
 
 

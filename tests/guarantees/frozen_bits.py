@@ -102,8 +102,10 @@ def _partitions() -> Iterator[tuple[str, Any]]:
     from poisonproof.partition import (
         ContentHash,
         GroupHash,
+        NamedSources,
         PixelSum,
         SortedIndex,
+        TimeBlocks,
         canonical_bytes,
         sample_digests,
     )
@@ -124,6 +126,16 @@ def _partitions() -> Iterator[tuple[str, Any]]:
     yield "pixel sum", PixelSum(n_partitions=7).assign(digits).tolist()
     groups = [f"person {i % 11}" for i in range(60)]
     yield "group", GroupHash(n_partitions=7).assign(digits, groups=groups).tolist()
+    owners = GroupHash(
+        n_partitions=7, entities={f"person {i}": f"person {i % 3}" for i in range(9)}
+    )
+    yield "entity", owners.assign(digits, groups=groups).tolist()
+    named = NamedSources(sorted(set(groups)))
+    yield "source", named.assign(digits, groups=groups).tolist()
+    times = [f"2020-{1 + i % 12:02}-{1 + i % 28:02}T{i % 24:02}:30" for i in range(60)]
+    for days in (1, 7):
+        blocks = TimeBlocks("2020-03-01", days=days, n_partitions=7)
+        yield f"time, {days}", blocks.assign(digits, groups=times).tolist()
     labels, parts = np.arange(60) % 3, ContentHash(n_partitions=7).assign(digits)
     order, bounds = canonical_order(parts, sample_digests(digits), labels, None, 7)
     yield "order", [order.tolist(), bounds.tolist()]
