@@ -130,8 +130,8 @@ def test_a_file_of_entities(tmp_path: Path) -> None:
     file = tmp_path / "owners.csv"
     file.write_bytes('\ufeffaccount,entity\nu1,u2\n\n"u,3",u2\n'.encode())
     assert read_entities(file) == GroupHash(entities={"u1": "u2", "u,3": "u2"})
-    for text in ("", "account,entity\n", "a,e\nu1\n", "a,e\nu1,u2,u3\n", "a,e\nu1,\n", 'a,e\n"u1,u2',
-                 "a,e\nu1,u2\nu1,u3\n", "a,e\nu1,u2\nu2,u3\n"):  # fmt: skip
+    for text in ("", "account,entity\n", "a,e\nu1\n", "a,e\nu1,u2,u3\n", "a,e\nu1,\n",
+                 'a,e\n"u1,u2', "a,e\nu1,u2\nu1,u3\n", "a,e\nu1,u2\nu2,u3\n"):  # fmt: skip
         file.write_text(text)
         with pytest.raises(InvalidInputError, match=r"owners\.csv"):
             read_entities(file)
