@@ -183,10 +183,7 @@ GroupsOption = Annotated[
 ]
 EntitiesOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE.csv",
-        help="Two columns, account and entity: who is behind the accounts that --groups names.",
-    ),
+    typer.Option(metavar="FILE.csv", help="Whose the accounts of --groups are: account,entity."),
 ]
 WeightsOption = Annotated[str | None, typer.Option(metavar="COLUMN", help="The weight of a row.")]
 JobsOption = Annotated[

@@ -37,9 +37,6 @@ from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_bytes
 from poisonproof.partition.contributors import TimeBlocks
 
-A_MONDAY = "2001-01-01"
-"""When time blocks begin, unless the schema is corrected; the rows do not take part."""
-
 MOST_SHOWN = 120
 MOST_LINES = 100
 RARE_SHARE = 0.01
@@ -67,8 +64,7 @@ def schema(
         str | None, typer.Option(metavar="COLUMN", help="The source of each row, out of few.")
     ] = None,
     time: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="When each row was received, by your clock."),
+        str | None, typer.Option(metavar="COLUMN", help="When each row was received, by you.")
     ] = None,
     block_days: Annotated[int, typer.Option(min=1, help="Days in a block of --time.")] = 1,
     entities: EntitiesOption = None,
@@ -127,7 +123,8 @@ def schema(
         raise InvalidInputError("Certificates count one unit: --groups, --sources or --time.")
     if entities is not None and groups is None:
         raise InvalidInputError("--entities needs --groups COLUMN, the account of every row.")
-    partition = None if time is None else TimeBlocks(A_MONDAY, days=block_days)
+    # Weeks begin on Mondays, whatever the rows hold.
+    partition = None if time is None else TimeBlocks("2001-01-01", days=block_days)
     options = ProposalOptions(
         label=label or ("folder" if data.is_dir() else "y"),
         groups=groups or sources or time,

@@ -139,6 +139,7 @@ def propose_table(path: Path, options: ProposalOptions) -> Proposal:
             "since somebody has to read it. Keep wide numeric data in an npz file."
         )
     _check_names(path, seen, options)
+    options = _with_sources(options, seen.columns.get(options.groups or "", ()))
     special = {options.label, options.groups, options.weights}
     columns: list[Column] = []
     ignored: list[str] = []
@@ -159,12 +160,7 @@ def propose_table(path: Path, options: ProposalOptions) -> Proposal:
     schema = Schema(
         columns=columns,
         ignore=ignored,
-        **_declared(
-            f"Column {options.label!r} of {path}",
-            options,
-            counts,
-            seen.columns.get(options.groups or ""),
-        ),
+        **_declared(f"Column {options.label!r} of {path}", options, counts),
     )
     return Proposal(schema, seen.n_rows, notes, dict(counts.most_common()), seen.n_broken)
 
@@ -184,12 +180,14 @@ def _check_names(path: Path, seen: Seen, options: ProposalOptions) -> None:
         raise InvalidInputError(f"{path} holds no rows to look at.")
 
 
-def _declared(
-    what: str,
-    options: ProposalOptions,
-    counts: Counter[str],
-    groups: Sequence[str | None] | None = None,
-) -> dict[str, Any]:
+def _with_sources(options: ProposalOptions, cells: Sequence[str | None]) -> ProposalOptions:
+    """Return the options with the sources that were seen, if there are to be any."""
+    if not options.sources:
+        return options
+    return replace(options, partition=NamedSources(sorted({cell for cell in cells if cell})))
+
+
+def _declared(what: str, options: ProposalOptions, counts: Counter[str]) -> dict[str, Any]:
     """Return what a schema declares beside its columns; the classes are those seen, if unknown."""
     if not options.classes and not 2 <= len(counts) <= MOST_CLASSES:
         if len(counts) < 2:
@@ -200,12 +198,11 @@ def _declared(
             f"{what} holds {found}. Declare the label set with --classes A,B,... (2 to "
             f"{MOST_CLASSES:,})."
         )
-    named = sorted({name for name in groups or () if name})
     return {
         "label": options.label,
         "classes": options.classes or sorted(counts),
         "groups": options.groups,
-        "partition": NamedSources(named) if options.sources else options.partition,
+        "partition": options.partition,
         "weights": options.weights,
         "test_share": options.test_share,
     }
@@ -353,8 +350,8 @@ def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Propos
         )
     pixels = X.dtype == np.uint8
     texts, _ = array_texts(arrays[options.label], options.label, path)
-    owners = options.groups
-    groups = None if owners is None else array_texts(arrays[owners], owners, path)[0]
+    if (column := options.groups) is not None:
+        options = _with_sources(options, array_texts(arrays[column], column, path)[0])
     counts = Counter(text for text in texts if text is not None)
     schema = Schema(
         kind="arrays",
@@ -366,7 +363,7 @@ def propose_arrays(path: Path, options: ProposalOptions, samples: str) -> Propos
                 missing="nan" if not pixels and np.isnan(X).any() else "reject",
             ),
         ),
-        **_declared(str(path), options, counts, groups),
+        **_declared(str(path), options, counts),
     )
     note = f"{X.dtype}, {X.min():g} to {X.max():g}"
     return Proposal(schema, len(X), {samples: note}, dict(counts.most_common()))

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -198,12 +199,9 @@ class Schema:
                 "partition is NamedSources, TimeBlocks or GroupHash with entities, and groups "
                 f"names the column that it reads. Got {rule!r:.80} and groups={self.groups!r}."
             )
-        accounts = [name for pair in getattr(rule, "entities", ()) for name in pair]
-        names = [*getattr(rule, "sources", ()), *accounts]
+        names = [*getattr(rule, "sources", ()), *chain(*getattr(rule, "entities", ()))]
         if not all(isinstance(name, str) for name in names):
-            raise InvalidInputError(
-                "Sources and accounts of a schema are texts, as files are read."
-            )
+            raise InvalidInputError("Sources and accounts of a file are texts. Name them so.")
 
     def _check_classes(self) -> None:
         if not all(isinstance(name, str) and name for name in self.classes):

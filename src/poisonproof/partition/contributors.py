@@ -32,9 +32,6 @@ from poisonproof.partition.rule import Partitioner, reduce_digests
 MOST_NAMES = 2**20
 """Most sources or accounts that can be declared."""
 
-LONGEST_BLOCK = 36_525
-"""Most days in a time block: a century."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPartitioner(Partitioner):
@@ -335,10 +332,8 @@ class TimeBlocks(GroupPartitioner):
                 "TimeBlocks needs the time at which a block begins: TimeBlocks('2020-01-01'). Got "
                 f"{shown(self.start)}."
             )
-        if type(self.days) is not int or not 1 <= self.days <= LONGEST_BLOCK:
-            raise InvalidInputError(
-                f"days is an integer from 1 to {LONGEST_BLOCK:,}. Got {shown(self.days)}."
-            )
+        if type(self.days) is not int or not 1 <= self.days <= 36_525:
+            raise InvalidInputError(f"days is an integer from 1 to 36,525. Got {shown(self.days)}.")
         object.__setattr__(self, "start", text)
         if self.days > 1:
             object.__setattr__(self, "unit", "block")
