@@ -223,8 +223,8 @@ def attack_study(
     if isinstance(rule, GroupPartitioner):
         if groups is None:
             raise InvalidInputError(
-                f"This model's certificates count {unit_noun(rule.unit)}: say whose each row is, "
-                "groups=[...]."
+                f"This model's certificates count {unit_noun(rule.unit)}: say who contributed each "
+                "row, groups=[...]."
             )
         owners = np.fromiter(rule.units(groups), dtype=object, count=len(groups))
     material = make_material(X) if material is None else material
