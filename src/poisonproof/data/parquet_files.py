@@ -112,16 +112,18 @@ def parquet_parts(
     with open_parquet(path) as file:
         layout = schema.locate([str(name) for name in file.schema_arrow.names], path)
         empty = file.schema_arrow.empty_table()
-    yield _rows(empty, layout, path, schema, 0), 0  # complains of columns of other kinds
+    yield table_rows(empty, layout, path, schema, 0), 0  # complains of columns of other kinds
     single = [i for i in (layout.label, layout.groups, layout.weights) if i is not None]
     wanted = sorted({*layout.features, *layout.texts, *single})
     first = 0
     for table in parquet_tables(path, [layout.header[index] for index in wanted], batch_bytes):
-        yield _rows(table, layout, path, schema, first), table.num_rows
+        yield table_rows(table, layout, path, schema, first), table.num_rows
         first += table.num_rows
 
 
-def _rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int) -> RawRows:
+def table_rows(
+    table: Any, layout: Layout, path: Path, schema: Schema, first_row: int
+) -> RawRows:
     """Return the rows of a pyarrow table, the first of which is row `first_row` of the file."""
     reasons: Reasons = {}
     label_reasons: Reasons = {}

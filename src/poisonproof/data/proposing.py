@@ -34,6 +34,7 @@ from poisonproof.data.csv_files import (
     first_lines,
     parse_lines,
 )
+from poisonproof.data.frames import NAME, frame_texts
 from poisonproof.data.image_files import (
     FORMATS,
     channels_first,
@@ -111,8 +112,11 @@ class Seen(NamedTuple):
     n_broken: int
 
 
-def first_rows(path: Path) -> Seen:
-    """Return up to 10,000 rows (fewer of a very wide table) of a CSV or Parquet file."""
+def first_rows(path: Any) -> Seen:
+    """Return up to 10,000 rows (fewer of a very wide table) of a CSV or Parquet file or a frame."""
+    if not isinstance(path, Path):
+        texts = frame_texts(path, MOST_ROWS)
+        return Seen({**texts}, len(next(iter(texts.values()), [])), 0)
     check_file(path, TABLES)
     names = header_of(path, Limits())
     refuse_repeated(names, path)
@@ -126,9 +130,9 @@ def first_rows(path: Path) -> Seen:
     return Seen(dict(zip(names, rows.texts, strict=True)), len(rows.places), len(rows.problems))
 
 
-def propose_table(path: Path, options: ProposalOptions) -> Proposal:
-    """Draft the schema of a CSV or Parquet file from its first rows."""
-    seen = first_rows(path)
+def propose_table(source: Any, options: ProposalOptions) -> Proposal:
+    """Draft the schema of a CSV or Parquet file, or of a frame, from some of its rows."""
+    seen, path = first_rows(source), source if isinstance(source, Path) else NAME
     if len(seen.columns) > MAX_COLUMNS:
         raise InvalidInputError(
             f"{path} has {len(seen.columns):,} columns; a schema lists at most {MAX_COLUMNS:,}, "

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import NumberColumn, Reasons, TextColumn
+from poisonproof.data.columns import NumberColumn, Reasons, TextColumn, positions
 from poisonproof.data.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
@@ -299,8 +299,7 @@ def _check_features(
 def _check_labels(raw: RawRows, schema: Schema, reasons: Reasons) -> NDArray[np.int64] | None:
     if raw.labels is None:
         return None
-    index = {text: code for code, text in enumerate(schema.classes)}
-    found = map(index.get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
+    found = map(positions(schema.classes).get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
     codes = np.fromiter(found, dtype=np.int64, count=len(raw.labels))
     for row in np.flatnonzero(codes < 0).tolist():
         text = raw.labels[row]

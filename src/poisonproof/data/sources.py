@@ -33,7 +33,7 @@ LEAST_BLOCK = 1 << 20
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    path: Any,
     schema: Schema,
     *,
     labelled: bool = True,
@@ -42,12 +42,13 @@ def read_table(
     keep_cells: bool = False,
     progress: Progress | None = None,
 ) -> CheckedRows:
-    """Read a file or folder as a schema says.
+    """Read a file, a folder or a frame as a schema says.
 
     Parameters
     ----------
-    path : path
-        A .csv, .tsv, .parquet, .npz or .npy file, or a folder of images, as the schema's kind says.
+    path : path, or rows in memory
+        A .csv, .tsv, .parquet, .npz or .npy file, or a folder of images, as the schema's kind says;
+        or a frame of pandas or Polars, an Arrow table, or a list of dicts.
     schema : Schema
         Frozen, if it lists columns.
     labelled : bool
@@ -78,9 +79,15 @@ def read_table(
     What a row becomes depends on its own cells, the column names and the schema. No other row has a
     say in its type, its values or whether it is kept.
     """
-    path = Path(path)
     schema.require_frozen()
     schema = schema.reading(labelled=labelled, grouped=grouped)
+    options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
+    if not isinstance(path, (str, os.PathLike)):
+        from poisonproof.data.frames import NAME, frame_rows, named_columns
+
+        schema = named_columns(schema, path)
+        return check_rows(frame_rows(path, schema), schema, NAME, **options)
+    path = Path(path)
     if schema.kind == "images":
         files, left_out = find_images(path)
         parts = image_parts(path, files, left_out, schema, progress=progress)
@@ -88,7 +95,6 @@ def read_table(
         allowed = ARRAYS if schema.kind == "arrays" else TABLES
         check_file(path, allowed if schema.columns else (*TABLES, *ARRAYS))
         parts = _file_parts(path, schema, BLOCK_BYTES)
-    options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
     rows = CheckedRows.joined([check_rows(raw, schema, path, **options) for raw, _ in parts])
     if not len(rows) and rows.problems:
         told = f"{path} has no usable row. {rows.describe_problems()}"
