@@ -16,6 +16,9 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError
 OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely"
 """Holds back a certificate whose classes were read from y instead of being declared."""
 
+OBSERVED_TYPES = "the attacker has no say in the column types of the training frame"
+"""Holds back a certificate whose columns were read by the types of a frame, not by a schema."""
+
 TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
 """The assumption of SS-DPA: its features and its partitions are made from all samples."""
 

@@ -77,9 +77,9 @@ def predict(
             "members whose votes --votes-out could write."
         )
     with spoken_warnings():
-        votes = classifier.votes(rows.X) if members_vote else None
+        votes = classifier.votes(rows) if members_vote else None
         if votes is None:
-            certified = classifier.certify(rows.X)
+            certified = classifier.certify(rows)
         else:
             threat = classifier._resolve_threat(None, require_declared=False)
             certified = certify_votes(votes, len(classes), threat=threat)

@@ -217,9 +217,10 @@ def train(
             "n_jobs": jobs,
             "verbose": verbosity(),
         },
-        classes=np.array(source.schema.classes),
+        classes=None if source.table else np.array(source.schema.classes),
+        schema=source.table,
         random_state=seed,
-        invalid_rows=source.invalid_rows,
+        invalid_rows=invalid_rows,
     )
     kept = {"keep_data": keep_data, "overwrite": overwrite}
     run = {"cluster": machines, "self_check": self_check}
@@ -233,9 +234,8 @@ def train(
             droppable="insert_delete" in classifier.threats,
         )
         held_out = split_rows(rows, source.schema)
-        classifier.column_names_ = rows.names
-        if (provenance := source.provenance(rows, ~held_out)) is not None:
-            classifier.provenance_ = provenance
+        if source.table is None:
+            classifier.column_names_ = rows.names
         train_rows = rows.only(~held_out)
         labels = np.array(source.schema.classes)[train_rows.labels]
         _fit(classifier, train_rows, labels, out, kept, run)
@@ -341,12 +341,11 @@ def _fit(
     run: dict[str, Any],
 ) -> None:
     """Train into the model's directory as members finish."""
-    others = {"groups": rows.groups, "sample_weight": rows.weights}
     with spoken_warnings():
         if not hasattr(classifier, "fit_into"):  # training rows vote; it is saved at the end
-            classifier.fit(rows.X, labels)
+            classifier.fit(rows, labels)
         else:
-            classifier.fit_into(out, rows.X, labels, **others, **kept, **run)
+            classifier.fit_into(out, rows, labels, **kept, **run)
 
 
 def _fit_stream(
@@ -365,13 +364,8 @@ def _fit_stream(
     rows = DataSource(data, source.schema)
     if source.table is None:
         classifier.column_names_ = rows.feature_names
-    else:
-        classifier.provenance_ = source.provenance()
     with spoken_warnings():
         fit_stream(classifier, out, rows, memory=memory, **kept, **run)
-    if source.table is not None:
-        left_out = {"n_left_out": classifier.rejected_.count}
-        classifier.provenance_ = {**classifier.provenance_, **left_out}
 
 
 def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, out: Path) -> None:
@@ -426,13 +420,12 @@ def _certify_held_out(
     # Held out by contributor, a sample may have come from another one, too.
     seen = are_among(rows.X[held_out], rows.X[~held_out])
     tested = rows.only(held_out).only(unseen(seen, len(seen)))
-    certificates = classifier.certify(tested.X, threat=threat, require_declared=True)
+    certificates = classifier.certify(tested, threat=threat, require_declared=True)
     truth = names[tested.labels]
     note_one_label(certificates.labels, truth)
-    known = getattr(classifier, "provenance_", None) or {}
     say(
         f"Held out: {counted(len(tested), 'row')}.",
         *([seen_sentence(int(seen.sum()), len(seen))] if seen.any() else []),
-        *summarize(certificates, truth).sentences(known.get("n_groups")),
+        *summarize(certificates, truth).sentences(classifier.n_groups_),
         SAME_SOURCE,
     )

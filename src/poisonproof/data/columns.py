@@ -519,7 +519,8 @@ def positions(names: Sequence[str]) -> dict[str, int]:
     index = {name: position for position, name in enumerate(names)}
     pairs = [same & set(index) for same in TRUTH_VALUES]
     if len(index) == 2 and all(pairs):
-        return {text: index[min(pair)] for same, pair in zip(TRUTH_VALUES, pairs) for text in same}
+        either = zip(TRUTH_VALUES, pairs, strict=True)
+        return {text: index[min(pair)] for same, pair in either for text in same}
     return index
 
 

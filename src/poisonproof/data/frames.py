@@ -31,12 +31,18 @@ from poisonproof.data.columns import (
 from poisonproof.data.csv_files import cell_number
 from poisonproof.data.npz_files import array_texts
 from poisonproof.data.parquet_files import arrow_texts, has_texts, table_rows
-from poisonproof.data.rows import RawRows, too_long
+from poisonproof.data.rows import CheckedRows, RawRows, too_long
 from poisonproof.data.schema import Limits, Schema, freeze_schema, listed
 from poisonproof.data.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition.cells import NoCanonicalFormError, canonical_cell, nearest_float, shown
-from poisonproof.partition.containers import frame_columns, is_pandas, is_polars, is_sparse, row_array
+from poisonproof.partition.containers import (
+    frame_columns,
+    is_pandas,
+    is_polars,
+    is_sparse,
+    row_array,
+)
 
 NAME = Path("X")
 """What errors call rows in memory."""
@@ -60,6 +66,8 @@ def named_columns(schema: Schema, X: Any) -> Schema:
     """Return the schema with columns: without any, all others of a frame are numbers."""
     if schema.columns or schema.kind != "table":
         return schema
+    if isinstance(X, CheckedRows) and X.names is not None:
+        return freeze_schema(replace(schema, columns=number_columns(X.names)))
     if not is_frame(X):
         raise InvalidInputError(
             f"The schema lists no columns, and a {type(X).__name__} has no names for them. Give a "
@@ -164,8 +172,8 @@ def _columns_of(X: Any, schema: Schema, reasons: Reasons) -> dict[str, NDArray[A
             unknown = [str(name) for name in sample if name not in known]
             if unknown and schema.others == "raise":
                 reasons[row] = f"it has {listed(unknown)}, which the schema does not name"
-            for name in cells:
-                cells[name][row] = sample.get(name)
+            for name, column in cells.items():
+                column[row] = sample.get(name)
             continue
         values = row_array(sample, row)
         if len(values) != len(features):
@@ -300,7 +308,7 @@ def _pandas_column(name: str, kind: Any) -> Column:
         return _category(name, kind.categories.astype(object))
     if types.is_datetime64_any_dtype(kind):
         return DateColumn(name=name, missing="nan")
-    if kind == object or types.is_bool_dtype(kind) or types.is_numeric_dtype(kind):
+    if kind == np.dtype(object) or types.is_bool_dtype(kind) or types.is_numeric_dtype(kind):
         return NumberColumn(name=name, missing="nan")
     if isinstance(kind, pd.ArrowDtype):
         return _arrow_column(name, kind.pyarrow_dtype, None)

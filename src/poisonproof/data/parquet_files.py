@@ -121,9 +121,7 @@ def parquet_parts(
         first += table.num_rows
 
 
-def table_rows(
-    table: Any, layout: Layout, path: Path, schema: Schema, first_row: int
-) -> RawRows:
+def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int) -> RawRows:
     """Return the rows of a pyarrow table, the first of which is row `first_row` of the file."""
     reasons: Reasons = {}
     label_reasons: Reasons = {}

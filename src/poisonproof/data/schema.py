@@ -252,8 +252,9 @@ class Schema:
             raise InvalidInputError(
                 f"propose takes label, {', '.join(sorted(known))}. Got {sorted(options)}."
             )
-        many = {key: tuple(options[key]) for key in ("ignore", "text", "classes") if key in options}
-        given = {"test_share": 0.0, **options, **many}
+        given: dict[str, Any] = {"test_share": 0.0, **options}
+        for key in {"ignore", "text", "classes"} & set(given):
+            given[key] = tuple(given[key])
         return propose_table(X, ProposalOptions(label=label, **given)).schema
 
     def libraries(self) -> dict[str, str]:

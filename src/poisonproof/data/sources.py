@@ -14,12 +14,18 @@ from numpy.typing import NDArray
 
 from poisonproof.data.columns import ImageColumn
 from poisonproof.data.csv_files import csv_parts, read_header
-from poisonproof.data.image_files import find_images, image_parts, printable, walk
+from poisonproof.data.image_files import (
+    find_images,
+    hidden_by_class,
+    image_parts,
+    printable,
+    walk,
+)
 from poisonproof.data.npz_files import read_npz_rows
 from poisonproof.data.parquet_files import column_names, count_rows, parquet_parts
 from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows
 from poisonproof.data.schema import Limits, Schema, held_out_rows, listed
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.progress import Progress
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -123,6 +129,20 @@ def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
     """
     groups = rows.groups if schema.groups is not None else None
     return held_out_rows(rows.X, schema.test_share, groups)
+
+
+def refuse_labels(rows: CheckedRows) -> None:
+    """Raise `GuaranteeError` if a row was left out because of its label, or may have been."""
+    labels = [problem for problem in rows.problems if problem.label]
+    if rows.unit == "file":
+        reason = "lies in a class whose name begins with a dot, which hides the file"
+        labels += [RowProblem(file, reason) for file in hidden_by_class(rows.path)]
+    if labels:
+        raise GuaranteeError(
+            f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. With ss-dpa such "
+            "a row cannot be left out: one flipped label would move samples to other members. "
+            "Correct it, or use --method dpa."
+        )
 
 
 def check_file(path: Path, suffixes: Sequence[str]) -> None:

@@ -24,6 +24,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from poisonproof.data.frames import is_frame
+from poisonproof.data.rows import CheckedRows
 from poisonproof.exceptions import (
     GuaranteeError,
     InvalidInputError,
@@ -89,6 +91,8 @@ def check_update(classifier: Any, rows: Any, name: str) -> CheckedTable:
     known = ("X", "y", "groups", "sample_weight")
     if isinstance(rows, tuple) and 2 <= len(rows) <= 4:
         rows = dict(zip(known, rows, strict=False))
+    elif isinstance(rows, (CheckedRows, list)) or is_frame(rows):  # labels are in a column
+        rows = {"X": rows, "y": None}
     if not isinstance(rows, Mapping) or not {"X", "y"} <= set(rows) <= set(known):
         raise InvalidInputError(
             f"{name} must be a tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), or a "
@@ -113,22 +117,22 @@ def check_table(
     A row with an unknown label, or values that no member or no partition takes, is an error; with
     ``invalid_rows="drop"`` it is left out, alone. Votes of single rows have no `partitioner`.
     """
-    if classifier.invalid_rows not in ("raise", "drop"):
-        raise InvalidInputError(
-            f"invalid_rows must be 'raise' or 'drop', got {classifier.invalid_rows!r}."
-        )
+    drop = classifier.drops_invalid_rows
+    X, y, groups, sample_weight, n_left_out = classifier.read_training(
+        X, y, groups, sample_weight, reset=classes is None
+    )
     if groups is not None and partitioner is not None and partitioner.unit != "group":
         raise InvalidInputError(
             f"groups were given, but partitioner={partitioner.name!r} does not read them, so "
             "certificates would count rows and not contributors. Set partitioner='group', or leave "
             "groups out."
         )
-    drop = classifier.invalid_rows == "drop"
     samples = SampleRules.of(classifier, training=True)
     X = samples.check(classifier, X, reset=classes is None, any_cells=drop)
-    labels = _check_labels(y, declared=classes is not None or classifier.classes is not None)
+    declared = classifier.declared_classes
+    labels = _check_labels(y, declared=classes is not None or declared is not None)
     check_consistent_length(X, labels, groups, sample_weight)
-    known = _label_set(classifier.classes, labels) if classes is None else classes
+    known = _label_set(declared, labels) if classes is None else classes
     if len(known) > MAX_CLASSES:
         raise InvalidInputError(
             f"there are {len(known)} classes, but a vote can name {MAX_CLASSES} of them at most."
@@ -142,7 +146,7 @@ def check_table(
         # Otherwise the partitioner itself says what is wrong.
         good[fitting] &= partitioner.placeable(*_taken(fitting, X, groups))
     if good.all():
-        return CheckedTable(X, codes, groups, weight, known, 0)
+        return CheckedTable(X, codes, groups, weight, known, n_left_out)
     # Where a row's place depends on other rows, leaving one out would move the others.
     droppable = "insert_delete" in classifier.threats and (
         partitioner is None or partitioner.rowwise
@@ -162,7 +166,8 @@ def check_table(
     if classes is None and len(keep) == 0:
         raise InvalidRowsError(f"none of the {len(good)} training rows can be used.")
     X, groups, weight = _taken(good, X, groups, weight)
-    return CheckedTable(X, codes[keep], groups, weight, known, len(good) - len(keep))
+    n_left_out += len(good) - len(keep)
+    return CheckedTable(X, codes[keep], groups, weight, known, n_left_out)
 
 
 def _taken(good: NDArray[np.bool_], *containers: Any) -> list[Any]:
@@ -194,7 +199,7 @@ def _check_weight(
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
     except Exception as error:  # whatever an object of the caller's raises
-        if classifier.invalid_rows == "raise":
+        if not classifier.drops_invalid_rows:
             what = f"sample_weight must hold one number per row: {error}."
             raise InvalidInputError(what) from error
         weight = np.array([_number(one) for one in sample_weight])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import get_tags
 
+from poisonproof.data.schema import parse_schema
 from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
@@ -108,9 +109,12 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
         parameters["partitioner"] = partitioner_from_spec(model["partitioner"])
     classes = decode_classes(model["classes"])
     declared = classes if model["classes_declared"] else None
-    classifier = kind(classes=declared, **parameters)
-    classifier.classes_ = classes
+    schema = None if model["schema"] is None else parse_schema(model["schema"])
+    known = schema if schema is not None and schema.frozen else None
+    classifier = kind(classes=declared, schema=known, **parameters)
+    classifier.classes_, classifier.schema_ = classes, schema
     classifier.n_dropped_ = reader.manifest.notes["n_dropped"]
+    classifier.n_groups_ = reader.manifest.notes["n_groups"]
     if model["n_features_in"] is not None:
         classifier.n_features_in_ = model["n_features_in"]
     if model["feature_names_in"] is not None:

@@ -40,7 +40,9 @@ class WeightedVoteClassifier(RowVoting):
         Has ``fit(X)`` and ``integers(X)``, see `WalkWeights`, the default.
     classes : array of shape (C,), optional
         The label set; see `DPAClassifier`.
-    invalid_rows : {"raise", "drop"}, default="raise"
+    schema : Schema, optional
+        How rows are read; see `DPAClassifier`.
+    invalid_rows : {"raise", "drop"}, optional
         What to do with a training row whose values are not finite. An unknown label is an error.
     random_state : int, default=0
         Seed of features that draw.
@@ -77,12 +79,14 @@ class WeightedVoteClassifier(RowVoting):
         weights: Any = None,
         *,
         classes: Any = None,
-        invalid_rows: str = "raise",
+        schema: Any = None,
+        invalid_rows: str | None = None,
         random_state: int = 0,
     ) -> None:
         self.features = features
         self.weights = weights
         self.classes = classes
+        self.schema = schema
         self.invalid_rows = invalid_rows
         self.random_state = random_state
 
