@@ -321,7 +321,11 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
                 groups = _safe_indexing(groups, rows.places)
             weight = rows.weights if weight is None else _safe_indexing(weight, rows.places)
         if not self.drops_invalid_rows:
-            rows.refuse_problems("Correct the row, or leave such rows out: invalid_rows='drop'.")
+            advice = "Correct the row, or leave such rows out: invalid_rows='drop'."
+            if schema is not None and not schema.frozen:
+                advice += " Columns of the type object are read as numbers: give others a type "
+                advice += "(astype('string'), pd.to_datetime), or declare a schema."
+            rows.refuse_problems(advice)
         if "insert_delete" not in self.threats:
             refuse_labels(rows)
         if not len(rows):
