@@ -261,3 +261,51 @@ def test_a_proposal_is_refused_until_somebody_freezes_it(tmp_path):
         Schema.propose(table, label="kind", colour="red")
     with pytest.raises(InvalidInputError, match=r"schema is a poisonproof\.data\.Schema"):
         DPAClassifier(schema="schema.json").fit(table)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_predict_passes_columns_through_to_its_output(kind, cli, fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    table = people(30, seed=1).astype({"age": object}).assign(place="here")
+    table.loc[4, "age"] = "old"
+    to_csv(table, tmp_path / "new.csv")
+    table.astype({"age": str}).replace({"age": {"nan": None}}).to_parquet(tmp_path / "new.parquet")
+    said = cli(
+        *("predict", tmp_path / "model", tmp_path / f"new.{kind}", "--id", "place,id,job"),
+        *("--out", tmp_path / "out.csv"),
+    )
+    assert said.code == 0, said.err
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert list(found)[1:6] == ["place", "id", "job", "label", "votes"]
+    assert found["id"].tolist() == list(range(30))
+    assert set(found["place"]) == {"here"}
+    assert found["job"].fillna("").tolist() == table["job"].fillna("").tolist()
+    assert found["radius"][4] == -1
+    assert "'old' is not a number" in found["rejected"][4]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--id label", "--id label: a column of the output has that name"),
+        ("--id nobody", "has no column 'nobody'"),
+    ],
+)
+def test_predict_says_which_columns_cannot_be_passed_through(words, message, cli, fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    path = to_csv(people(5), tmp_path / "new.csv")
+    said = cli("predict", tmp_path / "model", path, *words.split(), "--out", tmp_path / "o.csv")
+    assert said.code == 2
+    assert message in " ".join(said.err.split())
+
+
+def test_the_command_line_refuses_types_that_nobody_declared(cli, tmp_path):
+    table = people().drop(columns="kind")
+    table["job"] = table["job"].astype(pd.CategoricalDtype(["cook", "smith"]))
+    clf = DPAClassifier(n_partitions=5, classes=["bad", "good"]).fit(table, people()["kind"])
+    clf.save(tmp_path / "model")
+    path = to_csv(people(20), tmp_path / "new.csv")
+    for command in ("predict", "certify"):
+        said = cli(command, tmp_path / "model", path, "--label", "kind")
+        assert said.code == 2
+        assert "nobody has declared" in " ".join(said.err.split())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import ImageColumn
+from poisonproof.data.columns import ImageColumn, TextColumn
 from poisonproof.data.csv_files import csv_parts, read_header
 from poisonproof.data.image_files import (
     find_images,
@@ -110,6 +110,19 @@ def read_table(
     if not len(rows):
         raise InvalidInputError(f"{path} holds no rows.")
     return rows
+
+
+def read_texts(path: Path, names: Sequence[str], limits: Limits) -> dict[int, list[str]]:
+    """Return the cells of some columns of a table by line or row; a broken line has none."""
+    check_file(path, TABLES)
+    columns = [TextColumn(name=name, size=1) for name in names]
+    found: dict[int, list[str]] = {}
+    schema = Schema(columns=columns, others="ignore", limits=limits)
+    for raw, _ in _file_parts(path, schema, BLOCK_BYTES):
+        rows = zip(*raw.texts, strict=True)
+        for place, cells in zip(np.asarray(raw.places).tolist(), rows, strict=True):
+            found[place] = [cell or "" for cell in cells]
+    return found
 
 
 def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -95,6 +96,18 @@ def _takes_missing(steps: list[Any]) -> bool:
 
 def _passes(step: Any) -> bool:
     return step is None or (isinstance(step, str) and step in {"passthrough", "drop"})
+
+
+def check_random_state(random_state: Any) -> int:
+    """Return a non-negative integer; anything else is a stream that would be shared, or drawn."""
+    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
+        seed = int(random_state)
+        if seed >= 0:
+            return seed
+    raise InvalidInputError(
+        "random_state must be a non-negative integer, so that everything drawn is a function of it "
+        f"and of the rows; got {random_state!r}."
+    )
 
 
 class CertifyingClassifier(ClassifierMixin, BaseEstimator):
@@ -267,7 +280,9 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any) -> Any:
         """Check samples to predict and bring them to canonical values."""
         self._check_fitted()
-        X = self.encoded(X)
+        read, X = isinstance(X, CheckedRows), self.encoded(X)
+        if read and X.shape[1] == getattr(self, "n_features_in_", None) and np.isfinite(X.sum()):
+            return take_canonical(X, None)  # nothing is left to check
         samples = SampleRules.of(self)
         X = samples.check(self, X, reset=False)
         samples.refuse(self, ~samples.usable(X))
@@ -301,25 +316,21 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
             self.schema_ = self._schema_for(X)
         schema = self.schema_
         if isinstance(X, CheckedRows):
-            rows, names = X, self.declared_classes if schema is None else schema.classes
-            y = np.asarray(names)[rows.labels] if y is None and rows.labels is not None else y
-            groups = rows.groups if groups is None else groups
-            weight = rows.weights if weight is None else weight
+            rows = X
         elif schema is None:
             return X, y, groups, weight, 0
         else:
             rows = self._read(X, schema, y, groups, weight)
             if schema.test_share:
                 rows = rows.only(~split_rows(rows, schema))
-            if y is None or schema.label is not None:
-                y = None if rows.labels is None else np.array(schema.classes)[rows.labels]
-            else:
-                y = _safe_indexing(y, rows.places)
-            if groups is None or schema.groups is not None:
-                groups = rows.groups
-            else:
-                groups = _safe_indexing(groups, rows.places)
-            weight = rows.weights if weight is None else _safe_indexing(weight, rows.places)
+            apart = (y, schema.label), (groups, schema.groups), (weight, None)
+            y, groups, weight = (
+                None if given is None or column else _safe_indexing(given, rows.places)
+                for given, column in apart
+            )
+        if y is None and rows.labels is not None:
+            names = self.declared_classes if schema is None else schema.classes
+            y = np.asarray(names)[rows.labels]
         if not self.drops_invalid_rows:
             advice = "Correct the row, or leave such rows out: invalid_rows='drop'."
             if schema is not None and not schema.frozen:
@@ -331,7 +342,8 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         if not len(rows):
             what = f" {rows.describe_problems()}" if rows.problems else " All are held out."
             raise InvalidRowsError(f"{rows.path} has no row to train on.{what}")
-        return rows.X, y, groups, weight, len(rows.problems)
+        groups = rows.groups if groups is None else groups
+        return rows.X, y, groups, rows.weights if weight is None else weight, len(rows.problems)
 
     def _read(
         self, X: Any, schema: Schema, y: Any = None, groups: Any = None, weight: Any = None

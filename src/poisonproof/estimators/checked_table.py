@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -72,18 +71,6 @@ class CheckedTable:
     def partitioned(self, partitioner: Partitioner) -> PartitionedData:
         """Cut the rows into partitions."""
         return partition_data(self.X, self.y, partitioner, self.groups, self.sample_weight)
-
-
-def check_random_state(random_state: Any) -> int:
-    """Return a non-negative integer; anything else is a stream that would be shared, or drawn."""
-    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
-        seed = int(random_state)
-        if seed >= 0:
-            return seed
-    raise InvalidInputError(
-        "random_state must be a non-negative integer, so that everything drawn is a function of it "
-        f"and of the rows; got {random_state!r}."
-    )
 
 
 def check_update(classifier: Any, rows: Any, name: str) -> CheckedTable:

@@ -12,7 +12,8 @@ from sklearn.pipeline import Pipeline
 
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.checked_table import CheckedTable, check_random_state
+from poisonproof.estimators.certifying import check_random_state
+from poisonproof.estimators.checked_table import CheckedTable
 from poisonproof.estimators.row_voting import (
     RowVoting,
     first_copies,

@@ -18,8 +18,8 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates.threats import TRUSTED_SAMPLES, UNTOUCHED_MAP
-from poisonproof.estimators.certifying import VotingMembers
-from poisonproof.estimators.checked_table import check_random_state, check_table
+from poisonproof.estimators.certifying import VotingMembers, check_random_state
+from poisonproof.estimators.checked_table import check_table
 from poisonproof.estimators.maps import fresh_map, map_partitions, refuse_steps_in_front
 from poisonproof.estimators.saving import draft, save
 from poisonproof.estimators.training_set import TrainingSet

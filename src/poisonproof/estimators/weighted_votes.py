@@ -12,7 +12,8 @@ from sklearn.base import clone
 from poisonproof.certificates.label_flips import certify_one_member, fewest_flips
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.checked_table import CheckedTable, check_random_state
+from poisonproof.estimators.certifying import check_random_state
+from poisonproof.estimators.checked_table import CheckedTable
 from poisonproof.estimators.row_voting import RowVoting, require_integers
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.streams import in_own_streams
