@@ -31,7 +31,7 @@ class Columns:
     groups: str | None = None
     weights: str | None = None
     x_key: str | None = None
-    id: tuple[str, ...] = ()
+    id: str | None = None
 
     def refuse(self, who: str, *, allowed: tuple[str, ...] = ()) -> None:
         """Refuse options that `who` decides."""
@@ -205,10 +205,12 @@ class TrainedModel:
     def _read(self, path: Path, columns: Columns, **options: Any) -> CheckedRows:
         """Read a file by the model's schema; without one, features by name in any order."""
         schema, ignore = self.table, parse_list(columns.ignore, "--ignore")
-        names = () if schema is None else [*schema.ignore, *(c.name for c in schema.columns)]
-        roles = (schema or columns).label, (schema or columns).groups, (schema or columns).weights
-        known = {*names, *(self.feature_names or ()), *roles, *ignore}
-        ignore = (*ignore, *(name for name in columns.id if name not in known))
+        if columns.id is not None:
+            named = () if schema is None else (*schema.ignore, *(c.name for c in schema.columns))
+            roles: Any = columns if schema is None else schema
+            known = {*named, *(self.feature_names or ()), roles.label, roles.groups, roles.weights}
+            ids = parse_list(columns.id, "--id")
+            ignore = tuple(dict.fromkeys([*ignore, *(name for name in ids if name not in known)]))
         missing = takes_missing(self.classifier)
         if schema is None:
             has_names = path.suffix.lower() not in {".npz", ".npy"}
