@@ -301,7 +301,7 @@ def test_predict_says_which_columns_cannot_be_passed_through(words, message, cli
 
 def test_the_command_line_refuses_types_that_nobody_declared(cli, tmp_path):
     table = people().drop(columns="kind")
-    table["job"] = table["job"].astype(pd.CategoricalDtype(["cook", "smith"]))
+    table["job"] = table["job"].astype(pd.CategoricalDtype(["cook", "smith", "king"]))
     clf = DPAClassifier(n_partitions=5, classes=["bad", "good"]).fit(table, people()["kind"])
     clf.save(tmp_path / "model")
     path = to_csv(people(20), tmp_path / "new.csv")

@@ -79,12 +79,10 @@ def predict(
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
     trained = open_model(model, trusted, jobs, verbosity())
     classifier, classes = trained.classifier, np.array(trained.classes)
-    ids = parse_list(id_columns, "--id")
+    ids = () if id_columns is None else parse_list(id_columns, "--id")
     if taken := [name for name in ids if name in ("line", "row", *_WRITTEN)]:
-        raise InvalidInputError(
-            f"--id {taken[0]}: a column of the output has that name. Rename it."
-        )
-    rows, _ = trained.read(data, Columns(label=label, ignore=ignore, x_key=x_key, id=ids))
+        raise InvalidInputError(f"--id {taken[0]}: a column of the output has that name.")
+    rows, _ = trained.read(data, Columns(label=label, ignore=ignore, x_key=x_key, id=id_columns))
     passed = read_texts(data, ids, (trained.table or Schema()).limits) if ids else {}
     members_vote = hasattr(classifier, "votes")
     if votes_out is not None and not members_vote:
