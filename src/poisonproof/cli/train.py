@@ -228,11 +228,7 @@ def train(
         _fit_stream(classifier, source, data, out, n_bytes, kept, run)
         rows = None
     else:
-        rows = source.read(
-            data,
-            allow_missing=takes_missing(classifier),
-            droppable="insert_delete" in classifier.threats,
-        )
+        rows = source.read(data, allow_missing=takes_missing(classifier))
         held_out = split_rows(rows, source.schema)
         if source.table is None:
             classifier.column_names_ = rows.names

@@ -8,7 +8,7 @@ it; only `typed_schema` reads types, and what it returns is an assumption that c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -30,7 +30,7 @@ from poisonproof.data.columns import (
 )
 from poisonproof.data.csv_files import cell_number
 from poisonproof.data.npz_files import array_texts
-from poisonproof.data.parquet_files import arrow_texts, has_texts, table_rows
+from poisonproof.data.parquet_files import arrow_texts, has_texts, is_text, table_rows
 from poisonproof.data.rows import CheckedRows, RawRows, too_long
 from poisonproof.data.schema import Limits, Schema, freeze_schema, listed
 from poisonproof.data.value_text import NoTextError, label_text
@@ -313,7 +313,7 @@ def _pandas_column(name: str, kind: Any) -> Column:
     if isinstance(kind, pd.ArrowDtype):
         return _arrow_column(name, kind.pyarrow_dtype, None)
     if types.is_string_dtype(kind):
-        return _hashed(name)
+        return TextColumn(name=name, size=HASHED)
     raise _without_type(name, kind)
 
 
@@ -322,29 +322,18 @@ def _arrow_column(name: str, kind: Any, categories: Sequence[str] | None) -> Col
 
     if categories is not None:
         return _category(name, categories)
-    if types.is_dictionary(kind):  # the texts that rows hold: nobody has declared them
-        kind = kind.value_type
-    tests: dict[Callable[..., bool], Callable[[], Column]] = {
-        types.is_timestamp: lambda: DateColumn(name=name, missing="nan"),
-        types.is_date: lambda: DateColumn(name=name, missing="nan"),
-        types.is_string: lambda: _hashed(name),
-        types.is_large_string: lambda: _hashed(name),
-        types.is_string_view: lambda: _hashed(name),
-    }
-    for number in ("integer", "floating", "decimal", "boolean", "null"):
-        tests[getattr(types, f"is_{number}")] = lambda: NumberColumn(name=name, missing="nan")
-    for test, make in tests.items():
-        if test(kind):
-            return make()
+    if is_text(kind):  # those of a dictionary, too, which rows hold and nobody has declared
+        return TextColumn(name=name, size=HASHED)
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return DateColumn(name=name, missing="nan")
+    numbers = types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null
+    if any(is_number(kind) for is_number in numbers):
+        return NumberColumn(name=name, missing="nan")
     raise _without_type(name, kind)
 
 
 def _category(name: str, values: Any) -> CategoryColumn:
     return CategoryColumn(name=name, categories=tuple(str(label_text(v) or "") for v in values))
-
-
-def _hashed(name: str) -> TextColumn:
-    return TextColumn(name=name, size=HASHED)
 
 
 def _without_type(name: str, kind: Any) -> InvalidInputError:

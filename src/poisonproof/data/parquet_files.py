@@ -141,7 +141,7 @@ def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row
     def _numbers(index: int) -> NDArray[np.float64]:
         column, name = table.column(layout.header[index]), layout.header[index]
         # One cell that is no number turns a column into text; its name was declared as numbers.
-        if schema.columns and index != layout.weights and _is_text(column.type):
+        if schema.columns and index != layout.weights and is_text(column.type):
             return _parsed(_texts(index), name, reasons)
         return column_numbers(column, name, path)
 
@@ -264,7 +264,8 @@ def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
     return numbers.astype(np.float64, copy=False)
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Say whether values of a type of pyarrow are texts."""
     import pyarrow as pa
 
     return _stored(kind) in (pa.string(), pa.large_string(), pa.string_view())
@@ -279,7 +280,7 @@ def _is_bytes(kind: Any) -> bool:
     """Say whether pyarrow can leave a column encoded."""
     import pyarrow as pa
 
-    return _is_text(kind) or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+    return is_text(kind) or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def _cell_bytes(kind: Any) -> int:

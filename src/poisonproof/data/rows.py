@@ -126,6 +126,8 @@ class CheckedRows:
     cells : dict of str to ndarray of shape (n, ...), or None
         The cells in the file by feature column, if requested: a float (NaN if empty) for numbers,
         else a text or None; numbers of any shape for arrays and images.
+    classes : tuple of str
+        The classes of the schema.
     """
 
     X: NDArray[Any]
@@ -138,6 +140,7 @@ class CheckedRows:
     unit: str
     places: NDArray[Any]
     cells: dict[str, NDArray[Any]] | None = None
+    classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -261,6 +264,7 @@ def check_rows(
         unit=raw.unit,
         places=places[good],
         cells=_those(cells, good) if keep_cells else None,
+        classes=tuple(schema.classes),
     )
 
 

@@ -152,9 +152,9 @@ def refuse_labels(rows: CheckedRows) -> None:
         labels += [RowProblem(file, reason) for file in hidden_by_class(rows.path)]
     if labels:
         raise GuaranteeError(
-            f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. With ss-dpa such "
-            "a row cannot be left out: one flipped label would move samples to other members. "
-            "Correct it, or use --method dpa."
+            f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. Where only "
+            "labels are attacked such a row cannot be left out: one flipped label would move "
+            "samples to other members. Correct it, or use DPAClassifier (--method dpa)."
         )
 
 

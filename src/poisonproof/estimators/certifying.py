@@ -329,8 +329,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
                 for given, column in apart
             )
         if y is None and rows.labels is not None:
-            names = self.declared_classes if schema is None else schema.classes
-            y = np.asarray(names)[rows.labels]
+            y = np.array(rows.classes)[rows.labels]
         if not self.drops_invalid_rows:
             advice = "Correct the row, or leave such rows out: invalid_rows='drop'."
             if schema is not None and not schema.frozen:

@@ -23,8 +23,6 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from poisonproof.data.frames import is_frame
-from poisonproof.data.rows import CheckedRows
 from poisonproof.exceptions import (
     GuaranteeError,
     InvalidInputError,
@@ -78,8 +76,8 @@ def check_update(classifier: Any, rows: Any, name: str) -> CheckedTable:
     known = ("X", "y", "groups", "sample_weight")
     if isinstance(rows, tuple) and 2 <= len(rows) <= 4:
         rows = dict(zip(known, rows, strict=False))
-    elif isinstance(rows, (CheckedRows, list)) or is_frame(rows):  # labels are in a column
-        rows = {"X": rows, "y": None}
+    elif classifier.schema_ is not None and not isinstance(rows, (tuple, Mapping)):
+        rows = {"X": rows, "y": None}  # labels are in a column
     if not isinstance(rows, Mapping) or not {"X", "y"} <= set(rows) <= set(known):
         raise InvalidInputError(
             f"{name} must be a tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), or a "
