@@ -25,6 +25,9 @@ TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
 UNTOUCHED_MAP = "the features of the members were learned from samples out of the attacker's reach"
 """Holds back a certificate against inserted rows whose members begin with a learned map."""
 
+DECLARED_CATEGORIES = "the categories of the columns were declared and not taken from the rows"
+"""Holds back a certificate whose members see categories that the dtypes of a frame declare."""
+
 UNFORGEABLE_GROUPS = "nobody can contribute under an identity that is not theirs"
 """Makes the group, and not the row, the unit of an attack."""
 

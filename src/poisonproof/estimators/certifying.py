@@ -24,6 +24,7 @@ from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import (
+    DECLARED_CATEGORIES,
     OBSERVED_LABELS,
     OBSERVED_TYPES,
     Threat,
@@ -53,7 +54,7 @@ from poisonproof.members.scikit import member_probabilities
 from poisonproof.members.streams import in_own_streams
 from poisonproof.partition.containers import as_objects
 from poisonproof.partition.partitioners import Partitioner
-from poisonproof.partition.values import take_canonical
+from poisonproof.partition.values import Categories, take_canonical, with_categories
 from poisonproof.progress import Silent, make_progress
 from poisonproof.store.reading import ModelReader
 
@@ -432,6 +433,7 @@ class VotingMembers(CertifyingClassifier):
     partitioner_: Partitioner
     partition_digests_: list[str]
     ensemble_: Ensemble
+    categories_: Categories
 
     def _template(self) -> Any:
         """Return the classifier that every member is a copy of."""
@@ -456,7 +458,9 @@ class VotingMembers(CertifyingClassifier):
     def _member_samples(self, X: Any) -> Any:
         """Return samples as members see them: checked, mapped, canonical."""
         X = self._checked(X)
-        return X if self.features_ is None else take_canonical(self._mapped_samples(X), None)
+        if self.features_ is None:
+            return with_categories(X, self.categories_)
+        return take_canonical(self._mapped_samples(X), None)
 
     def _mapped_samples(self, rows: Any) -> Any:
         """Map samples to predict, each alone: a user's map may do anything to several."""
@@ -486,7 +490,7 @@ class VotingMembers(CertifyingClassifier):
 
     def _assumptions(self) -> tuple[str, ...]:
         """Return what the method itself takes for granted."""
-        return ()
+        return (DECLARED_CATEGORIES,) if self.categories_ else ()
 
     def _sees_samples_first(self) -> Any:
         return self._template() if self.features is None else self.features

@@ -40,7 +40,7 @@ from poisonproof.members.training import train, train_portions
 from poisonproof.partition.containers import kind_of
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.partitioners import make_partitioner
-from poisonproof.partition.values import take_canonical
+from poisonproof.partition.values import declared_categories, take_canonical
 from poisonproof.progress import make_progress, reporting
 from poisonproof.store.items import StoredEnsemble
 from poisonproof.store.reading import ModelReader
@@ -260,6 +260,8 @@ class PartitionAggregation(VotingMembers):
         self.container_ = kind_of(rows.X)
         texts = self.schema_ is not None and rows.groups is not None
         self.n_groups_ = len(set(rows.groups)) if texts else None
+        valued = self.features is not None or isinstance(self._template(), BatchedLearner)
+        self.categories_ = {} if valued else declared_categories(rows.X)
         data = rows.partitioned(partitioner)
         self.features_ = self._fit_features(data)
         self._remember(TrainingSet(data), data.partition_digests())
@@ -449,7 +451,7 @@ class DPAClassifier(PartitionAggregation):
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         data = data.only(which)
         if self.features_ is None:
-            return data
+            return replace(data, categories=self.categories_)
         if is_own_map(self.features_):
             return replace(data, X=self.features_.transform(data.X))
         return map_partitions(self.features_, data, self.random_state)
@@ -535,7 +537,7 @@ class SSDPAClassifier(PartitionAggregation):
 
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         if self.features_ is None:
-            return data
+            return replace(data, categories=self.categories_)
         # All samples, even if few partitions train again: the map of some rows alone may round
         # differently, and an update must equal a fit.
         order = _by_sample(data)

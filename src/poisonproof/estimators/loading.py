@@ -20,6 +20,7 @@ from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioners import partitioner_from_spec
+from poisonproof.partition.values import Categories
 from poisonproof.store.manifest import environment_here, is_content_name
 from poisonproof.store.objects import decode_object
 from poisonproof.store.reading import ModelReader
@@ -119,6 +120,7 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
         classifier.n_features_in_ = model["n_features_in"]
     if model["feature_names_in"] is not None:
         classifier.feature_names_in_ = np.asarray(model["feature_names_in"], dtype=object)
+    classifier.categories_ = decode_categories(model.get("categories", {}))
     classifier._restore(reader, templates, trusted)
     return classifier
 
@@ -153,6 +155,17 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
             raise StoreError(
                 f"{reader.place.called(manifest.templates.name)}: {name} is not what was saved."
             )
+
+
+def decode_categories(entry: dict[str, Any]) -> Categories:
+    """Rebuild the declared categories of columns from the manifest."""
+    found = {int(j): (tuple(values), ordered) for j, (values, ordered) in entry.items()}
+    for values, ordered in found.values():
+        if type(ordered) is not bool or not {*map(type, values)} <= {str, float}:
+            raise ValueError("categories of a column are text or numbers")
+        if len(set(values)) != len(values):
+            raise ValueError("a column has a category twice")
+    return found
 
 
 def decode_classes(entry: dict[str, Any]) -> NDArray[Any]:

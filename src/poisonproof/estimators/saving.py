@@ -105,7 +105,9 @@ def names_of(classifier: Any) -> dict[str, Any]:
     """Return what is known about the columns of features, as JSON values."""
     # The command line trains on plain arrays, so it says itself what their columns are called.
     names = getattr(classifier, "column_names_", getattr(classifier, "feature_names_in_", None))
+    categories = getattr(classifier, "categories_", {})
     return {
+        **({"categories": plain(categories)} if categories else {}),
         "n_features_in": getattr(classifier, "n_features_in_", None),
         "feature_names_in": None if names is None else [str(name) for name in names],
     }
@@ -131,6 +133,7 @@ def member_spec(classifier: Any, model: Mapping[str, Any]) -> str:
         spec["container"] = kind
     if kind == "frame":
         spec["columns"] = model["feature_names_in"]
+        spec |= {key: model[key] for key in ("categories",) if key in model}
     return json_digest(spec)
 
 

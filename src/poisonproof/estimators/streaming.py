@@ -473,6 +473,7 @@ def fit_stream(
         index = int((rows.sizes > 0).argmax())  # a fixed map looks at the kind of a sample
         some = gathered({index: rows.shard(index)}, len(rows))
         classifier.container_ = kind_of(some.X)
+        classifier.categories_ = {}
         classifier.features_ = classifier._fit_features(some)
         classifier._remember(TrainingSet(rows), rows.partition_digests())
 

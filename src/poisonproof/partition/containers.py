@@ -143,7 +143,11 @@ def pandas() -> Any:
 def as_pandas(X: Any) -> Any:
     """Return a frame or a series of Polars as one of pandas that holds the same cells."""
     with needing("pyarrow", "data"):
-        return X.to_pandas(use_pyarrow_extension_array=True)
+        frame = X.to_pandas(use_pyarrow_extension_array=True)
+    # An Enum declares its categories. Those of a Categorical are taken from the rows.
+    enums = {n: t for n, t in getattr(X, "schema", {}).items() if type(t).__name__ == "Enum"}
+    declared = {n: pandas().CategoricalDtype(t.categories.to_list()) for n, t in enums.items()}
+    return frame.astype(declared) if declared else frame
 
 
 def frame_columns(X: Any) -> list[NDArray[Any]]:
