@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +55,7 @@ from poisonproof.cli._screen import (
 from poisonproof.data.columns import ArrayColumn, ImageColumn
 from poisonproof.data.rows import CheckedRows
 from poisonproof.data.sources import split_rows
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, MissingExtraError
 
 EPILOG = (
     "Examples: poisonproof train mails.csv --schema mails.schema.json -k 200 --out model  |  "
@@ -246,7 +247,16 @@ def train(
         rest = f"{data} --held-out"
     else:
         rest = f"TEST{data.suffix} --label {label or 'NAME'}"
-    say(f"Next: poisonproof certify {out} {rest}{'' if threat is None else f' --threat {threat}'}")
+    options = ("" if threat is None else f" --threat {threat}") + _trust(model, member)
+    say(f"Next: poisonproof certify {out} {rest}{options}")
+
+
+def _trust(model: str, member: Any) -> str:
+    """Return the option with which commands load members that native code parses."""
+    from poisonproof.store.objects import types_of
+
+    native = model in ("lightgbm", "xgboost")
+    return f" --trusted {','.join(types_of(member))}" if native else ""
 
 
 def _memory(stream: bool, memory: str | None, method: str) -> int:
@@ -286,7 +296,10 @@ def _image_shape(source: TrainingSource) -> tuple[int, ...] | None:
 def _check_weights(name: str) -> None:
     from sklearn.utils.validation import has_fit_parameter
 
-    able = [kind for kind in MEMBER_KINDS if has_fit_parameter(make_member(kind), "sample_weight")]
+    able = []
+    for kind in MEMBER_KINDS:
+        with suppress(MissingExtraError):
+            able += [kind] * has_fit_parameter(make_member(kind), "sample_weight")
     if name not in able:
         raise InvalidInputError(
             f"--model {name} takes no weights. Use one of {', '.join(able)}, or no --weights."

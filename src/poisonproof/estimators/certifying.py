@@ -435,6 +435,14 @@ class VotingMembers(CertifyingClassifier):
     ensemble_: Ensemble
     categories_: Categories
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``estimator__`` reaches those of the default member, too."""
+        nested = any(name.startswith("estimator__") for name in params)
+        if nested and self.estimator is None and "estimator" not in params:
+            params = {"estimator": self._template(), **params}
+        found: Self = super().set_params(**params)
+        return found
+
     def _template(self) -> Any:
         """Return the classifier that every member is a copy of."""
         return ScaledKernelClassifier() if self.estimator is None else self.estimator

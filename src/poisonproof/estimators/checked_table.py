@@ -45,6 +45,7 @@ from poisonproof.partition.containers import (
     as_objects,
     exact_sums,
     frame_columns,
+    from_tensor,
 )
 from poisonproof.partition.partitioned import PartitionedData, partition_data
 from poisonproof.partition.partitioners import Partitioner
@@ -112,6 +113,7 @@ def check_table(
             "certificates would count rows and not contributors. Set partitioner='group', or leave "
             "groups out."
         )
+    y, groups, sample_weight = map(from_tensor, (y, groups, sample_weight))
     samples = SampleRules.of(classifier, training=True)
     X = samples.check(classifier, X, reset=classes is None, any_cells=drop)
     declared = classifier.declared_classes
@@ -235,8 +237,10 @@ class SampleRules:
 
         Frames and text keep their cells; everything else must be numeric, except objects if
         `any_cells` is true, because then each row is looked at by itself. Feature names and counts
-        are recorded when `reset` is true and compared otherwise, as scikit-learn does.
+        are recorded when `reset` is true and compared otherwise, as scikit-learn does. Images
+        become flat rows unless what sees them first takes images.
         """
+        X = from_tensor(X)
         if is_table(X):
             _refuse_repeated_columns(X)
             validate_data(classifier, X, reset=reset, skip_check_array=True)
@@ -248,6 +252,7 @@ class SampleRules:
             return as_container(X)
         if self.tags.string and not sparse.issparse(X):
             return _check_text(X)
+        _refuse_texts(X)
         if isinstance(X, np.ma.MaskedArray):
             as_container(X)  # says what to do; scikit-learn would read through the mask
         if isinstance(X, (list, tuple)):
@@ -256,6 +261,8 @@ class SampleRules:
             X = _array_of_rows(classifier, X.tolist(), reset=reset, drop=any_cells)
         elif sparse.issparse(X) and getattr(X, "format", "csr") != "csr":
             X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
+        if isinstance(X, np.ndarray) and X.ndim > 2 and not self.tags.three_d_array:
+            X = X.reshape(len(X), math.prod(X.shape[1:]))
         objects = isinstance(X, np.ndarray) and X.dtype.kind == "O"
         numeric = not self.tags.categorical and not (objects and any_cells)
         if objects and numeric:
@@ -465,6 +472,16 @@ def _refuse_cells(X: NDArray[Any]) -> None:
                 "range of float64. Correct the row, or encode texts and categories row by row, as "
                 "a schema does."
             )
+
+
+def _refuse_texts(X: Any) -> None:
+    listed = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
+    if listed and len(X) and all(isinstance(text, str) for text in X):
+        raise InvalidRowsError(
+            "X holds one text per row, but the member takes numbers. Map texts row by row, "
+            "features=HashedNGrams() of poisonproof.features, or put a vectorizer into the member, "
+            "make_pipeline(TfidfVectorizer(), ...)."
+        )
 
 
 def _refuse_repeated_columns(X: Any) -> None:

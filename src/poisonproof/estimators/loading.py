@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExt
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioners import partitioner_from_spec
 from poisonproof.partition.values import Categories
+from poisonproof.store.items import LIST
 from poisonproof.store.manifest import environment_here, is_content_name
-from poisonproof.store.objects import decode_object
+from poisonproof.store.objects import decode_object, refuse_types, untrusted_types
 from poisonproof.store.reading import ModelReader
 
 _CLASSIFIERS: dict[str, type[CertifyingClassifier]] = {
@@ -79,7 +81,9 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
     """Return the classifier that a store describes."""
     trusted = tuple(trusted)
     called = reader.place.called(reader.manifest.templates.name)
-    templates = decode_object(reader.place.object(reader.manifest.templates), called, trusted)
+    data = reader.place.object(reader.manifest.templates)
+    _require_trust(reader, data, trusted)
+    templates = decode_object(data, called, trusted)
     try:
         needed = {"estimator": ("fit", "fit_members"), "features": ("transform",)}
         for name, methods in needed.items():
@@ -99,6 +103,24 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
         raise StoreError(
             f"{reader.place.path} is damaged: {type(error).__name__}: {str(error)[:200]}."
         ) from error
+
+
+def _require_trust(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -> None:
+    """Refuse types that are not trusted: all those of the model in one error.
+
+    Members are looked into as far as the first, or all of them if something is refused anyway.
+    """
+    manifest, name, found = reader.manifest, str(reader.place.path), set[str]()
+    digests = enumerate(manifest.member_digests if manifest.family == LIST else ())
+    fitted = [i for i, digest in digests if not digest.startswith(("constant:", "abstain:"))]
+    with suppress(Exception):  # what is damaged is named where it is read
+        found |= untrusted_types(templates, name, trusted)
+        for index in fitted:
+            found |= untrusted_types(reader.member(index).tensors["skops"], name, trusted)
+            if not found:
+                break
+    if found:
+        refuse_types(name, found)
 
 
 def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -> Any:

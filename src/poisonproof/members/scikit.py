@@ -276,6 +276,8 @@ def _probabilities(member: ScikitMember, n_classes: int, X: Any) -> NDArray[np.f
         warnings.simplefilter("ignore")
         found = in_own_streams(member.seed, member.index, lambda: predict(X))
     scores = np.full((n_rows(X), n_classes), _UNSEEN)
-    scores[:, member.places(np.asarray(member.estimator.classes_))] = np.asarray(found, dtype=np.float64)
+    scores[:, member.places(np.asarray(member.estimator.classes_))] = np.asarray(
+        found, dtype=np.float64
+    )
     scores[~np.isfinite(scores).all(axis=1)] = np.nan  # a member without numbers abstains
     return scores

@@ -56,6 +56,15 @@ def as_container(X: Any) -> Any:
     return list(X) if X.dtype.kind == "O" and X.ndim == 1 else X
 
 
+def from_tensor(values: Any) -> Any:
+    """Return a tensor of torch as an array of the same values, anything else as it is."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(values, torch.Tensor):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+
+
 def n_rows(X: Any) -> int:
     """Return the number of samples in `X`.
 

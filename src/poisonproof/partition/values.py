@@ -31,7 +31,7 @@ from poisonproof.partition.containers import (
     take_rows,
 )
 
-Categories = Mapping[int, tuple[tuple[str | float, ...], bool]]
+Categories = Mapping[int, tuple[tuple[Cell, ...], bool]]
 """The declared categories of some columns, by position, and whether they are ordered."""
 
 TIME_UNITS = {"ns": 10**9, "us": 10**6, "s": 1}
@@ -126,8 +126,8 @@ def with_categories(X: Any, categories: Categories) -> Any:
     for j, (values, ordered) in categories.items():
         code = {value: place for place, value in enumerate(values)}
         codes = np.array([code.get(cell, -1) for cell in columns[j].tolist()], dtype=np.intp)
-        whole = all(isinstance(value, float) and value.is_integer() for value in values)
-        index = pandas().Index([int(value) for value in values] if whole else values)
+        integers = [int(v) for v in values if isinstance(v, float) and v.is_integer()]
+        index = pandas().Index(integers if len(integers) == len(values) else values)
         dtype = pandas().CategoricalDtype(index, ordered=ordered)
         columns[j] = pandas().Series(pandas().Categorical.from_codes(codes, dtype=dtype))
     frame = pandas().DataFrame(columns, index=pandas().RangeIndex(len(X)))

@@ -316,10 +316,9 @@ def _encode_member(member: Member) -> Content:
         return {"abstains": without_addresses(member.failure)}, {}
     if isinstance(member, ScikitMember):
         tensors = {"skops": np.frombuffer(encode_object(member.estimator), dtype=np.uint8)}
-        return {"fitted": True}, tensors if member.present is None else {
-            **tensors,
-            "present": member.present,
-        }
+        if member.present is not None:
+            tensors["present"] = member.present
+        return {"fitted": True}, tensors
     raise StoreError(f"members of type {type(member).__name__} cannot be saved.")
 
 
@@ -333,10 +332,10 @@ def _decode_member(item: Item, classes: NDArray[Any], seed: int, trusted: Iterab
         name = f"member {item.index}"
         estimator = decode_object(item.tensors["skops"].tobytes(), name, trusted)
         present = item.tensors.get("present")
-        if present is not None and not (
-            (present.dtype, present.ndim) == (np.int64, 1)
-            and len(present)
-            and np.isin(present, np.arange(len(classes))).all()
+        if present is not None and (
+            present.dtype != np.int64
+            or present.ndim != 1
+            or not (len(present) and np.isin(present, np.arange(len(classes))).all())
         ):
             raise StoreError(f"{name} is damaged: its labels stand for no classes of the model.")
         return ScikitMember(estimator, classes, seed, item.index, present)
