@@ -315,7 +315,9 @@ def _encode_member(member: Member) -> Content:
     if isinstance(member, AbstainingMember):
         return {"abstains": without_addresses(member.failure)}, {}
     if isinstance(member, ScikitMember):
-        tensors = {"skops": np.frombuffer(encode_object(member.estimator), dtype=np.uint8)}
+        tensors: _Tensors = {
+            "skops": np.frombuffer(encode_object(member.estimator), dtype=np.uint8)
+        }
         if member.present is not None:
             tensors["present"] = member.present
         return {"fitted": True}, tensors

@@ -99,39 +99,25 @@ TRUSTED = (
     "poisonproof.networks.pretraining.pretrain_spec.PretrainSpec",
     *map(
         "sklearn.{}".format,
-        [
-            "calibration._CalibratedClassifier",
-            "calibration._SigmoidCalibration",
-            "ensemble._hist_gradient_boosting.predictor.TreePredictor",
-            "gaussian_process._gpc.GaussianProcessClassifier",
-            "gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
-            "gaussian_process.kernels.ConstantKernel",
-            "gaussian_process.kernels.Product",
-            "gaussian_process.kernels.RBF",
-            "linear_model._sgd_fast.EpsilonInsensitive",
-            "linear_model._sgd_fast.Hinge",
-            "linear_model._sgd_fast.ModifiedHuber",
-            "linear_model._sgd_fast.SquaredEpsilonInsensitive",
-            "linear_model._sgd_fast.SquaredHinge",
-            "metrics._classification.balanced_accuracy_score",
-            "metrics._dist_metrics.ChebyshevDistance64",
-            "metrics._dist_metrics.EuclideanDistance64",
-            "metrics._dist_metrics.ManhattanDistance64",
-            "metrics._scorer._CurveScorer",
-            "metrics._scorer._PassthroughScorer",
-            "metrics._scorer._Scorer",
-            "model_selection._split.StratifiedKFold",
-            "multiclass._ConstantPredictor",
-            "neighbors._ball_tree.BallTree",
-            "neighbors._kd_tree.KDTree",
-            "neural_network._stochastic_optimizers.AdamOptimizer",
-            "neural_network._stochastic_optimizers.SGDOptimizer",
-            "tree._tree.Tree",
-            "utils._bunch.Bunch",
-            "utils._metadata_requests.MetadataRequest",
-            "utils._metadata_requests.MethodMetadataRequest",
-            "utils.validation.check_array",
-        ],
+        """
+        calibration._CalibratedClassifier calibration._SigmoidCalibration
+        ensemble._hist_gradient_boosting.predictor.TreePredictor
+        gaussian_process._gpc.GaussianProcessClassifier
+        gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace
+        gaussian_process.kernels.ConstantKernel gaussian_process.kernels.Product
+        gaussian_process.kernels.RBF linear_model._sgd_fast.EpsilonInsensitive
+        linear_model._sgd_fast.Hinge linear_model._sgd_fast.ModifiedHuber
+        linear_model._sgd_fast.SquaredEpsilonInsensitive linear_model._sgd_fast.SquaredHinge
+        metrics._classification.balanced_accuracy_score metrics._dist_metrics.ChebyshevDistance64
+        metrics._dist_metrics.EuclideanDistance64 metrics._dist_metrics.ManhattanDistance64
+        metrics._scorer._CurveScorer metrics._scorer._PassthroughScorer metrics._scorer._Scorer
+        model_selection._split.StratifiedKFold multiclass._ConstantPredictor
+        neighbors._ball_tree.BallTree neighbors._kd_tree.KDTree
+        neural_network._stochastic_optimizers.AdamOptimizer
+        neural_network._stochastic_optimizers.SGDOptimizer tree._tree.Tree utils._bunch.Bunch
+        utils._metadata_requests.MetadataRequest utils._metadata_requests.MethodMetadataRequest
+        utils.validation.check_array
+        """.split(),  # noqa: SIM905 - as below
     ),
 )
 """Types that skops does not trust and that are checked here after loading (see `check_parts`)."""
