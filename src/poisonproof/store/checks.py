@@ -9,6 +9,7 @@ code are checked, kind by kind; the others compute with NumPy alone.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from importlib import import_module
@@ -211,16 +212,18 @@ def _keeps_columns(estimator: Any) -> bool:
     row = np.full((1, estimator.n_features_in_), np.nan, dtype=object)
     names = getattr(estimator, "feature_names_in_", range(row.shape[1]))
     steps = estimator._preprocessor.transformers_
-    return (
+    sound = (
         type(estimator._preprocessor) is ColumnTransformer
         and [type(step) for _, step, _ in steps[:2]] == [OrdinalEncoder, FunctionTransformer]
         and all(step == "drop" for _, step, _ in steps[2:])
         and _check_partial(steps[1][1].func)
-        and all(
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sound and all(
             estimator._preprocess_X(rows, reset=False).shape == row.shape
             for rows in (row, import_module("pandas").DataFrame(row, columns=names))
         )
-    )
 
 
 def _check_partial(function: Any) -> bool:

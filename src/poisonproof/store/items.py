@@ -315,9 +315,8 @@ def _encode_member(member: Member) -> Content:
     if isinstance(member, AbstainingMember):
         return {"abstains": without_addresses(member.failure)}, {}
     if isinstance(member, ScikitMember):
-        tensors: _Tensors = {
-            "skops": np.frombuffer(encode_object(member.estimator), dtype=np.uint8)
-        }
+        data = encode_object(member.estimator)
+        tensors: _Tensors = {"skops": np.frombuffer(data, dtype=np.uint8)}
         if member.present is not None:
             tensors["present"] = member.present
         return {"fitted": True}, tensors
