@@ -136,6 +136,7 @@ def test_members_see_the_declared_categories(case: Case) -> None:
     assert model_fingerprint(again) != model_fingerprint(fitted(case.name))
 
 
+@pytest.mark.usefixtures("self_check")
 @every_case
 def test_a_model_with_categories_is_stored_updated_and_checked(case: Case, tmp_path: Any) -> None:
     X, y, asked = case.data.X, case.data.y, case.data.X_test
