@@ -192,7 +192,7 @@ def test_more_members_than_rows_is_allowed_but_said(
 ) -> None:
     result = cli("train", train_csv, *DECLARED, "-k", 1000, "--out", tmp_path / "m")
     assert result.code == 0
-    assert "n_partitions=1000 is larger than the 400 training rows" in result.err
+    assert "n_partitions=1000 is too large for these training rows" in result.err
 
 
 def test_networks_take_an_image_shape_and_epochs_and_other_models_refuse_them(

@@ -95,7 +95,7 @@ def test_text_labels_feature_names_and_failures_survive(tmp_path: Path) -> None:
 
 def test_empty_one_class_and_failed_members_survive(tmp_path: Path) -> None:
     few = DPAClassifier(SVC(), 30, classes=range(10))
-    with pytest.warns(UserWarning, match="larger than"):
+    with pytest.warns(UserWarning, match="too large"):
         few.fit(X[:20], y[:20])
     few.save(tmp_path / "model")
     loaded = load(tmp_path / "model")

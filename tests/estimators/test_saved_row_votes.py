@@ -167,5 +167,5 @@ def test_an_audit_of_votes_of_rows_fits_them_again_and_reads_everything(tmp_path
 
 def test_what_was_learned_from_all_samples_is_not_updated(tmp_path):
     fitted("spectral").save(tmp_path / "model")
-    with pytest.raises(StoreError, match="Train it again"):
+    with pytest.raises(InvalidInputError, match="Train it again"):
         update_model(tmp_path / "model", remove=(X[:1], Y[:1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -27,7 +28,7 @@ SUMMARY = (
 COMMANDS = {
     "demo": "Certify scikit-learn's handwritten digits against poisoned training data.",
     "schema": "Propose how to read a data source, for you to confirm.",
-    "plan": "Show accuracy, radius and cost over k on rows that you trust, and propose one.",
+    "plan": "Choose the method, k and the members on rows that you trust.",
     "train": "Train a model: by default one small member per partition of the rows.",
     "predict": "Predict the label of every row by a vote of the members.",
     "certify": "Prove for every prediction how large an attack on the training data it survives.",
@@ -131,9 +132,15 @@ def explain(error: BaseException) -> tuple[str, int]:
         return "Interrupted.", INTERRUPTED
     if isinstance(error, _UsageError):
         # Without a word after it, a command has printed its help already.
-        message = " ".join(error.format_message().split())
+        message = " ".join(error.format_message().split()).replace("?.", "?").rstrip(".")
+        if name := re.fullmatch("No such command '.*'", message):
+            message = f"{name[0]}. The commands are {', '.join(COMMANDS)}"
+        cause = error.__cause__
+        if hasattr(cause, "errors"):  # pydantic's, whose words leave out what came
+            message += f". Got {cause.errors()[0]['input']!r}"
         command = error.ctx.command_path if error.ctx is not None else "poisonproof"
-        return message and f"Error: {message.rstrip('.')}. See: {command} --help", BAD_INPUT
+        end = "" if message.endswith("?") else "."
+        return message and f"Error: {message}{end} See: {command} --help", BAD_INPUT
     if isinstance(error, PoisonproofError):
         return f"Error: {words}", BAD_INPUT
     if isinstance(error, OSError):

@@ -63,7 +63,8 @@ class TrainingSource:
         rows = read_table(path, self.schema, progress=make_progress(verbosity()), **options)
         if self.invalid_rows == "raise":
             rows.refuse_problems(
-                "Correct the row, or leave such rows out with --invalid-rows drop."
+                "Correct the row or what is declared, or leave such rows out with --invalid-rows "
+                "drop."
             )
         if not droppable:
             refuse_labels(rows)

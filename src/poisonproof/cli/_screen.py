@@ -151,9 +151,7 @@ def print_protected(certificates: Certificates) -> None:
 def print_closing(certificates: Certificates, classifier: Any) -> None:
     """Say in plain words what was proved about these predictions."""
     if certificates.target is None:
-        sizes = getattr(classifier, "partition_sizes_", None)
-        n_rows = classifier.n_rows_ if sizes is None else int(sizes.sum())
-        say(*closing_sentences(certificates, n_rows=n_rows, n_groups=classifier.n_groups_))
+        say(*closing_sentences(certificates, n_groups=classifier.n_groups_))
 
 
 def shares_table(
@@ -179,9 +177,9 @@ def check_out(
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
-        raise InvalidInputError(
-            f"{path} must end in one of {', '.join(suffixes)}, which tells its format."
-        )
+        one = "one of " if len(suffixes) > 1 else ""
+        listed = ", ".join(suffixes)
+        raise InvalidInputError(f"{path} must end in {one}{listed}, which tells its format.")
     if path.is_dir():
         raise InvalidInputError(f"{path} is a directory; name a file.")
     for other in inputs:

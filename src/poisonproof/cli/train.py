@@ -45,6 +45,7 @@ from poisonproof.cli._methods import (
 from poisonproof.cli._rows import Columns, TrainingSource, open_source, unseen
 from poisonproof.cli._screen import (
     check_writable,
+    classes_table,
     counted,
     note_one_label,
     say,
@@ -432,9 +433,11 @@ def _certify_held_out(
     certificates = classifier.certify(tested, threat=threat, require_declared=True)
     truth = names[tested.labels]
     note_one_label(certificates.labels, truth)
+    summary = summarize(certificates, truth)
     say(
         f"Held out: {counted(len(tested), 'row')}.",
         *([seen_sentence(int(seen.sum()), len(seen))] if seen.any() else []),
-        *summarize(certificates, truth).sentences(classifier.n_groups_),
+        classes_table(summary),
+        *summary.sentences(classifier.n_groups_),
         SAME_SOURCE,
     )

@@ -118,7 +118,13 @@ def check_table(
     X = samples.check(classifier, X, reset=classes is None, any_cells=drop)
     declared = classifier.declared_classes
     labels = _check_labels(y, declared=classes is not None or declared is not None)
-    check_consistent_length(X, labels, groups, sample_weight)
+    try:
+        check_consistent_length(X, labels, groups, sample_weight)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{error}. X, y and, where they are given, groups and sample_weight have one entry per "
+            "row."
+        ) from error
     known = _label_set(declared, labels) if classes is None else classes
     if len(known) > MAX_CLASSES:
         raise InvalidInputError(
@@ -267,6 +273,17 @@ class SampleRules:
         numeric = not self.tags.categorical and not (objects and any_cells)
         if objects and numeric:
             _refuse_cells(X)
+        if sparse.issparse(X) and not self.tags.sparse:
+            raise InvalidInputError(
+                f"X is sparse, which {type(classifier).__name__} with these members or features "
+                "does not take. Use X.toarray(), or members that take sparse rows."
+            )
+        if isinstance(X, np.ndarray) and X.ndim < 2:
+            raise InvalidInputError(
+                "Expected 2D array: X has one row per sample and one column per feature. Got shape "
+                f"{X.shape}. Reshape your data: X.reshape(-1, 1) if it has one feature, "
+                "X.reshape(1, -1) if it is one sample."
+            )
         checked = validate_data(
             classifier,
             X,
@@ -497,6 +514,10 @@ def _label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
     """Return the sorted label set: the declared one, or what `y` holds if none is declared."""
     if classes is None:
         return np.unique(y)
+    if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
+        raise InvalidInputError(
+            f"classes lists the label set, as ['ham', 'spam'] or range(10) do. Got {classes!r}."
+        )
     if len({isinstance(label, (str, bytes)) for label in classes}) == 2:
         raise InvalidInputError(
             f"classes mixes text and other labels: {classes!r}. Give all labels one type."
@@ -559,9 +580,12 @@ def _unknown_label(
     """Build the error that names the first row whose label is outside the declared set."""
     row = int(np.argmin(codes >= 0))
     way_out = _NO_DROP if dropping else ", or leave such rows out: invalid_rows='drop'"
+    label, known = y[row : row + 1].tolist()[0], {str(one): one for one in classes.tolist()}
+    twin = known.get(shown(label).strip("'"))
+    hint = "" if twin is None else f"Did you mean {twin!r}? Labels and classes have one type. "
     return (GuaranteeError if dropping else UnknownLabelError)(
-        f"row {row} has the label {shown(y[row : row + 1].tolist()[0])}, which is not one of the "
-        f"declared classes {classes.tolist()}. Correct the row or declare the label{way_out}."
+        f"row {row} has the label {shown(label)}, which is not one of the "
+        f"declared classes {classes.tolist()}. {hint}Correct the row or declare the label{way_out}."
     )
 
 

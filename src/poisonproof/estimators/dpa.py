@@ -240,11 +240,13 @@ class PartitionAggregation(VotingMembers):
     def _check_parameters(self) -> None:
         refuse_steps_in_front(self)
         template = self._template()
-        classifies = hasattr(template, "fit") and is_classifier(template)
+        a_class = isinstance(template, type)
+        classifies = not a_class and hasattr(template, "fit") and is_classifier(template)
         if not (classifies or isinstance(template, BatchedLearner)):
             hint = f" Did you mean n_partitions={template}?" if isinstance(template, int) else ""
+            hint = f" Did you mean {template.__name__}()?" if a_class else hint
             raise InvalidInputError(
-                "estimator must be a classifier, got "
+                "estimator must be a classifier, such as DecisionTreeClassifier(), got "
                 f"{type(template).__name__}: {template!r}.{hint}"
             )
         check_random_state(self.random_state)
@@ -327,10 +329,11 @@ class PartitionAggregation(VotingMembers):
                 MemberWarning,
                 stacklevel=3,
             )
-        if len(sizes) > sizes.sum():
+        if len(sizes) > sizes.sum() or 2 * empty > len(sizes):
+            unit = "contributors" if self.partitioner_.unit == "group" else "training rows"
             warnings.warn(
-                f"n_partitions={len(sizes)} is larger than the {sizes.sum()} training rows: "
-                f"{empty} members have no rows and abstain.",
+                f"n_partitions={len(sizes)} is too large for these {unit}: {empty} members have no "
+                f"rows and abstain. Take fewer partitions than there are {unit}.",
                 MemberWarning,
                 stacklevel=3,
             )

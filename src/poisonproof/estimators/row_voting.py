@@ -20,12 +20,7 @@ from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.checked_table import CheckedTable, check_table
 from poisonproof.estimators.maps import fresh_map
 from poisonproof.estimators.saving import ROWS, describe, draft_manifest
-from poisonproof.exceptions import (
-    GuaranteeError,
-    InvalidInputError,
-    InvalidRowsError,
-    StoreError,
-)
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.features.exact import ExactRows
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import guarded, mapped_by
@@ -99,6 +94,13 @@ class RowVoting(CertifyingClassifier):
 
     def _takes_numbers_alone(self) -> bool:
         return self.features is None and self.numbers_only
+
+    def update(self, add: Any = None, remove: Any = None) -> Self:
+        """Refuse: what is learned from all samples may change with each of them."""
+        raise InvalidInputError(
+            f"{type(self).__name__} cannot be updated: what it learned from all samples may change "
+            "with each of them. Train it again on the rows as they are now."
+        )
 
     @abstractmethod
     def _check_parameters(self) -> None:

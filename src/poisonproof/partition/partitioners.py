@@ -191,7 +191,9 @@ class GroupHash(Partitioner):
             If `groups` is left out, has another length than `X`, or a group is missing.
         """
         if groups is None:
-            raise InvalidInputError("GroupHash needs groups: one identity per row of X.")
+            raise InvalidInputError(
+                "GroupHash needs groups, one identity per row of X: fit(X, y, groups=...)."
+            )
         if n_rows(groups) != n_rows(X):
             raise InvalidInputError(
                 f"groups has {n_rows(groups)} entries, but X has {n_rows(X)} rows. "
