@@ -324,7 +324,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "random_state=None": (lambda: dpa(random_state=None).fit(X, Y), "a non-negative integer"),
     "texts for the default member": (
         lambda: dpa(classes=[0, 1]).fit(TEXTS, [0, 1] * 20),
-        "free money",
+        "Map texts row by row, features=HashedNGrams()",
     ),
     "two columns of one name": (lambda: dpa().fit(FRAME, Y), "more than one column named 'a'"),
     "sparse rows where they are not taken": (
