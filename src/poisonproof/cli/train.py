@@ -52,6 +52,7 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
+from poisonproof.data.csv_files import format_of
 from poisonproof.data.rows import CheckedRows
 from poisonproof.data.sources import split_rows
 from poisonproof.exceptions import InvalidInputError
@@ -249,7 +250,7 @@ def train(
         _certify_held_out(classifier, rows, np.array(source.schema.classes), held_out, jobs, threat)
         rest = f"{data} --held-out"
     else:
-        rest = f"TEST{data.suffix} --label {label or 'NAME'}"
+        rest = f"TEST{format_of(data)} --label {label or 'NAME'}"
     say(f"Next: poisonproof certify {out} {rest}{'' if threat is None else f' --threat {threat}'}")
 
 

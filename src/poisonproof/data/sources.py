@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.columns import ImageColumn
-from poisonproof.data.csv_files import csv_parts, read_header
+from poisonproof.data.csv_files import csv_parts, format_of, open_lines, read_header
 from poisonproof.data.image_files import find_images, image_parts, printable, walk
 from poisonproof.data.npz_files import read_npz_rows
 from poisonproof.data.parquet_files import column_names, count_rows, parquet_parts
 from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows
-from poisonproof.data.schema import Limits, Schema, held_out_rows, listed
+from poisonproof.data.schema import Schema, held_out_rows, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.progress import Progress
 
@@ -48,6 +48,7 @@ def read_table(
     ----------
     path : path
         A .csv, .tsv, .parquet, .npz or .npy file, or a folder of images, as the schema's kind says.
+        A .csv or .tsv file may be compressed: .csv.gz, .csv.zst.
     schema : Schema
         Frozen, if it lists columns.
     labelled : bool
@@ -121,9 +122,11 @@ def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
 
 def check_file(path: Path, suffixes: Sequence[str]) -> None:
     """Raise unless a path is an existing, non-empty file whose name ends in one of the suffixes."""
-    if path.suffix.lower() not in suffixes:
+    if format_of(path) not in suffixes:
+        packed = " A .csv or .tsv file may be compressed: .csv.gz, .csv.zst."
         raise InvalidInputError(
             f"{path} must end in one of {', '.join(suffixes)}, which tells its format."
+            f"{packed if '.csv' in suffixes else ''}"
         )
     if not path.exists():
         raise InvalidInputError(f"There is no file {path}.")
@@ -133,17 +136,17 @@ def check_file(path: Path, suffixes: Sequence[str]) -> None:
         raise InvalidInputError(f"{path} is empty.")
 
 
-def header_of(path: Path, limits: Limits) -> list[str]:
+def header_of(path: Path, schema: Schema) -> list[str]:
     """Return the names of the columns of a table."""
-    if path.suffix.lower() == ".parquet":
+    if format_of(path) == ".parquet":
         return column_names(path)
-    with path.open("rb") as file:
-        return read_header(path, file, limits.line)
+    with open_lines(path) as (file, _):
+        return read_header(path, file, schema)
 
 
 def _file_parts(path: Path, schema: Schema, block_bytes: int) -> Iterator[tuple[RawRows, int]]:
     """Yield pieces of a file, and how far each brings the reader: rows, or bytes of a CSV file."""
-    suffix = path.suffix.lower()
+    suffix = format_of(path)
     try:
         if suffix == ".parquet":
             yield from parquet_parts(path, schema, block_bytes)
@@ -203,7 +206,7 @@ class DataSource:
         return self._names or self._names_in(self._found[0][0])
 
     def _names_in(self, file: Path) -> tuple[str, ...]:
-        return self.schema.locate(header_of(file, self.schema.limits), file).feature_names
+        return self.schema.locate(header_of(file, self.schema), file).feature_names
 
     def split(self, n_parts: int) -> list[DataSource]:
         """Return at most `n_parts` sources that hold these rows together, for worker processes."""
@@ -222,7 +225,7 @@ class DataSource:
         files = self._found[0]
         if self.schema.kind == "images":
             return len(files)
-        if files[0].suffix.lower() == ".parquet":
+        if format_of(files[0]) == ".parquet":
             return sum(map(count_rows, files))
         return sum(file.stat().st_size for file in files)
 
@@ -270,7 +273,7 @@ class DataSource:
                     f"{listed(self.feature_names)}. Files of one training set have the same "
                     "columns; where their order differs, list the features."
                 )
-            parquet = file.suffix.lower() == ".parquet"
+            parquet = format_of(file) == ".parquet"
             size = piece_bytes if parquet else max(LEAST_BLOCK, 2 * piece_bytes)
             for raw, amount in _file_parts(file, schema, size):
                 if left_out:
@@ -294,20 +297,20 @@ def find_files(path: Path) -> tuple[list[Path], list[RowProblem]]:
         for name, reason in sorted(walk(path)):
             if any(part.startswith((".", "_")) for part in name.split("/")):
                 continue
-            if reason or not name.lower().endswith(TABLES):
+            if reason or format_of(Path(name)) not in TABLES:
                 other = f"does not end in {' or '.join(TABLES)}"
                 left_out.append(RowProblem(printable(name), reason or other))
             else:
                 found.append(path / name)
     elif not path.is_file():
         raise InvalidInputError(f"There is no file or folder {path}.")
-    elif path.suffix.lower() in TABLES:
+    elif format_of(path) in TABLES:
         found = [path]
     if not found:
         raise InvalidInputError(
             f"{path} holds no file that can be streamed; its name must end in {', '.join(TABLES)}."
         )
-    formats = sorted({file.suffix.lower() for file in found})
+    formats = sorted({format_of(file) for file in found})
     if len(formats) > 1:
         raise InvalidInputError(
             f"{path} holds files of several formats: {', '.join(formats)}. Give a folder of one."
