@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from poisonproof.data import freeze_schema, read_table
 from poisonproof.data.proposing import Proposal, ProposalOptions, propose_arrays, propose_table
 from poisonproof.exceptions import InvalidInputError
 
@@ -92,9 +94,22 @@ def test_the_user_s_word_goes_before_the_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "mark"), [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", "|")])
-def test_another_separator_is_told(tmp_path: Path, name: str, mark: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"separated by commas \(in a \.tsv file: tabs\)"):
-        propose(tmp_path / name, f"a{mark}y\n1{mark}ham\n2{mark}spam\n")
+def test_another_separator_is_proposed_and_told(tmp_path: Path, name: str, mark: str) -> None:
+    text = "a;b, c;y\n" + "1;2;ham\n2;3;spam\n" * 20
+    proposal = propose(tmp_path / name, text.replace(";", mark))
+    assert proposal.schema.delimiter == mark
+    assert [column.name for column in proposal.schema.columns] == ["a", "b, c"]
+    assert "Cells are separated by" in proposal.warnings[0]
+    frozen = freeze_schema(proposal.schema)
+    assert len(read_table(tmp_path / name, frozen)) == 40
+    with pytest.raises(InvalidInputError, match="has no column"):
+        read_table(tmp_path / name, replace(frozen, delimiter=""))
+
+
+def test_the_usual_separator_goes_before_others(tmp_path: Path) -> None:
+    text = "a;b,y\n" + "1;2,ham\n2;3,spam\n" * 20
+    schema = propose(tmp_path / "t.csv", text).schema
+    assert (schema.delimiter, [column.name for column in schema.columns]) == ("", ["a;b"])
 
 
 def test_lines_that_are_no_rows_are_counted(tmp_path: Path) -> None:

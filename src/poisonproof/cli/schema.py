@@ -307,11 +307,7 @@ def _kind(column: Column) -> str:
         made = f"{values['size']:,} numbers by {model}" if network else f"as {values['encoder']}"
         values["encoder"] = made
     values["colour"] = "gray" if values.get("gray") else "colour"
-    written = [values.get("unit") and f"in {values['unit']}"]
-    written += [
-        f"'{values[key]}' as {key} mark" for key in ("thousands", "decimal") if key in values
-    ]
-    written += [values.get("format"), values.get("parts") and f"with {', '.join(values['parts'])}"]
+    written = [values.get("unit"), values.get("format"), *values.get("parts", ())]
     values["written"] = "".join(f", {part}" for part in written if part)
     values["categories"] = ", ".join(name[:20] for name in values.get("categories", ()))
     values["shape"] = "x".join(map(str, values.get("shape", ())))

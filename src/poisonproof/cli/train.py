@@ -53,7 +53,7 @@ from poisonproof.cli._screen import (
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
 from poisonproof.data.csv_files import format_of
-from poisonproof.data.rows import CheckedRows
+from poisonproof.data.rows import CheckedRows, refuse_half
 from poisonproof.data.sources import split_rows
 from poisonproof.exceptions import InvalidInputError
 
@@ -114,7 +114,8 @@ def train(
     invalid_rows: Annotated[
         str | None,
         typer.Option(
-            help="raise: stop at a row that does not fit. drop: leave such rows out.",
+            help="raise: stop at a row that does not fit. drop: leave such rows out, even if they "
+            "are more than half.",
             show_default="what the schema says, else raise",
         ),
     ] = None,
@@ -224,7 +225,9 @@ def train(
     )
     kept = {"keep_data": keep_data, "overwrite": overwrite}
     run = {"cluster": machines, "self_check": self_check}
+    most = invalid_rows == "drop"
     if stream:
+        run["most_may_be_invalid"] = most
         _fit_stream(classifier, source, data, out, n_bytes, kept, run)
         rows = None
     else:
@@ -233,6 +236,8 @@ def train(
             allow_missing=takes_missing(classifier),
             droppable="insert_delete" in classifier.threats,
         )
+        if rows.problems and not most:
+            refuse_half(data, len(rows), len(rows.problems), rows.describe_problems())
         held_out = split_rows(rows, source.schema)
         classifier.column_names_ = rows.names
         if (provenance := source.provenance(rows, ~held_out)) is not None:
@@ -397,10 +402,10 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
             abstain = "its member abstains" if empty == 1 else "their members abstain"
             say(f"{counted(empty, 'partition')} without rows: {abstain}.")
     if rows is None and classifier.rejected_.count:
-        _say_left_out(classifier.rejected_.count, classifier.rejected_.first)
+        _say_left_out(classifier.rejected_.count, int(sizes.sum()), classifier.rejected_.first)
     elif rows is not None and rows.problems:
         first = rows.problems[0]
-        _say_left_out(len(rows.problems), f"{rows.unit} {first.place}: {first.reason}.")
+        _say_left_out(len(rows.problems), len(rows), f"{rows.unit} {first.place}: {first.reason}.")
     if n := getattr(classifier, "n_self_checked_", 0):
         say(f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference.")
     elif sizes is not None:
@@ -408,8 +413,9 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
     say(f"Model written to {out}.", f"Fingerprint {model_fingerprint(classifier)}")
 
 
-def _say_left_out(count: int, first: str) -> None:
-    say(f"Left out {counted(count, 'row')} that did not fit; the first: {shown(first, 300)}")
+def _say_left_out(count: int, n_kept: int, first: str) -> None:
+    half = ", more than half of all" if count > n_kept else ""
+    say(f"Left out {counted(count, 'row')} that did not fit{half}; the first: {shown(first, 300)}")
 
 
 def _certify_held_out(

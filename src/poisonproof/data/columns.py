@@ -112,6 +112,18 @@ class Column(ABC):
             raise self._refuse(f"{key} is an integer from 1 to {largest:,}. Got {value!r}.")
 
 
+NUMBER_FORMATS: Mapping[str, tuple[str, str]] = {
+    "1234.5": ("", "."),
+    "1,234.5": (",", "."),
+    "1234,5": ("", ","),
+    "1.234,5": (".", ","),
+    "1 234,5": (" ", ","),
+    "1 234.5": (" ", "."),
+    "1'234.5": ("'", "."),
+}
+"""Marks between thousands and before the fraction, by an example."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NumberColumn(Column):
     """A number: ``(cell - center) / scale``, both declared.
@@ -127,28 +139,25 @@ class NumberColumn(Column):
     unit : str
         A text that may stand before or behind the number, such as ``%`` or ``$``. It is left out:
         ``12.5 %`` is 12.5.
-    thousands : str
-        What separates groups of three digits, if anything: a comma, point, space or apostrophe.
-    decimal : {".", ","}
-        What stands before the fraction.
+    format : str
+        How numbers are written, as one of `NUMBER_FORMATS`; empty for ``-1234.5`` and ``1e-9``.
 
     Examples
     --------
     >>> NumberColumn(name="length", missing=0.0).n_features
     2
-    >>> NumberColumn(name="price", unit="$", thousands=",").number("-$1,250.50")
+    >>> NumberColumn(name="price", unit="$", format="1,234.5").number("-$1,250.50")
     -1250.5
     """
 
     type: ClassVar[str] = "number"
-    _if_set: ClassVar[tuple[str, ...]] = ("unit", "thousands", "decimal")
+    _if_set: ClassVar[tuple[str, ...]] = ("unit", "format")
 
     missing: str | float = "reject"
     center: float = 0.0
     scale: float = 1.0
     unit: str = ""
-    thousands: str = ""
-    decimal: str = "."
+    format: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.missing, str):
@@ -162,16 +171,14 @@ class NumberColumn(Column):
             object.__setattr__(self, key, float(value))
         if self.scale <= 0:
             raise self._refuse(f"scale must be above 0. Got {self.scale!r}.")
-        self._check_choice("decimal", self.decimal, (".", ","))
-        others = tuple(mark for mark in ("", ",", ".", " ", "'") if mark != self.decimal)
-        self._check_choice("thousands", self.thousands, others)
+        self._check_choice("format", self.format, ("", *NUMBER_FORMATS))
         if not isinstance(self.unit, str) or re.search(r"[\d.,+-]|^\s|\s$", self.unit):
             raise self._refuse(f"unit is a text without digits, such as %. Got {self.unit!r}.")
 
     @property
     def plain(self) -> bool:
-        """Whether cells are written as programs write numbers: ``-1250.5``."""
-        return (self.unit, self.thousands, self.decimal) == ("", "", ".")
+        """Whether cells are written as programs write numbers."""
+        return not (self.unit or self.format)
 
     def number(self, cell: str) -> float:
         """Return a cell as a number, NaN if it is empty; anything else raises ValueError."""
@@ -180,11 +187,12 @@ class NumberColumn(Column):
             return cell_number(text)
         sign = text[:1] if text[0] in "+-" else ""
         text = text.removeprefix(sign).removeprefix(self.unit).removesuffix(self.unit).strip()
-        if not sign and text[:1] in ("+", "-"):
+        if not sign and text[:1] in ("+", "-"):  # $-5, where -$5 is read as well
             sign, text = text[0], text[1:]
-        if not _digits(self.thousands, self.decimal).fullmatch(text):
+        mark, point = NUMBER_FORMATS[self.format or "1234.5"]
+        if not _digits(mark, point).fullmatch(text):
             raise ValueError(f"{_shown(cell)} is not a number")
-        return float(sign + text.replace(self.thousands, "").replace(self.decimal, "."))
+        return float(sign + text.replace(mark, "").replace(point, "."))
 
     def parse(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float64]:
         """Return cells that were read as text as numbers, NaN where they are empty or none."""
@@ -438,13 +446,12 @@ class DateColumn(Column):
             raise self._refuse(f"scale is a number of days above 0. Got {self.scale!r}.")
         object.__setattr__(self, "scale", float(self.scale))
         letters = re.findall("%(.?)", self.format) if isinstance(self.format, str) else ["?"]
-        if letters and (set(letters) - FORMAT_FIELDS or len(set(letters)) < len(letters)):
+        once, whole = set(letters), any({"m", "d", year} <= set(letters) for year in "Yy")
+        if self.format and (not whole or once - FORMAT_FIELDS or len(once) < len(letters)):
             raise self._refuse(
-                "format is made of %Y or %y, %m, %d, %H, %M, %S, %f and %z, each once, such as "
-                f"%m/%d/%Y. Got {self.format!r}."
+                "format has %Y (or %y), %m and %d, for times also %H, %M, %S, %f and %z, each "
+                f"once, such as %m/%d/%Y. Got {self.format!r}."
             )
-        if self.format and not ({"m", "d"} <= set(letters) and {"Y", "y"} & set(letters)):
-            raise self._refuse(f"format has no year, month or day. Got {self.format!r}.")
         parts = tuple(self.parts) if isinstance(self.parts, (list, tuple)) else ("?",)
         if not set(parts) <= set(PARTS) or len(set(parts)) < len(parts):
             raise self._refuse(f"parts is a list of {', '.join(PARTS)}. Got {self.parts!r}.")

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from poisonproof.data.columns import (
+    NUMBER_FORMATS,
     ArrayColumn,
     CategoryColumn,
     Column,
@@ -82,9 +83,6 @@ MISSING_TEXTS = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "Na
 """What other programs write for a missing number or date."""
 
 UNITS = ("%", "$", "€", "£")
-NOTATIONS = ((",", "."), ("", ","), (".", ","), (" ", ","), (" ", "."), ("'", "."))
-"""Marks between thousands and before the fraction."""
-
 DATE_FORMATS = tuple(
     f"{day}{time}"
     for day in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%Y/%m/%d", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y")
@@ -173,7 +171,7 @@ def sample_rows(path: Path, options: ProposalOptions) -> Seen:
     sample = sample_lines(path, MOST_CELLS, Limits().line, MOST_BYTES)
     encoding, warnings = options.encoding or "utf-8", []
     if options.encoding is None and sample.n_foreign > max(sample.n_wide, sample.n_lines // 1000):
-        encoding = _encoding(b"".join(sample.lines))
+        encoding = "cp1252"  # Latin-1, and what Windows adds to it
         example = next(line for line in sample.lines if not line.isascii()).decode(encoding)
         word = next(word for word in re.split(r"[\s,;|\"]+", example) if not word.isascii())
         warnings.append(
@@ -216,13 +214,6 @@ def _header(path: Path, line: bytes, encoding: str, label: str) -> tuple[str, li
         best = max(fits, key=lambda mark: len(found[mark]))
         return best, found[best]
     return usual, read_header(path, io.BytesIO(line), Schema(encoding=encoding))
-
-
-def _encoding(lines: bytes) -> str:
-    """Return Latin-1, or Windows-1252 where bytes occur that are no letters in Latin-1."""
-    with suppress(UnicodeDecodeError):
-        return "cp1252" if set(lines.decode("cp1252")) - set(lines.decode("latin-1")) else "latin-1"
-    return "latin-1"
 
 
 def propose_table(path: Path, options: ProposalOptions) -> Proposal:
@@ -364,14 +355,14 @@ def _without(cells: Sequence[str | None], missing: set[str]) -> Sequence[str | N
 
 def _missing_texts(columns: Iterable[Sequence[str | None]]) -> set[str]:
     """Return the texts that stand for missing values in columns of numbers or dates."""
-    found: set[str] = set()
+    found: Counter[str] = Counter()
     for cells in columns:
-        texts = {cell.strip() for cell in cells if cell is not None} & MISSING_TEXTS
-        if texts and not texts <= found:
-            rest = _filled(_without(cells, texts))
+        texts = [text for cell in cells if (text := (cell or "").strip()) in MISSING_TEXTS]
+        if texts:
+            rest = _filled(_without(cells, set(texts)))
             read = max(len(_as_numbers("", rest)[1]), len(_as_dates("", rest)[1]))
-            found |= texts if rest and read >= NUMERIC_SHARE * len(rest) else set()
-    return found
+            found.update(texts if rest and read >= NUMERIC_SHARE * len(rest) else ())
+    return {text for text, count in found.items() if count > 1}  # one is an accident
 
 
 def _propose(
@@ -419,7 +410,7 @@ def _propose(
         return None, f"{share} are dates such as 2020-01-31: write all of them that way to use them"
     if options.groups is None and repeated:
         return None, f"{what}, most of them repeated: contributors? Then --groups {name}{listed}"
-    return None, f"{what}: an identifier?" if not repeated else f"{what}, repeated{listed}"
+    return None, f"{what}, most of them repeated{listed}" if repeated else f"{what}: an identifier?"
 
 
 def _dates_seen(written: DateColumn, dates: list[float], cells: list[str], missing: int) -> str:
@@ -449,9 +440,9 @@ def _as_numbers(name: str, cells: list[str]) -> tuple[NumberColumn, list[float]]
         return column, numbers
     units = ["", *(unit for unit in UNITS if any(unit in cell for cell in some))]
     tried = [
-        NumberColumn(name=name, unit=unit, thousands=thousands, decimal=decimal)
+        NumberColumn(name=name, unit=unit, format=form)
         for unit in units
-        for thousands, decimal in (("", "."), *NOTATIONS)
+        for form in ("", *NUMBER_FORMATS)
     ]
     column = max(tried, key=lambda tried: len(_parsed(some, tried.number)))
     return column, _parsed(cells, column.number)

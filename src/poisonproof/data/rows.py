@@ -206,6 +206,16 @@ class CheckedRows:
         return f"{text}."
 
 
+def refuse_half(path: object, n_kept: float, n_left_out: int, first: str) -> None:
+    """Raise `InvalidRowsError` if more rows of a file were left out than kept."""
+    if n_left_out > n_kept:
+        raise InvalidRowsError(
+            f"More than half of the rows of {path} do not fit: {n_left_out:,}; the first: {first} "
+            "Correct the schema or the file; or train on the others all the same with "
+            "--invalid-rows drop."
+        )
+
+
 def problem_kind(reason: str) -> str:
     """Return a reason without its details."""
     return _DETAILS.sub("", reason)
