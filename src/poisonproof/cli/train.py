@@ -225,10 +225,9 @@ def train(
     )
     kept = {"keep_data": keep_data, "overwrite": overwrite}
     run = {"cluster": machines, "self_check": self_check}
-    most = invalid_rows == "drop"
+    told = {"most_may_be_invalid": invalid_rows == "drop"}
     if stream:
-        run["most_may_be_invalid"] = most
-        _fit_stream(classifier, source, data, out, n_bytes, kept, run)
+        _fit_stream(classifier, source, data, out, n_bytes, kept, {**run, **told})
         rows = None
     else:
         rows = source.read(
@@ -236,7 +235,7 @@ def train(
             allow_missing=takes_missing(classifier),
             droppable="insert_delete" in classifier.threats,
         )
-        if rows.problems and not most:
+        if rows.problems and invalid_rows != "drop":
             refuse_half(data, len(rows), len(rows.problems), rows.describe_problems())
         held_out = split_rows(rows, source.schema)
         classifier.column_names_ = rows.names
@@ -402,7 +401,8 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
             abstain = "its member abstains" if empty == 1 else "their members abstain"
             say(f"{counted(empty, 'partition')} without rows: {abstain}.")
     if rows is None and classifier.rejected_.count:
-        _say_left_out(classifier.rejected_.count, int(sizes.sum()), classifier.rejected_.first)
+        n_kept = int(classifier.partition_sizes_.sum())
+        _say_left_out(classifier.rejected_.count, n_kept, classifier.rejected_.first)
     elif rows is not None and rows.problems:
         first = rows.problems[0]
         _say_left_out(len(rows.problems), len(rows), f"{rows.unit} {first.place}: {first.reason}.")
