@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,10 +58,11 @@ def test_damage_is_an_error_and_no_row_is_kept(tmp_path: Path, kind: str) -> Non
     damaged = [
         whole[: len(whole) // 2],
         whole[:-3] if kind == "gz" else whole[:-1],
-        whole[: len(whole) // 2] + b"\x00\xff\x13" + whole[len(whole) // 2 + 3 :],
         whole + b"and more",
         b"not compressed\n" * 9,
     ]
+    if kind == "gz":  # zst files may hold no checksum
+        damaged.append(whole[:99] + b"\x00\xff\x13" + whole[102:])
     for data in damaged:
         path.write_bytes(data)
         with pytest.raises(InvalidInputError, match="is damaged or cut off"):
@@ -76,23 +78,33 @@ def test_an_empty_file_that_is_compressed_is_empty(tmp_path: Path, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", PACKERS)
-@pytest.mark.parametrize("line", [b"0" * 2**20, b"1,1\n" * 2**18], ids=["one line", "many lines"])
+@pytest.mark.parametrize(
+    ("line", "largest"), [(b"0" * 2**26, 2**25), (b"1,1\n" * 2**16, 2**17)], ids=["line", "lines"]
+)
 @pytest.mark.parametrize("reader", ["rows", "sample"])
 def test_a_bomb_is_refused_and_fills_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, line: bytes, reader: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    line: bytes,
+    largest: int,
+    reader: str,
 ) -> None:
-    monkeypatch.setattr(csv_files, "LARGEST_UNPACKED", 2**25)
+    monkeypatch.setattr(csv_files, "LARGEST_UNPACKED", largest)
     monkeypatch.setattr(csv_files, "LARGEST_RATIO", 2)
     path = tmp_path / f"t.csv.{kind}"
-    path.write_bytes(PACKERS[kind](b"a,y\n" + line * 64))
+    path.write_bytes(PACKERS[kind](b"a,y\n" + line))
+
+    def read() -> None:
+        if reader == "rows":
+            deque(csv_parts(path, SCHEMA, 1 << 14), maxlen=0)
+        else:
+            sample_lines(path, 10_000, 2**22, 2**22)
+
     tracemalloc.start()
     try:
         with pytest.raises(InvalidInputError, match="times as large when it is unpacked"):
-            if reader == "rows":
-                for _ in csv_parts(path, SCHEMA, 1 << 18):
-                    pass
-            else:
-                sample_lines(path, 10_000, 2**22, 2**22)
+            read()
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

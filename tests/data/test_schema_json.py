@@ -94,12 +94,21 @@ def test_the_reader_refuses_what_the_json_schema_refuses(schema: Schema, wrong: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"clases": ["a", "b"]}, "the key 'clases' of the schema is not known; did you mean 'classes'?"),
+        ({"clases": ["a", "b"]}, "'clases' of the schema is not known; did you mean 'classes'?"),
         ({"column": 1}, "did you mean 'columns'?"),
-        ({"columns": [{"name": "age", "tpye": "number"}]}, "the key 'tpye' of column 'age' is not known; did you mean 'type'?"),
-        ({"columns": [{"nmae": "age", "type": "number"}]}, "the key 'nmae' of a column is not known; did you mean 'name'?"),
+        (
+            {"columns": [{"name": "age", "tpye": "number"}]},
+            "key 'tpye' of column 'age' is not known; did you mean 'type'?",
+        ),
+        (
+            {"columns": [{"nmae": "age", "type": "number"}]},
+            "'nmae' of a column is not known; did you mean 'name'?",
+        ),
         ({"columns": [{"name": "age", "type": "number", "scal": 1}]}, "did you mean 'scale'?"),
-        ({"columns": [{"name": "age", "type": "category"}]}, "the key 'categories' of column 'age' is missing"),
+        (
+            {"columns": [{"name": "age", "type": "category"}]},
+            "the key 'categories' of column 'age' is missing",
+        ),
         ({"columns": [{"name": "age"}]}, "the key 'type' of column 'age' is missing"),
         ({"limits": {"cel": 3}}, "the key 'cel' of limits is not known; did you mean 'cell'?"),
         ({"encoding": "utf8"}, "encoding is one of utf-8, latin-1"),
@@ -107,7 +116,7 @@ def test_the_reader_refuses_what_the_json_schema_refuses(schema: Schema, wrong: 
         ({"missing_texts": ["-999"]}, "texts that are not numbers"),
         ({"missing_texts": "NA"}, "missing_texts is a list"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_key_is_named_with_the_right_one(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_schema(schema_values(replace(SCHEMA, frozen="")) | change)

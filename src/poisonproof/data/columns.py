@@ -447,7 +447,7 @@ class DateColumn(Column):
         object.__setattr__(self, "scale", float(self.scale))
         letters = re.findall("%(.?)", self.format) if isinstance(self.format, str) else ["?"]
         once, whole = set(letters), any({"m", "d", year} <= set(letters) for year in "Yy")
-        if self.format and (not whole or once - FORMAT_FIELDS or len(once) < len(letters)):
+        if self.format != "" and (not whole or once - FORMAT_FIELDS or len(once) < len(letters)):
             raise self._refuse(
                 "format has %Y (or %y), %m and %d, for times also %H, %M, %S, %f and %z, each "
                 f"once, such as %m/%d/%Y. Got {self.format!r}."
