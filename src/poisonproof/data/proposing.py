@@ -472,7 +472,7 @@ def _numbers_seen(numbers: list[float], missing: int) -> str:
     whole = all(number.is_integer() for number in values)
     if len(values) == 1:
         return f"always {numbers[0]:g}, of no use; {missing:,} missing"
-    seen = f"{min(numbers):g} to {max(numbers):g}, median {np.quantile(numbers, 0.5):g}"
+    seen = f"{min(numbers):g} to {max(numbers):g}"
     if values[0.0] > len(numbers) / 4 and len(values) > 2:
         seen += f", {100 * values[0.0] / len(numbers):.0f} % are 0"
     if 2 < len(values) <= 12 and whole:
