@@ -289,6 +289,22 @@ def test_another_encoding_is_proposed_and_told(tmp_path: Path, encoding: str, fo
     assert len(read_table(tmp_path / "t.csv", freeze_schema(draft.schema))) == 99
 
 
+def test_a_header_of_other_bytes_is_read_and_told(tmp_path: Path) -> None:
+    text = "größe,y\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(5000))
+    (tmp_path / "t.csv").write_bytes(text.encode("latin-1"))
+    draft = propose_table(tmp_path / "t.csv", ProposalOptions(label="y"))
+    assert (
+        "The header is not UTF-8. The schema declares cp1252, by which 'größe'" in draft.warnings[0]
+    )
+    assert draft.schema.columns[0].name == "größe"
+
+
+def test_bytes_that_no_encoding_has_stop_no_draft(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,y\n" + b"\x81\x8d,1\n" * 9 + b"b,0\n" * 9)
+    draft = propose_table(tmp_path / "t.csv", ProposalOptions(label="y", classes=("0", "1")))
+    assert (draft.n_rows, draft.n_broken) == (9, 9)
+
+
 def test_one_line_of_other_bytes_does_not_turn_the_encoding(tmp_path: Path) -> None:
     text = "ort,y\n" + "".join(f"{['Köln', 'Bonn'][i % 2]},{i % 2}\n" for i in range(99))
     (tmp_path / "t.csv").write_bytes(text.encode() + b"K\xf6ln,1\n" * 3)

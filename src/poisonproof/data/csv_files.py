@@ -189,7 +189,7 @@ def sample_lines(path: Path, cells: int, longest: int, most_bytes: int) -> LineS
                 line = b'"\n'
             n_lines += 1
             if not line.isascii():
-                foreign = not _is_utf8(line)
+                foreign = not is_utf8(line)
                 n_foreign, n_wide = n_foreign + foreign, n_wide + (not foreign)
             hashed = blake2b(line, digest_size=8, salt=n_lines.to_bytes(16)).digest()
             key = -int.from_bytes(hashed)
@@ -203,11 +203,13 @@ def sample_lines(path: Path, cells: int, longest: int, most_bytes: int) -> LineS
     return LineSample(header, lines, n_lines, n_foreign, n_wide)
 
 
-def _is_utf8(line: bytes) -> bool:
+def is_utf8(line: bytes) -> bool:
+    """Say whether a line is UTF-8."""
     try:
-        return bool(line.decode())
+        line.decode()
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def _blocks(file: IO[bytes], longest: int, size: int) -> Iterator[tuple[bytes, bool]]:

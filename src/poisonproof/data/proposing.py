@@ -37,6 +37,7 @@ from poisonproof.data.csv_files import (
     CsvLayout,
     delimiter_of,
     format_of,
+    is_utf8,
     parse_lines,
     read_header,
     sample_lines,
@@ -170,19 +171,20 @@ def sample_rows(path: Path, options: ProposalOptions) -> Seen:
         return Seen({**texts}, len(next(iter(texts.values()), [])), 0, parquet_rows(path))
     sample = sample_lines(path, MOST_CELLS, Limits().line, MOST_BYTES)
     encoding, warnings = options.encoding or "utf-8", []
-    if options.encoding is None and sample.n_foreign > max(sample.n_wide, sample.n_lines // 1000):
-        encoding = "cp1252"  # Latin-1, and what Windows adds to it
-        example = next(line for line in sample.lines if not line.isascii()).decode(encoding)
-        word = next(word for word in re.split(r"[\s,;|\"]+", example) if not word.isascii())
-        warnings.append(
-            f"{sample.n_foreign:,} of {sample.n_lines:,} lines are not UTF-8. The schema declares "
-            f"{encoding}, by which one of them holds {word[:40]!r}. If that is wrong, name the "
-            "encoding: --encoding."
-        )
-    elif sample.n_foreign and options.encoding is None:
-        warnings.append(
-            f"{sample.n_foreign:,} of {sample.n_lines:,} lines are not UTF-8 and would be left out."
-        )
+    header_fits = is_utf8(sample.header)
+    if options.encoding is None and (sample.n_foreign or not header_fits):
+        told = f"{sample.n_foreign:,} of {sample.n_lines:,} lines are not UTF-8"
+        told = told if header_fits else "The header is not UTF-8"
+        if not header_fits or sample.n_foreign > max(sample.n_wide, sample.n_lines // 1000):
+            encoding = "cp1252"  # Latin-1, and what Windows adds to it
+            lines = b"".join([sample.header, *sample.lines]).decode(encoding, "replace")
+            word = next(filter(lambda word: not word.isascii(), re.findall(r"\w+", lines)), "")
+            warnings.append(
+                f"{told}. The schema declares {encoding}, by which {word[:40]!r} is a word. If "
+                "that is wrong, name the encoding: --encoding."
+            )
+        else:
+            warnings.append(f"{told} and would be left out.")
     delimiter, names = _header(path, sample.header, encoding, options.label)
     usual = delimiter_of(path)
     if delimiter != usual:
@@ -473,10 +475,10 @@ def _numbers_seen(numbers: list[float], missing: int) -> str:
     if len(values) == 1:
         return f"always {numbers[0]:g}, of no use; {missing:,} missing"
     seen = f"{min(numbers):g} to {max(numbers):g}"
-    if values[0.0] > len(numbers) / 4 and len(values) > 2:
+    if values[0.0] >= len(numbers) / 2 and len(values) > 2:
         seen += f", {100 * values[0.0] / len(numbers):.0f} % are 0"
     if 2 < len(values) <= 12 and whole:
-        seen += f", {len(values)} integers: --category?"
+        seen += f", {len(values)} integers"
     elif whole and len(values) >= 0.99 * len(numbers) > 100:
         seen += ", nearly all different: --ignore?"
     return f"{seen}; {missing:,} missing"
