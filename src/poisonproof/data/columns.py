@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -175,7 +175,7 @@ class NumberColumn(Column):
         if not isinstance(self.unit, str) or re.search(r"[\d.,+-]|^\s|\s$", self.unit):
             raise self._refuse(f"unit is a text without digits, such as %. Got {self.unit!r}.")
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether cells are written as programs write numbers."""
         return not (self.unit or self.format)

@@ -122,7 +122,7 @@ def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
 
 def check_file(path: Path, suffixes: Sequence[str]) -> None:
     """Raise unless a path is an existing, non-empty file whose name ends in one of the suffixes."""
-    if format_of(path) not in suffixes:
+    if path.suffix.lower() not in suffixes and format_of(path) not in suffixes:
         packed = " A .csv or .tsv file may be compressed: .csv.gz, .csv.zst."
         raise InvalidInputError(
             f"{path} must end in one of {', '.join(suffixes)}, which tells its format."
@@ -146,7 +146,7 @@ def header_of(path: Path, schema: Schema) -> list[str]:
 
 def _file_parts(path: Path, schema: Schema, block_bytes: int) -> Iterator[tuple[RawRows, int]]:
     """Yield pieces of a file, and how far each brings the reader: rows, or bytes of a CSV file."""
-    suffix = format_of(path)
+    suffix = path.suffix.lower()  # of a compressed file, which is CSV, that of the compression
     try:
         if suffix == ".parquet":
             yield from parquet_parts(path, schema, block_bytes)
