@@ -6,6 +6,7 @@ import csv
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import poisonproof
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, PoisonproofError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, PoisonproofError, needing
 
 BAD_INPUT, BUG, INTERRUPTED = 2, 1, 130
 
@@ -296,6 +297,7 @@ class _Kind(NamedTuple):
 
 _CLOSED_FORM = "poisonproof.members.closed_form"
 _TORCH = "poisonproof.networks"
+_BOOSTED = {"max_iter": 50, "min_samples_leaf": 5}  # members have few rows
 
 MEMBER_KINDS = {
     "scaled-kernel": _Kind(_CLOSED_FORM, "ScaledKernelClassifier"),
@@ -304,6 +306,13 @@ MEMBER_KINDS = {
     "logistic": _Kind("sklearn.linear_model", "LogisticRegression", {"max_iter": 1000}, True),
     "svc": _Kind("sklearn.svm", "SVC", scaled=True),
     "forest": _Kind("sklearn.ensemble", "RandomForestClassifier", {"n_estimators": 30}),
+    "hist-gradient-boosting": _Kind("sklearn.ensemble", "HistGradientBoostingClassifier", _BOOSTED),
+    "lightgbm": _Kind(
+        "lightgbm",
+        "LGBMClassifier",
+        {"n_estimators": 50, "min_child_samples": 5, "verbose": -1},
+    ),
+    "xgboost": _Kind("xgboost", "XGBClassifier", {"n_estimators": 50}),
     "neighbors": _Kind("sklearn.neighbors", "KNeighborsClassifier", {"n_neighbors": 1}),
     "ridge": _Kind(_CLOSED_FORM, "RidgeClassifier"),
     "kernel-ridge": _Kind(
@@ -330,7 +339,9 @@ def make_member(name: str, **network_options: Any) -> Any:
         raise InvalidInputError(
             f"{options} is for networks ({', '.join(networks)}), but --model is {name}."
         )
-    estimator = getattr(import_module(kind.module), kind.name)(**kind.parameters, **given)
+    with needing(kind.module, "boosting") if kind.module == name else nullcontext():
+        module = import_module(kind.module)
+    estimator = getattr(module, kind.name)(**kind.parameters, **given)
     if not kind.scaled:
         return estimator
     scaler = import_module("sklearn.preprocessing").StandardScaler()

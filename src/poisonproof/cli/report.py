@@ -94,7 +94,7 @@ def report(
         models = [
             Evidence.of(
                 one.classifier,
-                rows.X,
+                rows,
                 one.truth(rows),
                 name=words,
                 threat=threat,

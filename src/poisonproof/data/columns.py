@@ -180,6 +180,11 @@ class NumberColumn(Column):
         """Whether cells are written as programs write numbers."""
         return not (self.unit or self.format)
 
+    @property
+    def point(self) -> str:
+        """The decimal point of the declared format."""
+        return NUMBER_FORMATS[self.format or "1234.5"][1]
+
     def number(self, cell: str) -> float:
         """Return a cell as a number, NaN if it is empty; anything else raises ValueError."""
         text = cell.strip() if self.plain else re.sub(r"\s", " ", cell).strip()
@@ -289,8 +294,8 @@ class CategoryColumn(Column):
 
     def encode(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float64]:
         """Return a one for each row, in the column of its category."""
-        index = {name: position for position, name in enumerate(self.categories)}
-        other = len(index)
+        index = positions(self.categories)
+        other = len(self.categories)
         hot = np.zeros((len(cells), other + 1))
         for row, cell in enumerate(cells):
             position = other if cell is None else index.get(cell, other)
@@ -642,6 +647,24 @@ class ImageColumn(Column):
                 verbose=int(find_spec("rich") is not None),
             )
         return OrientationHistogram(cell=self.cell, image_shape=shape)
+
+
+TRUTH_VALUES = ({"False", "false", "FALSE", "0"}, {"True", "true", "TRUE", "1"})
+"""Texts for false and true: in spreadsheets, as pandas writes them, and of a truth value."""
+
+
+def positions(names: Sequence[str]) -> dict[str, int]:
+    """Return where each text stands in a list; two truth values by any of their texts.
+
+    >>> positions(["no", "yes"]), positions(["False", "True"])["1"]
+    ({'no': 0, 'yes': 1}, 1)
+    """
+    index = {name: position for position, name in enumerate(names)}
+    pairs = [same & set(index) for same in TRUTH_VALUES]
+    if len(index) == 2 and all(pairs):
+        either = zip(TRUTH_VALUES, pairs, strict=True)
+        return {text: index[min(pair)] for same, pair in either for text in same}
+    return index
 
 
 def _empty(cells: Sequence[str | None]) -> NDArray[np.bool_]:

@@ -111,16 +111,16 @@ def parquet_parts(
     with open_parquet(path) as file:
         layout = schema.locate([str(name) for name in file.schema_arrow.names], path)
         empty = file.schema_arrow.empty_table()
-    yield _rows(empty, layout, path, schema, 0), 0  # complains of columns of other kinds
+    yield table_rows(empty, layout, path, schema, 0), 0  # complains of columns of other kinds
     single = [i for i in (layout.label, layout.groups, layout.weights) if i is not None]
     wanted = sorted({*layout.features, *layout.texts, *single})
     first = 0
     for table in parquet_tables(path, [layout.header[index] for index in wanted], batch_bytes):
-        yield _rows(table, layout, path, schema, first), table.num_rows
+        yield table_rows(table, layout, path, schema, first), table.num_rows
         first += table.num_rows
 
 
-def _rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int) -> RawRows:
+def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int) -> RawRows:
     """Return the rows of a pyarrow table, the first of which is row `first_row` of the file."""
     reasons: Reasons = {}
     label_reasons: Reasons = {}
@@ -140,11 +140,18 @@ def _rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int
     def _numbers(index: int) -> NDArray[np.float64]:
         column, name = table.column(layout.header[index]), layout.header[index]
         # One cell that is no number turns a column into text; its name was declared as numbers.
-        if schema.columns and index != layout.weights and _is_text(column.type):
+        if schema.columns and index != layout.weights and is_text(column.type):
             cells = present_texts(_texts(index), column := NumberColumn(name=name), schema)
             return column.parse(cells, reasons)
         return column_numbers(column, name, path)
 
+    for other in schema.columns:
+        written = isinstance(other, NumberColumn) and other.point != "."
+        if written and not is_text(kind := table.column(other.name).type):
+            raise InvalidInputError(
+                f"Column {other.name!r} of {path} holds {kind}, but the schema says that its "
+                f"numbers are texts such as {other.to_json()['format']!r}. Give it as text."
+            )
     X = np.empty((table.num_rows, len(layout.features)))
     for target, index in enumerate(layout.features):
         X[:, target] = _numbers(index)
@@ -269,7 +276,8 @@ def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
     return numbers.astype(np.float64, copy=False)
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Say whether values of a type of pyarrow are texts."""
     import pyarrow as pa
 
     return _stored(kind) in (pa.string(), pa.large_string(), pa.string_view())
@@ -284,7 +292,7 @@ def _is_bytes(kind: Any) -> bool:
     """Say whether pyarrow can leave a column encoded."""
     import pyarrow as pa
 
-    return _is_text(kind) or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+    return is_text(kind) or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def _cell_bytes(kind: Any) -> int:

@@ -42,6 +42,7 @@ from poisonproof.data.csv_files import (
     read_header,
     sample_lines,
 )
+from poisonproof.data.frames import NAME, frame_texts
 from poisonproof.data.image_files import (
     FORMATS,
     channels_first,
@@ -160,8 +161,11 @@ class Seen(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def sample_rows(path: Path, options: ProposalOptions) -> Seen:
+def sample_rows(path: Any, options: ProposalOptions) -> Seen:
     """Return up to 10,000 rows (fewer of a very wide table) from all over a CSV or Parquet file."""
+    if not isinstance(path, Path):
+        texts = frame_texts(path, MOST_ROWS)
+        return Seen({**texts}, len(next(iter(texts.values()), [])))
     check_file(path, TABLES)
     if format_of(path) == ".parquet":
         names = column_names(path)
@@ -218,9 +222,10 @@ def _header(path: Path, line: bytes, encoding: str, label: str) -> tuple[str, li
     return usual, read_header(path, io.BytesIO(line), Schema(encoding=encoding))
 
 
-def propose_table(path: Path, options: ProposalOptions) -> Proposal:
-    """Draft the schema of a CSV or Parquet file from rows all over it."""
-    return propose_seen(sample_rows(path, options), options, path)
+def propose_table(source: Any, options: ProposalOptions) -> Proposal:
+    """Draft the schema of a CSV or Parquet file, or of a frame, from rows all over it."""
+    name = source if isinstance(source, Path) else NAME
+    return propose_seen(sample_rows(source, options), options, name)
 
 
 def propose_seen(seen: Seen, options: ProposalOptions, source: object) -> Proposal:

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import CategoryColumn, Column, NumberColumn, Reasons, TextColumn
+from poisonproof.data.columns import (
+    CategoryColumn,
+    Column,
+    NumberColumn,
+    Reasons,
+    TextColumn,
+    positions,
+)
 from poisonproof.data.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
@@ -145,6 +152,8 @@ class CheckedRows:
     cells : dict of str to ndarray of shape (n, ...), or None
         The cells in the file by feature column, if requested: a float (NaN if empty) for numbers,
         else a text or None; numbers of any shape for arrays and images.
+    classes : tuple of str
+        The classes of the schema.
     """
 
     X: NDArray[Any]
@@ -157,6 +166,7 @@ class CheckedRows:
     unit: str
     places: NDArray[Any]
     cells: dict[str, NDArray[Any]] | None = None
+    classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -290,6 +300,7 @@ def check_rows(
         unit=raw.unit,
         places=places[good],
         cells=_those(cells, good) if keep_cells else None,
+        classes=tuple(schema.classes),
     )
 
 
@@ -328,8 +339,7 @@ def _check_features(
 def _check_labels(raw: RawRows, schema: Schema, reasons: Reasons) -> NDArray[np.int64] | None:
     if raw.labels is None:
         return None
-    index = {text: code for code, text in enumerate(schema.classes)}
-    found = map(index.get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
+    found = map(positions(schema.classes).get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
     codes = np.fromiter(found, dtype=np.int64, count=len(raw.labels))
     for row in np.flatnonzero(codes < 0).tolist():
         text = raw.labels[row]

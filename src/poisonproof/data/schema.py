@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -248,15 +249,68 @@ class Schema:
     def require_frozen(self, file: object = "This schema") -> None:
         """Raise `GuaranteeError` unless somebody has confirmed the columns."""
         if self.columns and not self.frozen:
+            how = "freeze_schema(schema)"
+            if isinstance(file, Path):
+                how = f"poisonproof schema {file} --freeze"
             raise GuaranteeError(
                 f"{file} is a proposal: it was made by looking at rows that an attacker may have "
-                "written. Read it, correct it, then freeze it with: poisonproof schema "
-                f"{file} --freeze"
+                f"written. Read it, correct it, then freeze it: {how}"
             )
 
-    def reading(self, *, labelled: bool, grouped: bool) -> Schema:
+    @classmethod
+    def propose(cls, X: Any, label: str, **options: Any) -> Schema:
+        """Draft a schema by looking at a frame, as ``poisonproof schema`` does for a file.
+
+        Parameters
+        ----------
+        X : frame of pandas or Polars, or Arrow table
+            Rows, of which some from all over the frame are looked at.
+        label : str
+            The column with the labels.
+        **options
+            `groups`, `weights`, `test_share` (0 by default) as in the schema, `classes` (by default
+            the labels that are seen), and the names of columns to `ignore` or to take as `text`.
+
+        Returns
+        -------
+        Schema
+            A proposal: print its columns, classes and ignored columns, correct them with
+            `dataclasses.replace`, then confirm it with `freeze_schema`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"age": [31, 47, 25, 62] * 9, "kind": ["a", "b", "b", "a"] * 9})
+        >>> schema = Schema.propose(table, label="kind")
+        >>> schema.columns[0], schema.classes
+        (NumberColumn(name='age', missing='reject', center=39.0, scale=21.0), ('a', 'b'))
+        """
+        from poisonproof.data.proposing import ProposalOptions, propose_table
+
+        known = {f.name for f in fields(ProposalOptions)} - {"label"}
+        if not set(options) <= known:
+            raise InvalidInputError(
+                f"propose takes label, {', '.join(sorted(known))}. Got {sorted(options)}."
+            )
+        given: dict[str, Any] = {"test_share": 0.0, **options}
+        for key in {"ignore", "text", "classes"} & set(given):
+            given[key] = tuple(given[key])
+        return propose_table(X, ProposalOptions(label=label, **given)).schema
+
+    def libraries(self) -> dict[str, str]:
+        """Return the versions of what turns cells into numbers, beside what members are made by."""
+        encoders = {getattr(column, "encoder", None) for column in self.columns}
+        used = {
+            "pillow": self.kind == "images",
+            "sentence-transformers": "sentences" in encoders,
+            "torch": "network" in encoders,
+        }
+        return {name: metadata.version(name) for name, needed in used.items() if needed}
+
+    def reading(self, *, labelled: bool, grouped: bool, weighted: bool | None = None) -> Schema:
         """Return the schema of files in which labels, or groups and weights, are not read."""
-        read = {"label": labelled, "groups": grouped, "weights": grouped}
+        weighted = grouped if weighted is None else weighted
+        read = {"label": labelled, "groups": grouped, "weights": weighted}
         roles = {key: name for key, name in self._roles.items() if name and not read[key]}
         if not roles:
             return self
@@ -468,6 +522,10 @@ def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) ->
         if file.stat().st_size > MAX_BYTES:
             raise InvalidInputError(f"it has over {MAX_BYTES:,} bytes, too many for a schema")
         schema = parse_schema(parse_json(file.read_bytes()))
+        if schema.label is None:
+            raise InvalidInputError("label is the name of a column. Got None.")
+        if not schema.columns:
+            raise InvalidInputError("A schema file declares at least one feature column.")
     except OSError as error:
         raise InvalidInputError(f"Cannot read {file}: {error.strerror or error}.") from error
     except GuaranteeError as error:
@@ -502,10 +560,6 @@ def parse_schema(values: Any) -> Schema:
     for key in ("classes", "columns", "ignore", "missing_texts"):
         if not isinstance(values.get(key, []), list):
             raise InvalidInputError(f"{key} is a list. Got {type(values[key]).__name__}.")
-    if values["label"] is None:
-        raise InvalidInputError("label is the name of a column. Got None.")
-    if not values["columns"]:
-        raise InvalidInputError("A schema file declares at least one feature column.")
     options = {key: values[key] for key in (*KEYS, *OPTIONAL) if key in values}
     options["columns"] = tuple(parse_column(entry) for entry in values["columns"])
     schema = Schema(**options, limits=_parse_limits(values.get("limits", {})))

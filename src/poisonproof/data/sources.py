@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import ImageColumn
+from poisonproof.data.columns import ImageColumn, TextColumn
 from poisonproof.data.csv_files import csv_parts, format_of, open_lines, read_header
-from poisonproof.data.image_files import find_images, image_parts, printable, walk
+from poisonproof.data.image_files import (
+    find_images,
+    hidden_by_class,
+    image_parts,
+    printable,
+    walk,
+)
 from poisonproof.data.npz_files import read_npz_rows
 from poisonproof.data.parquet_files import column_names, count_rows, parquet_parts
 from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows
-from poisonproof.data.schema import Schema, held_out_rows, listed
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.data.schema import Limits, Schema, held_out_rows, listed
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.progress import Progress
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -33,7 +39,7 @@ LEAST_BLOCK = 1 << 20
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    path: Any,
     schema: Schema,
     *,
     labelled: bool = True,
@@ -42,13 +48,14 @@ def read_table(
     keep_cells: bool = False,
     progress: Progress | None = None,
 ) -> CheckedRows:
-    """Read a file or folder as a schema says.
+    """Read a file, a folder or a frame as a schema says.
 
     Parameters
     ----------
-    path : path
-        A .csv, .tsv, .parquet, .npz or .npy file, or a folder of images, as the schema's kind says.
-        A .csv or .tsv file may be compressed: .csv.gz, .csv.zst.
+    path : path, or rows in memory
+        A .csv, .tsv, .parquet, .npz or .npy file, or a folder of images, as the schema's kind says;
+        a .csv or .tsv file may be compressed: .csv.gz, .csv.zst. Or a frame of pandas or Polars, an
+        Arrow table, or a list of dicts.
     schema : Schema
         Frozen, if it lists columns.
     labelled : bool
@@ -79,9 +86,15 @@ def read_table(
     What a row becomes depends on its own cells, the column names and the schema. No other row has a
     say in its type, its values or whether it is kept.
     """
-    path = Path(path)
     schema.require_frozen()
     schema = schema.reading(labelled=labelled, grouped=grouped)
+    options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
+    if not isinstance(path, (str, os.PathLike)):
+        from poisonproof.data.frames import NAME, frame_rows, named_columns
+
+        schema = named_columns(schema, path)
+        return check_rows(frame_rows(path, schema), schema, NAME, **options)
+    path = Path(path)
     if schema.kind == "images":
         files, left_out = find_images(path)
         parts = image_parts(path, files, left_out, schema, progress=progress)
@@ -89,7 +102,6 @@ def read_table(
         allowed = ARRAYS if schema.kind == "arrays" else TABLES
         check_file(path, allowed if schema.columns else (*TABLES, *ARRAYS))
         parts = _file_parts(path, schema, BLOCK_BYTES)
-    options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
     rows = CheckedRows.joined([check_rows(raw, schema, path, **options) for raw, _ in parts])
     if not len(rows) and rows.problems:
         told = f"{path} has no usable row. {rows.describe_problems()}"
@@ -99,6 +111,19 @@ def read_table(
     if not len(rows):
         raise InvalidInputError(f"{path} holds no rows.")
     return rows
+
+
+def read_texts(path: Path, names: Sequence[str], limits: Limits) -> dict[int, list[str]]:
+    """Return the cells of some columns of a table by line or row; a broken line has none."""
+    check_file(path, TABLES)
+    columns = [TextColumn(name=name, size=1) for name in names]
+    found: dict[int, list[str]] = {}
+    schema = Schema(columns=columns, others="ignore", limits=limits)
+    for raw, _ in _file_parts(path, schema, BLOCK_BYTES):
+        rows = zip(*raw.texts, strict=True)
+        for place, cells in zip(np.asarray(raw.places).tolist(), rows, strict=True):
+            found[place] = [cell or "" for cell in cells]
+    return found
 
 
 def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
@@ -118,6 +143,20 @@ def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
     """
     groups = rows.groups if schema.groups is not None else None
     return held_out_rows(rows.X, schema.test_share, groups)
+
+
+def refuse_labels(rows: CheckedRows) -> None:
+    """Raise `GuaranteeError` if a row was left out because of its label, or may have been."""
+    labels = [problem for problem in rows.problems if problem.label]
+    if rows.unit == "file":
+        reason = "lies in a class whose name begins with a dot, which hides the file"
+        labels += [RowProblem(file, reason) for file in hidden_by_class(rows.path)]
+    if labels:
+        raise GuaranteeError(
+            f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. Where only "
+            "labels are attacked such a row cannot be left out: one flipped label would move "
+            "samples to other members. Correct it, or use DPAClassifier (--method dpa)."
+        )
 
 
 def check_file(path: Path, suffixes: Sequence[str]) -> None:

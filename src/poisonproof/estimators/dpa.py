@@ -18,8 +18,8 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
 from poisonproof.certificates.threats import TRUSTED_SAMPLES, UNTOUCHED_MAP
-from poisonproof.estimators.certifying import VotingMembers
-from poisonproof.estimators.checked_table import check_random_state, check_table
+from poisonproof.estimators.certifying import VotingMembers, check_random_state
+from poisonproof.estimators.checked_table import check_table
 from poisonproof.estimators.maps import fresh_map, map_partitions, refuse_steps_in_front
 from poisonproof.estimators.saving import draft, save
 from poisonproof.estimators.training_set import TrainingSet
@@ -40,7 +40,7 @@ from poisonproof.members.training import train, train_portions
 from poisonproof.partition.containers import kind_of
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.partitioners import make_partitioner
-from poisonproof.partition.values import take_canonical
+from poisonproof.partition.values import declared_categories, take_canonical
 from poisonproof.progress import make_progress, reporting
 from poisonproof.store.items import StoredEnsemble
 from poisonproof.store.reading import ModelReader
@@ -72,7 +72,7 @@ class PartitionAggregation(VotingMembers):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         groups: Any = None,
         sample_weight: Any = None,
         *,
@@ -84,8 +84,8 @@ class PartitionAggregation(VotingMembers):
         ----------
         X : array, sparse matrix, DataFrame or sequence of texts, shape (m, ...)
             Samples.
-        y : array of shape (m,)
-            Labels.
+        y : array of shape (m,), optional
+            Labels. With a schema, these and the following are by default in its columns.
         groups : array of shape (m,), optional
             The contributor of every row, for ``partitioner="group"``.
         sample_weight : array of shape (m,), optional
@@ -113,7 +113,7 @@ class PartitionAggregation(VotingMembers):
         self,
         path: str | os.PathLike[str],
         X: Any,
-        y: Any,
+        y: Any = None,
         groups: Any = None,
         sample_weight: Any = None,
         *,
@@ -175,7 +175,8 @@ class PartitionAggregation(VotingMembers):
         Parameters
         ----------
         add, remove : tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), optional
-            Rows to add and rows to take out, one copy each. A mapping with these keys works too.
+            Rows to add and rows to take out, one copy each. A mapping with these keys works too,
+            and, with a schema that names the label, a frame or a list of dicts.
         data : the same, optional
             All training rows as they are now, for a model that was loaded without them.
 
@@ -257,6 +258,10 @@ class PartitionAggregation(VotingMembers):
         self.n_dropped_ = rows.n_dropped
         self.partitioner_ = partitioner
         self.container_ = kind_of(rows.X)
+        texts = self.schema_ is not None and rows.groups is not None
+        self.n_groups_ = len(set(rows.groups)) if texts else None
+        valued = self.features is not None or isinstance(self._template(), BatchedLearner)
+        self.categories_ = {} if valued else declared_categories(rows.X)
         data = rows.partitioned(partitioner)
         self.features_ = self._fit_features(data)
         self._remember(TrainingSet(data), data.partition_digests())
@@ -267,8 +272,6 @@ class PartitionAggregation(VotingMembers):
         self.context_ = self._context(rows)
         self.partition_digests_ = list(partition_digests)
         self.partition_sizes_ = rows.sizes
-        if "n_rows" in (known := getattr(self, "provenance_", None) or {}):
-            self.provenance_ = {**known, "n_rows": int(self.partition_sizes_.sum())}
 
     def _restore(
         self, reader: ModelReader, templates: Mapping[str, Any], trusted: Iterable[str]
@@ -281,8 +284,6 @@ class PartitionAggregation(VotingMembers):
             self.container_ = str(manifest.notes["container"])
         self.partition_sizes_ = np.asarray(manifest.partition_sizes, dtype=np.intp)
         self.partition_digests_ = list(manifest.partition_digests)
-        if model["provenance"] is not None or manifest.notes["counts"]:
-            self.provenance_ = (model["provenance"] or {}) | manifest.notes["counts"]
         self.rows_ = TrainingSet(reader) if manifest.keeps_data else None
         seed = check_random_state(self.random_state)
         self.ensemble_ = StoredEnsemble(reader, self.classes_, seed, trusted)
@@ -363,8 +364,15 @@ class DPAClassifier(PartitionAggregation):
         A fixed map of a sample that learns nothing from data, applied after partitioning. It sees
         canonical values (numbers are float64), in training those of one partition at a time, in
         prediction one sample at a time.
-    invalid_rows : {"raise", "drop"}, default="raise"
-        What to do with a training row that has an unknown label or values no member can take.
+    schema : Schema, optional
+        A frozen `poisonproof.data.Schema`. Frames, lists of dicts and rows of cells are then read
+        by it, to train and to predict, and become what the same rows of a file become. Labels,
+        contributors and weights may come from the columns that it names, and rows that it holds
+        out are not trained on. Without one, members that take numbers alone read the text,
+        category and date columns of a frame by their types, which certificates then assume.
+    invalid_rows : {"raise", "drop"}, optional
+        What to do with a training row that has an unknown label or values no member can take. By
+        default what the schema says, else "raise".
     n_jobs : int, optional
         Worker processes. Has no influence on any member.
     random_state : int, default=0
@@ -404,7 +412,8 @@ class DPAClassifier(PartitionAggregation):
         partitioner: Any = "content",
         classes: Any = None,
         features: Any = None,
-        invalid_rows: str = "raise",
+        schema: Any = None,
+        invalid_rows: str | None = None,
         n_jobs: int | None = None,
         random_state: int = 0,
         verbose: int = 0,
@@ -414,6 +423,7 @@ class DPAClassifier(PartitionAggregation):
         self.partitioner = partitioner
         self.classes = classes
         self.features = features
+        self.schema = schema
         self.invalid_rows = invalid_rows
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -441,7 +451,7 @@ class DPAClassifier(PartitionAggregation):
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         data = data.only(which)
         if self.features_ is None:
-            return data
+            return replace(data, categories=self.categories_)
         if is_own_map(self.features_):
             return replace(data, X=self.features_.transform(data.X))
         return map_partitions(self.features_, data, self.random_state)
@@ -471,7 +481,7 @@ class SSDPAClassifier(PartitionAggregation):
         Number of members, k.
     partitioner : {"sorted", "content", "pixel_sum", "group"} or partitioner, default="sorted"
         Which partition a row falls into. Repeated samples share a partition.
-    classes, invalid_rows, n_jobs, random_state, verbose
+    classes, schema, invalid_rows, n_jobs, random_state, verbose
         As in `DPAClassifier`.
 
     Examples
@@ -497,7 +507,8 @@ class SSDPAClassifier(PartitionAggregation):
         *,
         partitioner: Any = "sorted",
         classes: Any = None,
-        invalid_rows: str = "raise",
+        schema: Any = None,
+        invalid_rows: str | None = None,
         n_jobs: int | None = None,
         random_state: int = 0,
         verbose: int = 0,
@@ -507,6 +518,7 @@ class SSDPAClassifier(PartitionAggregation):
         self.n_partitions = n_partitions
         self.partitioner = partitioner
         self.classes = classes
+        self.schema = schema
         self.invalid_rows = invalid_rows
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -525,7 +537,7 @@ class SSDPAClassifier(PartitionAggregation):
 
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         if self.features_ is None:
-            return data
+            return replace(data, categories=self.categories_)
         # All samples, even if few partitions train again: the map of some rows alone may round
         # differently, and an update must equal a fit.
         order = _by_sample(data)
