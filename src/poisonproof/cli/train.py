@@ -54,7 +54,8 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
-from poisonproof.data.rows import CheckedRows
+from poisonproof.data.csv_files import format_of
+from poisonproof.data.rows import CheckedRows, refuse_half
 from poisonproof.data.sources import split_rows
 from poisonproof.exceptions import InvalidInputError, MissingExtraError
 
@@ -115,7 +116,8 @@ def train(
     invalid_rows: Annotated[
         str | None,
         typer.Option(
-            help="raise: stop at a row that does not fit. drop: leave such rows out.",
+            help="raise: stop at a row that does not fit. drop: leave such rows out, even if they "
+            "are more than half.",
             show_default="what the schema says, else raise",
         ),
     ] = None,
@@ -226,11 +228,14 @@ def train(
     )
     kept = {"keep_data": keep_data, "overwrite": overwrite}
     run = {"cluster": machines, "self_check": self_check}
+    told = {"most_may_be_invalid": invalid_rows == "drop"}
     if stream:
-        _fit_stream(classifier, source, data, out, n_bytes, kept, run)
+        _fit_stream(classifier, source, data, out, n_bytes, kept, {**run, **told})
         rows = None
     else:
         rows = source.read(data, allow_missing=takes_missing(classifier))
+        if rows.problems and invalid_rows != "drop":
+            refuse_half(data, len(rows), len(rows.problems), rows.describe_problems())
         held_out = split_rows(rows, source.schema)
         if source.table is None:
             classifier.column_names_ = rows.names
@@ -247,7 +252,7 @@ def train(
         _certify_held_out(classifier, rows, np.array(source.schema.classes), held_out, jobs, threat)
         rest = f"{data} --held-out"
     else:
-        rest = f"TEST{data.suffix} --label {label or 'NAME'}"
+        rest = f"TEST{format_of(data)} --label {label or 'NAME'}"
     options = ("" if threat is None else f" --threat {threat}") + _trust(model, member)
     say(f"Next: poisonproof certify {out} {rest}{options}")
 
@@ -400,10 +405,11 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
             abstain = "its member abstains" if empty == 1 else "their members abstain"
             say(f"{counted(empty, 'partition')} without rows: {abstain}.")
     if rows is None and classifier.rejected_.count:
-        _say_left_out(classifier.rejected_.count, classifier.rejected_.first)
+        n_kept = int(classifier.partition_sizes_.sum())
+        _say_left_out(classifier.rejected_.count, n_kept, classifier.rejected_.first)
     elif rows is not None and rows.problems:
         first = rows.problems[0]
-        _say_left_out(len(rows.problems), f"{rows.unit} {first.place}: {first.reason}.")
+        _say_left_out(len(rows.problems), len(rows), f"{rows.unit} {first.place}: {first.reason}.")
     if n := getattr(classifier, "n_self_checked_", 0):
         say(f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference.")
     elif sizes is not None:
@@ -411,8 +417,9 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
     say(f"Model written to {out}.", f"Fingerprint {model_fingerprint(classifier)}")
 
 
-def _say_left_out(count: int, first: str) -> None:
-    say(f"Left out {counted(count, 'row')} that did not fit; the first: {shown(first, 300)}")
+def _say_left_out(count: int, n_kept: int, first: str) -> None:
+    half = ", more than half of all" if count > n_kept else ""
+    say(f"Left out {counted(count, 'row')} that did not fit{half}; the first: {shown(first, 300)}")
 
 
 def _certify_held_out(

@@ -7,6 +7,7 @@ it; only `typed_schema` reads types, and what it returns is an assumption that c
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,9 +27,9 @@ from poisonproof.data.columns import (
     NumberColumn,
     Reasons,
     TextColumn,
+    cell_number,
     number_columns,
 )
-from poisonproof.data.csv_files import cell_number
 from poisonproof.data.npz_files import array_texts
 from poisonproof.data.parquet_files import arrow_texts, has_texts, is_text, table_rows
 from poisonproof.data.rows import CheckedRows, RawRows, too_long
@@ -107,16 +108,17 @@ def frame_rows(X: Any, schema: Schema) -> RawRows:
     else:
         cells = _columns_of(X, schema, reasons)
 
-    def _texts(name: str, problems: Reasons = reasons) -> list[str | None]:
-        texts, without = cell_texts(cells[name], schema.limits.cell)
+    def _texts(name: str, problems: Reasons = reasons, point: str = ".") -> list[str | None]:
+        texts, without = cell_texts(_written(cells[name], point), schema.limits.cell)
         for row, reason in without.items():
             problems.setdefault(row, f"column {name!r}: {reason}")
         return texts
 
     def _numbers(name: str) -> NDArray[np.float64]:
-        return _cell_numbers(cells[name], name, schema.limits.cell, reasons)
+        return _cell_numbers(cells[name], name, schema, reasons)
 
-    numbers = [column.name for column in schema.columns if isinstance(column, NumberColumn)]
+    read = [(c, isinstance(c, NumberColumn) and c.plain) for c in schema.columns]
+    numbers = [column.name for column, number in read if number]
     n_rows = len(next(iter(cells.values())))
     return RawRows(
         X=np.array([_numbers(name) for name in numbers]).T.reshape(n_rows, len(numbers)),
@@ -127,7 +129,9 @@ def frame_rows(X: Any, schema: Schema) -> RawRows:
         places=range(n_rows),
         unit="row",
         texts=tuple(
-            _texts(column.name) for column in schema.columns if not isinstance(column, NumberColumn)
+            _texts(column.name, point=column.point if isinstance(column, NumberColumn) else ".")
+            for column, number in read
+            if not number
         ),
         reasons=reasons,
         label_reasons=label_reasons,
@@ -214,8 +218,21 @@ def _text(cell: Any, most: int) -> str | None:
     return text
 
 
+def _written(cells: NDArray[Any], point: str) -> NDArray[Any]:
+    """Return cells with numbers as texts that have this decimal point, each by itself."""
+    if point == ".":
+        return cells
+    found = np.empty(len(cells), dtype=object)
+    for row, cell in enumerate(cells.tolist()):
+        number = isinstance(cell, (int, float)) and not isinstance(cell, bool)
+        finite = number and np.isfinite(cell)
+        text = np.format_float_positional(cell, trim="-") if finite else ""
+        found[row] = text.replace(".", point) if finite else cell
+    return found
+
+
 def _cell_numbers(
-    cells: NDArray[Any], name: str, most: int, reasons: Reasons
+    cells: NDArray[Any], name: str, schema: Schema, reasons: Reasons
 ) -> NDArray[np.float64]:
     """Return cells as float64, NaN for those that are missing."""
     if cells.dtype.kind in "biuf":
@@ -224,13 +241,13 @@ def _cell_numbers(
     numbers = np.full(len(cells), np.nan)
     for row, cell in enumerate(cells):
         try:
-            numbers[row] = _number(cell, most)
+            numbers[row] = _number(cell, schema)
         except ValueError as error:
             reasons.setdefault(row, f"column {name!r}: {error}")
     return numbers
 
 
-def _number(cell: Any, most: int) -> float:
+def _number(cell: Any, schema: Schema) -> float:
     if isinstance(cell, Decimal):
         return float(cell)
     try:
@@ -238,9 +255,9 @@ def _number(cell: Any, most: int) -> float:
     except NoCanonicalFormError as error:
         raise ValueError(str(error)) from None
     if isinstance(plain, str):
-        if len(plain) > most:
-            raise ValueError(too_long("it", most))
-        return cell_number(plain)
+        if len(plain) > schema.limits.cell:
+            raise ValueError(too_long("it", schema.limits.cell))
+        return math.nan if plain.strip() in schema.missing_texts else cell_number(plain)
     if isinstance(plain, (int, float)):
         return nearest_float(plain)
     raise ValueError(f"{shown(cell)[:40]} is not a number")

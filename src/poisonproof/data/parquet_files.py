@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import Reasons
-from poisonproof.data.csv_files import cell_number
-from poisonproof.data.rows import RawRows, too_long
+from poisonproof.data.columns import NumberColumn, Reasons
+from poisonproof.data.rows import RawRows, present_texts, too_long
 from poisonproof.data.schema import Layout, Limits, Schema
 from poisonproof.data.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError, needing
@@ -142,9 +141,17 @@ def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row
         column, name = table.column(layout.header[index]), layout.header[index]
         # One cell that is no number turns a column into text; its name was declared as numbers.
         if schema.columns and index != layout.weights and is_text(column.type):
-            return _parsed(_texts(index), name, reasons)
+            cells = present_texts(_texts(index), column := NumberColumn(name=name), schema)
+            return column.parse(cells, reasons)
         return column_numbers(column, name, path)
 
+    for other in schema.columns:
+        written = isinstance(other, NumberColumn) and other.point != "."
+        if written and not is_text(kind := table.column(other.name).type):
+            raise InvalidInputError(
+                f"Column {other.name!r} of {path} holds {kind}, but the schema says that its "
+                f"numbers are texts such as {other.to_json()['format']!r}. Give it as text."
+            )
     X = np.empty((table.num_rows, len(layout.features)))
     for target, index in enumerate(layout.features):
         X[:, target] = _numbers(index)
@@ -191,9 +198,7 @@ def open_parquet(path: Path, metadata: Any = None, encoded: Sequence[str] = ()) 
         raise InvalidInputError(f"{path} is not a readable Parquet file: {first}") from error
 
 
-def parquet_tables(
-    path: Path, names: Sequence[str], batch_bytes: int, most: int | None = None
-) -> Iterator[Any]:
+def parquet_tables(path: Path, names: Sequence[str], batch_bytes: int) -> Iterator[Any]:
     """Yield the rows of some columns as tables of pyarrow whose cells take `batch_bytes` or so."""
     import pyarrow as pa
 
@@ -202,7 +207,7 @@ def parquet_tables(
         kinds = {name: file.schema_arrow.field(name).type for name in names}
     plain = {chunk.path_in_schema for chunk in _chunks(metadata) if not stays_encoded(chunk)}
     texts = [name for name, kind in kinds.items() if _is_bytes(kind) and name not in plain]
-    most = most or max(1, batch_bytes // max(8, sum(map(_cell_bytes, kinds.values()))))
+    most = max(1, batch_bytes // max(8, sum(map(_cell_bytes, kinds.values()))))
     with open_parquet(path, metadata, texts) as file:
         for group in range(metadata.num_row_groups):
             step = rows_per_batch(path, metadata, group, names, most, batch_bytes)
@@ -223,19 +228,26 @@ def count_rows(path: Path) -> int:
 
 
 def parquet_texts(path: Path, most: int, limits: Limits) -> dict[str, list[str | None]]:
-    """Return the first rows of a Parquet file as text by column name, as `label_text` writes it."""
+    """Return rows from all over a Parquet file as text by column name, as `label_text` writes it.
+
+    Which ones depends on their numbers alone.
+    """
     with open_parquet(path) as file:
         kinds = {str(field.name): field.type for field in file.schema_arrow}
+        n_rows = int(file.metadata.num_rows)
     plain = [name for name, kind in kinds.items() if has_texts(kind)]
     columns: dict[str, list[str | None]] = {name: [] for name in plain}
-    n_rows = 0
-    for table in parquet_tables(path, plain, _BATCH_BYTES, most):
+    chosen = np.arange(n_rows)
+    if n_rows > most:
+        chosen = np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))
+    first = 0
+    for table in parquet_tables(path, plain, _BATCH_BYTES):
+        start, stop = np.searchsorted(chosen, [first, first + table.num_rows])
+        some = table.take(chosen[start:stop] - first)
         for name in plain:
-            columns[name] += arrow_texts(table.column(name), limits.cell)[0]
-        n_rows += table.num_rows
-        if n_rows >= most:
-            break
-    return {name: columns.get(name, [None] * n_rows)[:most] for name in kinds}
+            columns[name] += arrow_texts(some.column(name), limits.cell)[0]
+        first += table.num_rows
+    return {name: columns.get(name, [None] * len(chosen)) for name in kinds}
 
 
 def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
@@ -290,17 +302,6 @@ def _cell_bytes(kind: Any) -> int:
     if pa.types.is_fixed_size_binary(kind):
         return int(kind.byte_width)
     return 2**22 if isinstance(kind, pa.BaseExtensionType) else 8  # these do not stay encoded
-
-
-def _parsed(texts: Sequence[str | None], name: str, reasons: Reasons) -> NDArray[np.float64]:
-    """Read numbers that are stored as text, each cell as a cell of a CSV file."""
-    numbers = np.full(len(texts), np.nan)
-    for row, cell in enumerate(texts):
-        try:
-            numbers[row] = cell_number(cell or "")
-        except ValueError as error:
-            reasons.setdefault(row, f"column {name!r}: {error}")
-    return numbers
 
 
 # How large the pages of a file become, read from their headers before any is decompressed. pyarrow

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.columns import ImageColumn, TextColumn
-from poisonproof.data.csv_files import csv_parts, read_header
+from poisonproof.data.csv_files import csv_parts, format_of, open_lines, read_header
 from poisonproof.data.image_files import (
     find_images,
     hidden_by_class,
@@ -54,7 +54,8 @@ def read_table(
     ----------
     path : path, or rows in memory
         A .csv, .tsv, .parquet, .npz or .npy file, or a folder of images, as the schema's kind says;
-        or a frame of pandas or Polars, an Arrow table, or a list of dicts.
+        a .csv or .tsv file may be compressed: .csv.gz, .csv.zst. Or a frame of pandas or Polars, an
+        Arrow table, or a list of dicts.
     schema : Schema
         Frozen, if it lists columns.
     labelled : bool
@@ -160,9 +161,11 @@ def refuse_labels(rows: CheckedRows) -> None:
 
 def check_file(path: Path, suffixes: Sequence[str]) -> None:
     """Raise unless a path is an existing, non-empty file whose name ends in one of the suffixes."""
-    if path.suffix.lower() not in suffixes:
+    if path.suffix.lower() not in suffixes and format_of(path) not in suffixes:
+        packed = " A .csv or .tsv file may be compressed: .csv.gz, .csv.zst."
         raise InvalidInputError(
             f"{path} must end in one of {', '.join(suffixes)}, which tells its format."
+            f"{packed if '.csv' in suffixes else ''}"
         )
     if not path.exists():
         raise InvalidInputError(f"There is no file {path}.")
@@ -172,17 +175,17 @@ def check_file(path: Path, suffixes: Sequence[str]) -> None:
         raise InvalidInputError(f"{path} is empty.")
 
 
-def header_of(path: Path, limits: Limits) -> list[str]:
+def header_of(path: Path, schema: Schema) -> list[str]:
     """Return the names of the columns of a table."""
-    if path.suffix.lower() == ".parquet":
+    if format_of(path) == ".parquet":
         return column_names(path)
-    with path.open("rb") as file:
-        return read_header(path, file, limits.line)
+    with open_lines(path) as (file, _):
+        return read_header(path, file, schema)
 
 
 def _file_parts(path: Path, schema: Schema, block_bytes: int) -> Iterator[tuple[RawRows, int]]:
     """Yield pieces of a file, and how far each brings the reader: rows, or bytes of a CSV file."""
-    suffix = path.suffix.lower()
+    suffix = path.suffix.lower()  # of a compressed file, which is CSV, that of the compression
     try:
         if suffix == ".parquet":
             yield from parquet_parts(path, schema, block_bytes)
@@ -242,7 +245,7 @@ class DataSource:
         return self._names or self._names_in(self._found[0][0])
 
     def _names_in(self, file: Path) -> tuple[str, ...]:
-        return self.schema.locate(header_of(file, self.schema.limits), file).feature_names
+        return self.schema.locate(header_of(file, self.schema), file).feature_names
 
     def split(self, n_parts: int) -> list[DataSource]:
         """Return at most `n_parts` sources that hold these rows together, for worker processes."""
@@ -261,7 +264,7 @@ class DataSource:
         files = self._found[0]
         if self.schema.kind == "images":
             return len(files)
-        if files[0].suffix.lower() == ".parquet":
+        if format_of(files[0]) == ".parquet":
             return sum(map(count_rows, files))
         return sum(file.stat().st_size for file in files)
 
@@ -309,7 +312,7 @@ class DataSource:
                     f"{listed(self.feature_names)}. Files of one training set have the same "
                     "columns; where their order differs, list the features."
                 )
-            parquet = file.suffix.lower() == ".parquet"
+            parquet = format_of(file) == ".parquet"
             size = piece_bytes if parquet else max(LEAST_BLOCK, 2 * piece_bytes)
             for raw, amount in _file_parts(file, schema, size):
                 if left_out:
@@ -333,20 +336,20 @@ def find_files(path: Path) -> tuple[list[Path], list[RowProblem]]:
         for name, reason in sorted(walk(path)):
             if any(part.startswith((".", "_")) for part in name.split("/")):
                 continue
-            if reason or not name.lower().endswith(TABLES):
+            if reason or format_of(Path(name)) not in TABLES:
                 other = f"does not end in {' or '.join(TABLES)}"
                 left_out.append(RowProblem(printable(name), reason or other))
             else:
                 found.append(path / name)
     elif not path.is_file():
         raise InvalidInputError(f"There is no file or folder {path}.")
-    elif path.suffix.lower() in TABLES:
+    elif format_of(path) in TABLES:
         found = [path]
     if not found:
         raise InvalidInputError(
             f"{path} holds no file that can be streamed; its name must end in {', '.join(TABLES)}."
         )
-    formats = sorted({file.suffix.lower() for file in found})
+    formats = sorted({format_of(file) for file in found})
     if len(formats) > 1:
         raise InvalidInputError(
             f"{path} holds files of several formats: {', '.join(formats)}. Give a folder of one."

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.rows import CheckedRows
+from poisonproof.data.rows import CheckedRows, refuse_half
 from poisonproof.data.sources import DataSource
 from poisonproof.estimators.checked_table import check_table
 from poisonproof.estimators.dpa import DPAClassifier
@@ -408,6 +408,7 @@ def fit_stream(
     scratch: str | os.PathLike[str] | None = None,
     cluster: Any = None,
     self_check: bool = True,
+    most_may_be_invalid: bool = True,
 ) -> DPAClassifier:
     r"""Fit on rows that need not fit in memory, into a model directory.
 
@@ -439,6 +440,8 @@ def fit_stream(
         here.
     self_check : bool, default=True
         As in ``DPAClassifier.fit_into``.
+    most_may_be_invalid : bool, default=True
+        Train even if more than half of the rows do not fit and are left out.
 
     Returns
     -------
@@ -469,6 +472,10 @@ def fit_stream(
     check_target(Path(path))
     with _scratch_folder(Path(scratch or f"{os.fspath(path)}.shards")) as folder:
         rows = partition_stream(classifier, source, folder, memory=memory)
+        if not most_may_be_invalid:
+            n_kept = int(rows.sizes.sum()) / (1 - source.schema.test_share)
+            found = classifier.rejected_
+            refuse_half(source.path, n_kept, found.count, found.first)
         budget = memory // TRAINING_SHARE
         index = int((rows.sizes > 0).argmax())  # a fixed map looks at the kind of a sample
         some = gathered({index: rows.shard(index)}, len(rows))
