@@ -47,8 +47,8 @@ for problem in rows.problems:
     print(f"line {problem.place} is left out: {problem.reason}")
 held_out = split_rows(rows, schema)
 labels = np.array(schema.classes)[rows.labels]
-clf = DPAClassifier(n_partitions=60, classes=schema.classes)
-clf.fit(rows.X[~held_out], labels[~held_out])
-certificates = clf.certify(rows.X[held_out])
+clf = DPAClassifier(n_partitions=60, schema=schema).fit(rows.only(~held_out))
+certificates = clf.certify(rows.only(held_out))
 print(f"{(certificates.labels == labels[held_out]).mean():.1%} of the held-out rows are right.")
-print(*closing_sentences(certificates, n_rows=int((~held_out).sum())))
+print(*closing_sentences(certificates))
+print(clf.predict([{"income": 61, "debt": 12.5, "job": "student"}]))  # a dict, or a frame

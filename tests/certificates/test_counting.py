@@ -116,7 +116,7 @@ def test_a_row_of_abstentions_predicts_label_0_with_radius_0():
         (np.array([[2**64 - 1]], dtype=np.uint64), r"votes\[0, 0\] is 18446744073709551615"),
         (np.array([[0.5, 1.0]]), r"integers.*float64"),
         (np.array([[0.0, np.nan]]), "integers.*float64"),
-        (np.array([[0.0, 1.0]]), r"float64.*astype"),
+        (np.array([[0.0, 1.0]]), r"float64.*certify_scores"),
         (np.array([[True, False]]), "dtype bool"),
         (np.array([[0, None]], dtype=object), "dtype object"),
         (np.array([["0", "1"]]), "integers"),

@@ -102,7 +102,7 @@ def test_without_held_out_rows_the_test_rows_must_be_named(cli: Cli, tmp_path: P
         (("--kinds", "witchcraft"), "--kinds is one of random-flips"),
         (("--method", "magic"), "--method is one of dpa, ss-dpa"),
         (("--method", "ss-dpa", "--kinds", "backdoor"), "SSDPAClassifier certifies label_flip"),
-        (("--out", "a.csv"), "must end in one of .json"),
+        (("--out", "a.csv"), "must end in .json"),
         (("--figure", "a.gif"), "must end in one of .png, .svg"),
         (("train.csv",), "Name the test rows"),
         (("train.csv", "asked.csv"), "Name the column with the labels"),

@@ -221,7 +221,7 @@ def test_unknown_suffix(
     refused("train", tmp_path / "t.xlsx", *TRAIN, "--out", tmp_path / "m", words=words)
     asked = (model, test_csv, "--label", "kind", "--out", tmp_path / "p.txt")
     refused("predict", *asked, words="must end in one of .csv, .parquet, .npz")
-    refused("certify", *asked, words="must end in one of .csv")
+    refused("certify", *asked, words="must end in .csv")
 
 
 def test_out_would_replace_the_input(refused: Refused, model: Path, test_csv: Path) -> None:

@@ -196,3 +196,25 @@ def test_bad_input_is_one_line_and_writes_nothing(cli: Cli, tmp_path: Path) -> N
         assert text in result.err
         assert len(result.err.strip().splitlines()) == 1
         assert not out.exists()
+
+
+def test_a_method_that_learned_next_to_nothing_is_never_best(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    paths = []
+    for name, n in {"train": 300, "test": 200}.items():
+        late = rng.random(n) < 0.24
+        X = rng.normal(size=(n, 2))
+        rows = [[*x, "late" if bad else "punctual"] for x, bad in zip(X, late, strict=True)]
+        paths.append(write_csv(tmp_path / f"{name}.csv", ("a", "b", "status"), rows))
+    settings = ["--label", "status", "--classes", "late,punctual", "-k", "10", "--cosines", "0.9"]
+    result = cli("compare", *paths, *settings, "--out", tmp_path / "page")
+    assert result.code == 0, result.err
+    said = " ".join(result.out.split())
+    assert "hardly better than that" in said
+    assert "The balanced accuracy is 5" in said
+    assert "Recall" in said
+    page = (tmp_path / "page/comparison.html").read_text()
+    cells = page[page.index("<tbody>") :]
+    assert "<strong>" not in cells
+    assert '<tr class="muted">' in cells
+    assert "Recall by class, and certified at" in cells

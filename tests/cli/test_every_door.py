@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -91,19 +92,29 @@ def test_the_command_line_and_python_make_the_same_model(method, files, cli, mon
         assert read.radius.tolist() == certificates.radius.tolist()
         assert np.load("labels.npz")["label"].tolist() == clf.predict(X[TEST]).tolist()
         assert found in run("report", path, "test.npz --label y --out report.html")
-        assert "nothing wrong" in run("audit", path, "--data train.npz --label y --sample 3")
+        audited = run("audit", path, "--data train.npz --label y --sample 3 --out audit.json")
+        assert "nothing wrong" in audited
+        assert json.loads((files / "audit.json").read_text())["fingerprint"] == found
     assert Evidence.of(clf, X[TEST], Y[TEST]).identity.fingerprint == found
-    assert audit_model("saved", (X[TRAIN], Y[TRAIN]), sample=3).passed
+    audited = audit_model("saved", (X[TRAIN], Y[TRAIN]), sample=3)
+    assert audited.passed
+    assert audited.fingerprint == found
 
     if hasattr(clf, "votes"):
         run("certify model test.npz --label y --election runoff --out certificates.csv")
         read = Certificates.load("certificates.csv")
-        assert read.radius.tolist() == certify_runoff(clf, X[TEST]).radius.tolist()
+        for one in (clf, poisonproof.load("saved")):
+            assert read.radius.tolist() == certify_runoff(one, X[TEST]).radius.tolist()
+        assert read.method == "runoff"
 
-    if not hasattr(clf, "update"):
+    if method in ("clusters", "walks"):
         said = cli("update", "model", "--add", "more.npz", "--label", "y")
         assert said.code == 2
         assert "Train it again" in " ".join(said.err.split())
+        for refused in (clf.update, partial(update_model, "saved")):
+            with pytest.raises(InvalidInputError, match="Train it again"):
+                refused(add=(X[MORE], Y[MORE]))
+        assert model_fingerprint(poisonproof.load("saved")) == found
         return
     run("update model --add more.npz --label y --out receipt.json")
     after = model_fingerprint(clf.update(add=(X[MORE], Y[MORE])))

@@ -195,7 +195,8 @@ def test_mixed_types_in_one_column_are_a_matter_of_each_row(cli: Cli, tmp_path: 
 def test_non_utf_8_files_are_refused_or_lose_those_lines(cli: Cli, tmp_path: Path) -> None:
     header = tmp_path / "header.csv"
     header.write_bytes(b"caf\xe9,kind\n1,ham\n")
-    result = cli("schema", header, "--label", "kind", "--out", tmp_path / "s.json")
+    out = ("-k", "1", "--out", tmp_path / "m")
+    result = cli("train", header, "--label", "kind", "--classes", "ham,spam", *out)
     assert result.code == 2
     assert "byte 4 of the line is not UTF-8" in result.err
     utf_16 = tmp_path / "utf16.csv"

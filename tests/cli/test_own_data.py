@@ -50,7 +50,7 @@ def test_from_a_file_to_a_certificate(cli: Cli, mails: Path, tmp_path: Path) -> 
     assert "Frozen" in frozen.out
     trained = cli(*train)
     assert trained.code == 0, trained.err
-    n_groups = poisonproof.load(model).provenance_["n_groups"]
+    n_groups = poisonproof.load(model).n_groups_
     half = f"of the {n_groups} contributors."
     assert "Median radius: " in words(trained.out)
     assert half in words(trained.out)
@@ -194,12 +194,14 @@ def test_a_plan_is_made_on_trusted_rows(cli: Cli, schema: Path, tmp_path: Path) 
     plan = ("plan", trusted, "--schema", schema, "--model", "tree,naive-bayes", "--expected-rows")
     result = cli(*plan, 4000)
     assert result.code == 0, result.err
-    assert "Proposed: -k" in words(result.out)
+    assert "Proposed: k =" in words(result.out)
+    assert "Always predicting the commonest class" in words(result.out)
+    assert "Recall" in result.out
     assert "outside the proof" in words(result.out)
-    assert "(contributors)" in words(result.out)
+    assert "in contributors; wrong predictions count as none" in words(result.out)
     wanted = cli(*plan, 40000, "--wanted-radius", 50)
     assert "a median radius of at least 50" in words(wanted.out)
-    assert "No number of members" in cli(*plan, 100, "--wanted-radius", 5000).err
+    assert "No method is expected" in cli(*plan, 100, "--wanted-radius", 5000).err
     assert "Missing option '--schema'" in cli("plan", trusted).err
 
 
@@ -220,6 +222,30 @@ def test_the_schema_inside_a_model_is_the_frozen_one(
     cli: Cli, mails: Path, schema: Path, tmp_path: Path
 ) -> None:
     assert cli("train", mails, "--schema", schema, *TRAIN, "--out", tmp_path / "m").code == 0
-    known = poisonproof.load(tmp_path / "m").provenance_
-    assert known["schema"]["frozen"] == freeze_schema(SCHEMA).frozen
-    assert known["n_rows"] == int(poisonproof.load(tmp_path / "m").partition_sizes_.sum())
+    assert poisonproof.load(tmp_path / "m").schema == freeze_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("threat", ["insert_delete", "label_flip"])
+def test_a_plan_chooses_the_method_and_its_command_trains_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threat: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    middles = np.array([[9.0, 1.0], [1.0, 9.0], [9.0, 9.0]])
+    truth = rng.integers(3, size=900)
+    X = middles[truth] + rng.normal(size=(900, 2))
+    table = [f"{x},{y},{'abc'[i]}\n" for (x, y), i in zip(X, truth, strict=True)]
+    Path("all.csv").write_text("x,y,kind\n" + "".join(table))
+    said = cli("schema", "all.csv", "--label", "kind", "--out", "s.json")
+    assert said.code == 0, said.err
+    assert cli("schema", "s.json", "--freeze").code == 0
+    result = cli("plan", "all.csv", "--schema", "s.json", "--threat", threat)
+    assert result.code == 0, result.err
+    if threat == "label_flip":
+        assert "its radii are multiplied by" in words(result.out)
+        assert "clusters" in words(result.out)
+    _, _, command = words(result.out).partition("Next: poisonproof ")
+    assert f"--threat {threat} --method" in command
+    trained = cli(*command.replace("DATA", "all.csv").split())
+    assert trained.code == 0, trained.err
+    assert "Recall" in trained.out

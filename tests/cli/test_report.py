@@ -127,7 +127,7 @@ def test_images_of_a_folder_are_shown_as_pictures_with_their_names(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--out", "r.txt"), "must end in one of .html"),
+        (("--out", "r.txt"), "must end in .html"),
         (("--image-shape", "1x9x9"), "an image of shape 1x9x9 has 81"),
         (("--compare", "nowhere"), "There is no model nowhere"),
         (("--threat", "magic"), "The threat is one of"),

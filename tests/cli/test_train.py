@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +77,27 @@ def test_every_kind_of_member_trains_saves_and_predicts(
     cli: Cli, train_csv: Path, test_csv: Path, tmp_path: Path, name: str
 ) -> None:
     out = tmp_path / "m"
-    assert cli("train", train_csv, *DECLARED, "-k", 10, "--model", name, "--out", out).code == 0
-    result = cli("predict", out, test_csv, "--label", "kind", "--out", tmp_path / "p.csv")
+    trained = cli("train", train_csv, *DECLARED, "-k", 10, "--model", name, "--out", out)
+    assert trained.code == 0, trained.err
+    trust = re.findall(r"--trusted\s+\S+", trained.out)
+    assert bool(trust) == (name in {"lightgbm", "xgboost"})
+    asked = ("predict", out, test_csv, "--label", "kind", "--out", tmp_path / "p.csv")
+    result = cli(*asked, *(trust[0].split() if trust else ()))
     assert result.code == 0, result.err
     truth = [kind for *_, kind in mails(100, 1)]
     right = np.mean(np.array(labels_of(tmp_path / "p.csv")) == truth)
     assert right > 0.85
+
+
+def test_a_member_without_its_package_is_named_in_one_line(
+    cli: Cli, train_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    result = cli("train", train_csv, *DECLARED, "--model", "lightgbm", "--out", tmp_path / "m")
+    assert result.code == 2
+    assert "lightgbm is not installed" in result.err
+    assert "poisonproof[boosting]" in result.err
+    assert not (tmp_path / "m").exists()
 
 
 def test_features_are_found_by_name_in_any_order(
@@ -176,7 +192,7 @@ def test_more_members_than_rows_is_allowed_but_said(
 ) -> None:
     result = cli("train", train_csv, *DECLARED, "-k", 1000, "--out", tmp_path / "m")
     assert result.code == 0
-    assert "n_partitions=1000 is larger than the 400 training rows" in result.err
+    assert "n_partitions=1000 is too large for these training rows" in result.err
 
 
 def test_networks_take_an_image_shape_and_epochs_and_other_models_refuse_them(

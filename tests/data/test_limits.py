@@ -212,7 +212,9 @@ def test_limits_are_part_of_the_frozen_schema(tmp_path: Path) -> None:
     assert parse_schema(values) == declared
     with pytest.raises(GuaranteeError, match="changed after it was frozen"):
         parse_schema({**values, "limits": {**values["limits"], "cell": 101}})
-    with pytest.raises(InvalidInputError, match="limits are cell"):
+    with pytest.raises(
+        InvalidInputError, match=r"the key .rows. of limits is not known; it has cell"
+    ):
         parse_schema({**values, "limits": {"rows": 3}})
     with pytest.raises(InvalidInputError, match="an integer from 1"):
         Limits(line=0)

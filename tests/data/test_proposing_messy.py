@@ -44,5 +44,5 @@ def test_a_column_of_repeated_names_is_proposed_as_contributors(tmp_path: Path) 
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([["worker", "key", "stars", "verdict"], *rows])
     notes = propose_table(path, ProposalOptions(label="verdict")).notes
-    assert notes["worker"].endswith("contributors? Then --groups worker")
+    assert "contributors? Then --groups worker, or --category worker" in notes["worker"]
     assert notes["key"].endswith("an identifier?")

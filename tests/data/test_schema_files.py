@@ -98,7 +98,7 @@ def test_a_frozen_schema_that_was_changed_is_refused(
             "Infinity is not JSON",
         ),
         ({"columns": [{"name": "a", "type": "number", "center": True}]}, "finite number"),
-        ({"columns": [{"name": "a", "type": "number", "code": "x"}]}, "Got 'code'"),
+        ({"columns": [{"name": "a", "type": "number", "code": "x"}]}, "key 'code' of column 'a'"),
         ({"columns": [{"name": "a", "type": "category", "categories": []}]}, "categories"),
         ({"columns": [{"name": "a", "type": "category"}]}, "categories"),
         ({"columns": [{"name": "a", "type": "text", "size": 10**9}]}, "size is an integer"),

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, OneHotEncoder
@@ -282,3 +284,47 @@ def test_polars_rows_of_another_type_join_by_their_values() -> None:
     parted = ensemble().fit(frame[3:], y[3:])
     parted.update(add=(frame[:3].cast(polars.Int64), y[:3]))
     assert parted.partition_digests_ == whole.partition_digests_
+
+
+@pytest.mark.parametrize("member", [None, DecisionTreeClassifier()], ids=["default", "tree"])
+def test_images_and_tensors_are_taken_as_flat_rows(member: Any) -> None:
+    torch = pytest.importorskip("torch")
+    model = DPAClassifier(member, 10, classes=range(10))
+    expected = model.fit(X, y).votes(X_test[:50])
+    images = X.reshape(-1, 8, 8)
+    for rows in (images, images[:, None], torch.tensor(X), torch.tensor(images[:, None])):
+        assert (model.fit(rows, torch.tensor(y)).votes(rows[:50]) == model.votes(X[:50])).all()
+        assert (model.votes(X_test[:50]) == expected).all()
+        model.update(remove=(rows[:3], torch.tensor(y[:3])))
+        assert len(model.receipt_.removed) == 3
+
+
+def test_a_network_knows_the_shape_of_its_images() -> None:
+    torch = pytest.importorskip("torch")
+    from poisonproof import TorchLearner
+
+    images = torch.tensor(X[:80].reshape(-1, 1, 8, 8))
+    by_itself = DPAClassifier(TorchLearner("nin", epochs=1), 3, classes=range(10))
+    told = clone(by_itself).set_params(estimator__image_shape=(1, 8, 8))
+    votes = told.fit(X[:80], y[:80]).votes(X_test[:20])
+    by_itself.fit(images, torch.tensor(y[:80]))
+    assert (by_itself.votes(X_test[:20].reshape(-1, 1, 8, 8)) == votes).all()
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series], ids=lambda kind: kind.__name__)
+def test_texts_fit_a_text_member_and_others_say_which_to_use(kind: Any) -> None:
+    texts = kind([f"money {i}" if i % 2 else f"lunch {i}" for i in range(100)])
+    labels = [i % 2 for i in range(100)]
+    member = make_pipeline(TfidfVectorizer(), MultinomialNB())
+    assert DPAClassifier(member, 5, classes=[0, 1]).fit(texts, labels).score(texts, labels) == 1
+    with pytest.raises(InvalidRowsError, match="HashedNGrams") as refused:
+        DPAClassifier(n_partitions=5, classes=[0, 1]).fit(texts, labels)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_search_reaches_the_parameters_of_the_default_member() -> None:
+    model = DPAClassifier(n_partitions=5, classes=range(10))
+    search = GridSearchCV(model, {"estimator__alpha": [0.1, 1e6]}, cv=2).fit(X[:300], y[:300])
+    assert search.best_params_ == {"estimator__alpha": 0.1}
+    with pytest.raises(ValueError, match="least_relevance"):
+        model.set_params(estimator__ridge=1.0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import pickletools
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -93,7 +95,7 @@ def test_text_labels_feature_names_and_failures_survive(tmp_path: Path) -> None:
 
 def test_empty_one_class_and_failed_members_survive(tmp_path: Path) -> None:
     few = DPAClassifier(SVC(), 30, classes=range(10))
-    with pytest.warns(UserWarning, match="larger than"):
+    with pytest.warns(UserWarning, match="too large"):
         few.fit(X[:20], y[:20])
     few.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
@@ -158,6 +160,25 @@ def test_foreign_types_are_loaded_only_when_named(tmp_path: Path) -> None:
             load(tmp_path / "model", trusted=wrong)  # type: ignore[arg-type]
     loaded = load(tmp_path / "model", trusted=[name])
     assert np.array_equal(loaded.votes(X_test), saved.votes(X_test))
+
+
+@pytest.mark.parametrize("kind", ["lightgbm.LGBMClassifier", "xgboost.XGBClassifier"])
+def test_loading_lists_all_types_that_need_trust_at_once(kind: str, tmp_path: Path) -> None:
+    package, _, name = kind.partition(".")
+    member = getattr(pytest.importorskip(package), name)(n_estimators=2)
+    saved = ensemble(member).fit(X, y)
+    saved.save(tmp_path / "model")
+    with pytest.raises(StoreError) as refused:
+        load(tmp_path / "model")
+    listed = re.search(r"trusted=(\[.*?\])", str(refused.value))
+    assert listed is not None
+    named = ast.literal_eval(listed[1])
+    assert len(named) == 2
+    assert np.array_equal(
+        load(tmp_path / "model", trusted=named).votes(X_test), saved.votes(X_test)
+    )
+    own = ensemble(member).fit_into(tmp_path / "own", X, y)  # was made here
+    assert np.array_equal(own.votes(X_test), saved.votes(X_test))
 
 
 def test_the_manifest_describes_what_decides_the_bits(tmp_path: Path) -> None:

@@ -16,33 +16,33 @@ VOTES = np.array([[1] * 75] * 3 + [[0] * 40 + [1] * 35] * 2)
 @pytest.mark.parametrize(
     ("name", "unit", "words"),
     [
-        ("insert_delete", "group", "controls any 37 of your 5,120 contributors."),
+        ("insert_delete", "group", "an attacker controls any 37 of the 5,120 contributors."),
         (
             "insert_delete",
             "row",
-            "inserts or deletes any 37 rows of {}.",
+            "any 37 rows are inserted or deleted.",
         ),
         (
             "label_flip",
             "row",
-            "changes the labels of any 37 rows of {}.",
+            "any 37 rows are relabelled.",
         ),
-        ("label_flip", "sample", "changes the labels of any 37 samples of {}."),
-        ("replace", "row", "rewrites any 18 rows of {}."),
+        ("label_flip", "sample", "any 37 samples are relabelled."),
+        ("replace", "row", "any 18 rows are changed in any way."),
     ],
 )
 def test_the_sentence_counts_in_the_unit_of_the_threat(name: str, unit: str, words: str) -> None:
     certificates = certify_votes(VOTES, 2, threat=make_threat(name, unit))
-    (sentence,) = closing_sentences(certificates, n_rows=900, n_groups=5120)
-    start = "At least half of your test rows keep their label, right or wrong, even if an attacker "
-    assert sentence == start + words.format("your training data (900 rows)")
+    (sentence,) = closing_sentences(certificates, n_groups=5120)
+    start = "At least half of the test rows keep their label, right or wrong, even if "
+    assert sentence == start + words
 
 
 @pytest.mark.parametrize(
     ("unit", "words"),
     [
-        ("row", "inserts or deletes any 1 row of your training data."),
-        ("group", "controls any 1 contributor."),
+        ("row", "any 1 row is inserted or deleted."),
+        ("group", "any 1 contributor is inserted or deleted."),
     ],
 )
 def test_one_is_singular(unit: str, words: str) -> None:
@@ -62,4 +62,4 @@ def test_half_means_at_least_half() -> None:
 def test_nothing_is_claimed_where_nothing_is_proved() -> None:
     weak = certify_votes(np.array([[0, 1, 1], [0, 0, 1]]), 2)
     (sentence,) = closing_sentences(weak)
-    assert sentence.startswith("Fewer than half of your test rows are proved")
+    assert sentence.startswith("Fewer than half of the test rows are proved")

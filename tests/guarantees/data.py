@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_digits
 
 
@@ -28,6 +29,7 @@ def data(name: str) -> Data:
         "cancer": _cancer,
         "images": _images,
         "small-images": _small_images,
+        "frame": _frame,
     }
     return makers[name]()
 
@@ -63,6 +65,23 @@ def _small_images() -> Data:
     X, y = load_digits(return_X_y=True)
     flat = (X * 15).astype(np.uint8)
     return Data(flat[:120], y[:120], flat[120:150], list(range(10)))
+
+
+def _frame() -> Data:
+    """A frame with declared categories and missing values; one label is in few partitions."""
+    X, y = load_breast_cancer(return_X_y=True)
+    grade = np.array(["low", "mid", "high"], dtype=object)[np.digitize(X[:, 0], [12, 16])]
+    grade[::17] = None
+    columns = {f"n{j}": np.where(np.arange(len(y)) % 11 == j, np.nan, X[:, j]) for j in range(6)}
+    frame = pd.DataFrame({**columns, "grade": grade, "site": np.rint(X[:, 1]) % 9})
+    frame = frame.astype(
+        {
+            "grade": pd.CategoricalDtype(["high", "none", "low", "mid"]),
+            "site": pd.CategoricalDtype(range(12)),
+        }
+    )
+    labels = np.where(np.arange(len(y)) % 97 == 0, 1, 2 * y)
+    return Data(frame[:480], labels[:480], frame[480:], [0, 1, 2])
 
 
 def near_copies(clf: Any, asked: Any, count: int) -> Any:

@@ -12,7 +12,12 @@ from typing import Any
 from lightgbm import LGBMClassifier
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.ensemble import BaggingClassifier, RandomForestClassifier, VotingClassifier
+from sklearn.ensemble import (
+    BaggingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    VotingClassifier,
+)
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV
@@ -83,6 +88,8 @@ _TEXTS = make_pipeline(FunctionTransformer(as_words), TfidfVectorizer(), Multino
 _SEARCH = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [2, 6]}, cv=2, n_jobs=2)
 _LIGHTGBM = LGBMClassifier(n_estimators=2, min_child_samples=2, verbose=-1, n_jobs=2)
 _XGBOOST = XGBClassifier(n_estimators=2, max_depth=3, subsample=0.5, n_jobs=2)
+_XGBOOST_CATEGORIES = clone(_XGBOOST).set_params(enable_categorical=True)
+_HISTOGRAMS = HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=3)
 _TREE = ExtraTreeClassifier()
 _VOTING = VotingClassifier([("one", _TREE), ("other", _TREE)], voting="soft")
 _MLP = TorchLearner("mlp", hidden=(32,), epochs=3)
@@ -126,5 +133,12 @@ CASES = [
     Case("ss-neighbours", SSDPAClassifier(KNeighborsClassifier(1), PCA(20), 20), "images"),
     Case("ss-tree", SSDPAClassifier(DecisionTreeClassifier(), None, 20)),
 ]
+
+FRAME_CASES = [
+    Case("histograms-from-dtype", DPAClassifier(_HISTOGRAMS, 8), "frame"),
+    Case("lightgbm-categories", DPAClassifier(_LIGHTGBM, 8), "frame"),
+    Case("xgboost-categories", DPAClassifier(_XGBOOST_CATEGORIES, 8), "frame"),
+]
+"""Learners that see the categories of a frame."""
 
 INSERT_DELETE_CASES = [case for case in CASES if "insert_delete" in case.classifier.threats]

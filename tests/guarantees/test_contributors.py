@@ -96,6 +96,7 @@ RULES: dict[str, tuple[Any, list[list[str]]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:n_partitions:poisonproof.exceptions.MemberWarning")
 @pytest.mark.parametrize("unit", RULES)
 def test_attacks_by_whole_units_move_a_member_each_and_no_certified_label(unit: str) -> None:
     rng = np.random.default_rng(1)

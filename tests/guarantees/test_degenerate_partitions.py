@@ -75,7 +75,7 @@ def test_a_partition_of_one_class_votes_for_it(estimator: Any) -> None:
 
 
 def test_more_partitions_than_rows_are_allowed_and_said() -> None:
-    with pytest.warns(MemberWarning, match="n_partitions=50 is larger than the 30 training rows"):
+    with pytest.warns(MemberWarning, match="n_partitions=50 is too large for these training rows"):
         fitted = ensemble(GaussianNB(), 50).fit(DIGITS.X[:30], DIGITS.y[:30])
     votes = fitted.votes(DIGITS.X_test)
     assert (votes[:, fitted.partition_sizes_ == 0] == -1).all()

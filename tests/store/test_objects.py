@@ -10,10 +10,12 @@ import zipfile
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.cluster import KMeans
@@ -23,9 +25,10 @@ from sklearn.ensemble import (
     GradientBoostingClassifier,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
+    VotingClassifier,
 )
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Perceptron, SGDClassifier
 from sklearn.manifold import Isomap
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -285,6 +288,8 @@ def test_the_short_array_of_a_stored_machine_never_reaches_libsvm() -> None:
         *(SVC(), NuSVC(nu=0.1), SVC(kernel="linear"), LinearSVC(), GaussianNB()),
         *(KNeighborsClassifier(), KNeighborsClassifier(algorithm="brute")),
         *(RandomForestClassifier(3), GradientBoostingClassifier(n_estimators=3)),
+        *(SGDClassifier(max_iter=3, tol=None), Perceptron(max_iter=3, tol=None)),
+        VotingClassifier([("bayes", GaussianNB()), ("linear", LogisticRegression())]),
         *(HistGradientBoostingClassifier(max_iter=3), MLPClassifier((3,), max_iter=3)),
         make_pipeline(PolynomialFeatures(), KBinsDiscretizer(3), LogisticRegression()),
         make_pipeline(StandardScaler(), PCA(2), KMeans(3), SVC()),
@@ -298,6 +303,53 @@ def test_sound_members_are_loaded_without_being_named(estimator: Any) -> None:
         fitted = estimator.fit(X, y)
         loaded = decode_object(encode_object(fitted), "member 0")
         assert np.array_equal(loaded.predict(X), fitted.predict(X))
+
+
+def histograms() -> HistGradientBoostingClassifier:
+    """Return boosted trees that split by categories."""
+    kinds = pd.Series(np.arange(len(X)) % 5).map(lambda i: "abcde"[i]).astype("category")
+    frame = pd.DataFrame(X).assign(kind=kinds).rename(columns=str)
+    return HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=2).fit(frame, kinds != "a")
+
+
+def test_categories_of_histograms_are_loaded_without_being_named() -> None:
+    fitted = histograms()
+    loaded = decode_object(encode_object(fitted), "member 0")
+    assert state_digest(loaded) == state_digest(fitted)
+
+
+def _far_bitset(fitted: Any) -> None:
+    for predictor in fitted._predictors[0]:
+        predictor.nodes["bitset_idx"] = 10**6
+
+
+def _no_bitsets(fitted: Any) -> None:
+    for predictor in fitted._predictors[0]:
+        predictor.raw_left_cat_bitsets = np.zeros((0, 8), np.uint32)
+
+
+def _other_column(fitted: Any) -> None:
+    fitted._bin_mapper.is_categorical_ = np.roll(fitted._bin_mapper.is_categorical_, 1)
+
+
+def _fewer_columns(fitted: Any) -> None:
+    name, step, _ = fitted._preprocessor.transformers_[1]
+    fitted._preprocessor.transformers_[1] = name, step, np.zeros(5, dtype=bool)
+
+
+def _other_function(fitted: Any) -> None:
+    step = fitted._preprocessor.transformers_[1][1]
+    step.func = partial(np.compress, [True])
+
+
+@pytest.mark.parametrize(
+    "damage", [_far_bitset, _no_bitsets, _other_column, _fewer_columns, _other_function]
+)
+def test_categories_that_lead_native_code_astray_are_refused(damage: Any) -> None:
+    fitted = histograms()
+    damage(fitted)
+    with pytest.raises(StoreError):
+        decode_object(encode_object(fitted), "member 0")
 
 
 def test_words_are_loaded_without_being_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -39,7 +40,7 @@ def spread_rows(buckets: PartitionedData, spread: Spread) -> PartitionedData:
     served: NDArray[np.int64] = spread.members_of_bucket[buckets.assignment]  # (m, d)
     rows = np.repeat(np.arange(buckets.n_rows), spread.degree)
     weight = buckets.sample_weight
-    return PartitionedData.build(
+    shared = PartitionedData.build(
         take_rows(as_container(buckets.X), rows),
         buckets.y[rows],
         served.ravel(),
@@ -47,6 +48,7 @@ def spread_rows(buckets: PartitionedData, spread: Spread) -> PartitionedData:
         spread.n_buckets,
         sample_weight=None if weight is None else weight[rows],
     )
+    return replace(shared, categories=buckets.categories)
 
 
 class FiniteAggregationClassifier(CertifyingClassifier):

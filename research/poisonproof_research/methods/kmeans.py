@@ -20,7 +20,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.estimators.checked_table import check_random_state
+from poisonproof.estimators.certifying import check_random_state
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.members.scikit import is_count, is_number
 from poisonproof.members.similarity import torch_on

@@ -217,6 +217,7 @@ def attack_study(
             "attack_study attacks models of DPAClassifier and SSDPAClassifier, got "
             f"{type(classifier).__name__}."
         )
+    classifier = classifier.without_schema()
     if classifier.classes is None:
         raise GuaranteeError("Declare the label set of the model that is attacked: classes=[...].")
     rule, owners = make_partitioner(classifier.partitioner, classifier.n_partitions), None

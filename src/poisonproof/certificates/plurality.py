@@ -366,14 +366,15 @@ def check_votes(votes: ArrayLike) -> NDArray[Any]:
     if array.ndim != 2 or array.shape[1] == 0:
         raise InvalidVotesError(
             "votes must have two dimensions, one row per test sample and at least one column, a "
-            f"column per member. Got shape {array.shape}."
+            f"column per member. Got shape {array.shape}; scores of every class are for "
+            "certify_scores."
         )
     if array.shape[1] > np.iinfo(np.int32).max:
         raise InvalidVotesError(f"votes has {array.shape[1]:,} members, more than 2^31 - 1.")
     if array.dtype.kind not in "iu":
         raise InvalidVotesError(
             "votes must be integers (class indices, -1 for an abstention). Got dtype "
-            f"{array.dtype}. Convert them first, for example with votes.astype('int16')."
+            f"{array.dtype}. Probabilities and scores are for certify_scores."
         )
     return array
 

@@ -16,11 +16,17 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError
 OBSERVED_LABELS = "the attacker uses only these labels and removes none entirely"
 """Holds back a certificate whose classes were read from y instead of being declared."""
 
+OBSERVED_TYPES = "the attacker has no say in the column types of the training frame"
+"""Holds back a certificate whose columns were read by the types of a frame, not by a schema."""
+
 TRUSTED_SAMPLES = "every sample is trusted and only labels are attacked"
 """The assumption of SS-DPA: its features and its partitions are made from all samples."""
 
 UNTOUCHED_MAP = "the features of the members were learned from samples out of the attacker's reach"
 """Holds back a certificate against inserted rows whose members begin with a learned map."""
+
+DECLARED_CATEGORIES = "the categories of the columns were declared and not taken from the rows"
+"""Holds back a certificate whose members see categories that the dtypes of a frame declare."""
 
 UNFORGEABLE_GROUPS = "nobody can contribute under an identity that is not theirs"
 """Makes the group, and not the row, the unit of an attack."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import poisonproof
-from poisonproof.exceptions import GuaranteeError, InvalidInputError, PoisonproofError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, PoisonproofError, needing
 
 BAD_INPUT, BUG, INTERRUPTED = 2, 1, 130
 
@@ -26,7 +28,7 @@ SUMMARY = (
 COMMANDS = {
     "demo": "Certify scikit-learn's handwritten digits against poisoned training data.",
     "schema": "Propose how to read a data source, for you to confirm.",
-    "plan": "Show accuracy, radius and cost over k on rows that you trust, and propose one.",
+    "plan": "Choose the method, k and the members on rows that you trust.",
     "train": "Train a model: by default one small member per partition of the rows.",
     "predict": "Predict the label of every row by a vote of the members.",
     "certify": "Prove for every prediction how large an attack on the training data it survives.",
@@ -130,9 +132,15 @@ def explain(error: BaseException) -> tuple[str, int]:
         return "Interrupted.", INTERRUPTED
     if isinstance(error, _UsageError):
         # Without a word after it, a command has printed its help already.
-        message = " ".join(error.format_message().split())
+        message = " ".join(error.format_message().split()).replace("?.", "?").rstrip(".")
+        if name := re.fullmatch("No such command '.*'", message):
+            message = f"{name[0]}. The commands are {', '.join(COMMANDS)}"
+        cause = error.__cause__
+        if hasattr(cause, "errors"):  # pydantic's, whose words leave out what came
+            message += f". Got {cause.errors()[0]['input']!r}"
         command = error.ctx.command_path if error.ctx is not None else "poisonproof"
-        return message and f"Error: {message.rstrip('.')}. See: {command} --help", BAD_INPUT
+        end = "" if message.endswith("?") else "."
+        return message and f"Error: {message}{end} See: {command} --help", BAD_INPUT
     if isinstance(error, PoisonproofError):
         return f"Error: {words}", BAD_INPUT
     if isinstance(error, OSError):
@@ -300,6 +308,7 @@ class _Kind(NamedTuple):
 
 _CLOSED_FORM = "poisonproof.members.closed_form"
 _TORCH = "poisonproof.networks"
+_BOOSTED = {"max_iter": 50, "min_samples_leaf": 5}  # members have few rows
 
 MEMBER_KINDS = {
     "scaled-kernel": _Kind(_CLOSED_FORM, "ScaledKernelClassifier"),
@@ -308,6 +317,13 @@ MEMBER_KINDS = {
     "logistic": _Kind("sklearn.linear_model", "LogisticRegression", {"max_iter": 1000}, True),
     "svc": _Kind("sklearn.svm", "SVC", scaled=True),
     "forest": _Kind("sklearn.ensemble", "RandomForestClassifier", {"n_estimators": 30}),
+    "hist-gradient-boosting": _Kind("sklearn.ensemble", "HistGradientBoostingClassifier", _BOOSTED),
+    "lightgbm": _Kind(
+        "lightgbm",
+        "LGBMClassifier",
+        {"n_estimators": 50, "min_child_samples": 5, "verbose": -1},
+    ),
+    "xgboost": _Kind("xgboost", "XGBClassifier", {"n_estimators": 50}),
     "neighbors": _Kind("sklearn.neighbors", "KNeighborsClassifier", {"n_neighbors": 1}),
     "ridge": _Kind(_CLOSED_FORM, "RidgeClassifier"),
     "kernel-ridge": _Kind(
@@ -334,7 +350,9 @@ def make_member(name: str, **network_options: Any) -> Any:
         raise InvalidInputError(
             f"{options} is for networks ({', '.join(networks)}), but --model is {name}."
         )
-    estimator = getattr(import_module(kind.module), kind.name)(**kind.parameters, **given)
+    with needing(kind.module, "boosting") if kind.module == name else nullcontext():
+        module = import_module(kind.module)
+    estimator = getattr(module, kind.name)(**kind.parameters, **given)
     if not kind.scaled:
         return estimator
     scaler = import_module("sklearn.preprocessing").StandardScaler()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +12,13 @@ from numpy.typing import NDArray
 from poisonproof.certificates.threats import unit_noun
 from poisonproof.cli._app import declared_classes, parse_list, refuse_given, takes_missing
 from poisonproof.cli._screen import counted, note, note_problems, verbosity
-from poisonproof.data.columns import ImageColumn, TextColumn, number_columns
-from poisonproof.data.image_files import hidden_by_class
-from poisonproof.data.rows import CheckedRows, RowProblem
-from poisonproof.data.schema import (
-    Schema,
-    freeze_schema,
-    load_schema,
-    parse_schema,
-    schema_values,
-)
-from poisonproof.data.sources import read_entities, read_table, split_rows
+from poisonproof.data.columns import number_columns
+from poisonproof.data.rows import CheckedRows
+from poisonproof.data.schema import Schema, freeze_schema, load_schema
+from poisonproof.data.sources import read_entities, read_table, refuse_labels, split_rows
 from poisonproof.data.value_text import label_text
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.progress import make_progress
-
-TRUTH_VALUES = {
-    "False": ("False", "0", "false", "FALSE"),
-    "True": ("True", "1", "true", "TRUE"),
-}
-"""Texts for the labels of a model trained on booleans, in spreadsheets and binary files."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +33,7 @@ class Columns:
     weights: str | None = None
     x_key: str | None = None
     entities: Path | None = None
+    id: str | None = None
 
     def refuse(self, who: str, *, allowed: tuple[str, ...] = ()) -> None:
         """Refuse options that `who` decides."""
@@ -78,7 +65,8 @@ class TrainingSource:
         rows = read_table(path, self.schema, progress=make_progress(verbosity()), **options)
         if self.invalid_rows == "raise":
             rows.refuse_problems(
-                "Correct the row, or leave such rows out with --invalid-rows drop."
+                "Correct the row or what is declared, or leave such rows out with --invalid-rows "
+                "drop."
             )
         if not droppable:
             refuse_labels(rows)
@@ -103,19 +91,6 @@ class TrainingSource:
                 f"{train} and {test} have different feature columns, or the same in another order."
             )
         return both[0], both[1]
-
-    def provenance(
-        self, rows: CheckedRows | None = None, train: NDArray[np.bool_] | None = None
-    ) -> dict[str, Any] | None:
-        """Return what the model should know about its data; before it is read, without counts."""
-        if self.table is None:
-            return None
-        known = {"schema": schema_values(self.table), "libraries": _libraries(self.table)}
-        if rows is None or train is None:
-            return {**known, "n_rows": 0, "n_groups": None, "n_left_out": 0}
-        groups = None if rows.groups is None else len(set(rows.groups[train].tolist()))
-        n_rows = int(np.sum(train))
-        return {**known, "n_rows": n_rows, "n_groups": groups, "n_left_out": len(rows.problems)}
 
 
 def open_source(
@@ -155,36 +130,6 @@ def open_source(
         samples=columns.x_key or "X",
     )
     return TrainingSource(freeze_schema(plain), invalid_rows or "raise")
-
-
-def refuse_labels(rows: CheckedRows) -> None:
-    """Raise `GuaranteeError` if a row was left out because of its label, or may have been."""
-    labels = [problem for problem in rows.problems if problem.label]
-    if rows.unit == "file":
-        reason = "lies in a class whose name begins with a dot, which hides the file"
-        labels += [RowProblem(file, reason) for file in hidden_by_class(rows.path)]
-    if labels:
-        raise GuaranteeError(
-            f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. With ss-dpa such "
-            "a row cannot be left out: one flipped label would move samples to other members. "
-            "Correct it, or use --method dpa."
-        )
-
-
-def _libraries(table: Schema) -> dict[str, str]:
-    """Return the versions of what turned cells into numbers, beyond the model's fingerprint."""
-    names = {
-        "pillow": table.kind == "images",
-        "sentence-transformers": any(
-            isinstance(column, TextColumn) and column.encoder == "sentences"
-            for column in table.columns
-        ),
-        "torch": any(
-            isinstance(column, ImageColumn) and column.encoder == "network"
-            for column in table.columns
-        ),
-    }
-    return {name: metadata.version(name) for name, used in names.items() if used}
 
 
 @dataclass(frozen=True)
@@ -228,7 +173,7 @@ class TrainedModel:
         from poisonproof.partition.canonical import are_among
 
         rows, trained_on = self.read(path, columns, held_out=held_out, cells=cells)
-        seen = seen_rows(self.classifier, rows.X)
+        seen = seen_rows(self.classifier, rows)
         if seen is None and trained_on is not None:
             seen = are_among(rows.X, trained_on)
         return rows, seen
@@ -244,10 +189,6 @@ class TrainedModel:
             )
         label = columns.label_in(path) if self.table is None else columns.label
         rows = self._read(path, replace(columns, label=label))
-        if self.classifier.invalid_rows == "raise":
-            rows.refuse_problems()
-        if "insert_delete" not in getattr(self.classifier, "threats", ("insert_delete",)):
-            refuse_labels(rows)
         if self.table is not None and (held_out := split_rows(rows, self.table)).any():
             if held_out.all():
                 raise InvalidInputError(
@@ -260,24 +201,29 @@ class TrainedModel:
                 f"The model is partitioned by {unit_noun(partitioner.unit, 1)}: name the column, "
                 "--groups COLUMN."
             )
-        return rows.X, self.truth(rows), rows.groups if by_group else None, rows.weights
+        return rows, self.truth(rows), rows.groups if by_group else None, rows.weights
 
     def truth(self, rows: CheckedRows) -> NDArray[Any] | None:
         """Return the true labels of rows that were read with them."""
-        known = self.classifier.classes_ if self.table is None else np.array(self.table.classes)
+        declared = () if self.table is None else self.table.classes
+        known = np.array(declared) if declared else self.classifier.classes_
         return None if rows.labels is None else known[rows.labels]
 
     def _read(self, path: Path, columns: Columns, **options: Any) -> CheckedRows:
         """Read a file by the model's schema; without one, features by name in any order."""
         schema, ignore = self.table, parse_list(columns.ignore, "--ignore")
+        if columns.id is not None:
+            named = () if schema is None else (*schema.ignore, *(c.name for c in schema.columns))
+            roles: Any = columns if schema is None else schema
+            known = {*named, *(self.feature_names or ()), roles.label, roles.groups, roles.weights}
+            ids = parse_list(columns.id, "--id")
+            ignore = tuple(dict.fromkeys([*ignore, *(name for name in ids if name not in known)]))
         missing = takes_missing(self.classifier)
-        truth = self.classifier.classes_.dtype == np.bool_
         if schema is None:
             has_names = path.suffix.lower() not in {".npz", ".npy"}
-            texts = [text for name in self.classes for text in TRUTH_VALUES[name]] if truth else ()
             plain = Schema(
                 columns=number_columns(self.feature_names or ()) if has_names else (),
-                classes=texts or self.classes,
+                classes=self.classes,
                 label=columns.label,
                 groups=columns.groups if options.get("grouped", True) else None,
                 weights=columns.weights,
@@ -286,6 +232,8 @@ class TrainedModel:
             )
             schema = freeze_schema(plain)
         else:
+            if schema.label is None and columns.label is not None:
+                schema = replace(schema, label=columns.label, classes=self.classes)
             given = {"label": columns.label, "groups": columns.groups}
             for option, name in given.items():
                 if name not in (None, own := getattr(schema, option)):
@@ -301,8 +249,6 @@ class TrainedModel:
                 f"{path} has {rows.X.shape[1]} features per row, but the model was trained on "
                 f"{wanted}."
             )
-        if self.table is None and truth and rows.labels is not None:
-            return replace(rows, labels=rows.labels // len(TRUTH_VALUES["True"]))
         return rows
 
 
@@ -316,7 +262,11 @@ def open_model(
 
     types = () if trusted is None else parse_list(trusted, "--trusted")
     classifier = load(path, trusted=types).set_schedule(jobs, verbose)
-    known = getattr(classifier, "provenance_", None) or {}
+    if classifier.schema_ is not None and not classifier.schema_.frozen:
+        raise GuaranteeError(
+            f"{path} was trained on a frame whose columns were read by their types, which nobody "
+            "has declared. Train it with a schema."
+        )
     names = getattr(classifier, "feature_names_in_", None)
     if names is not None:
         # Columns are matched by name here; plain arrays go on, so there are no names to compare.
@@ -326,7 +276,7 @@ def open_model(
         classifier,
         None if names is None else tuple(map(str, names)),
         tuple(str(label if texts else label_text(label)) for label in classifier.classes_),
-        parse_schema(known["schema"]) if known.get("schema") else None,
+        classifier.schema_,
     )
 
 

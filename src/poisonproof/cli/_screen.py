@@ -117,7 +117,7 @@ def print_summary(summary: Summary, classifier: Any) -> None:
     """Print the certified accuracy at each attack size, then the findings in words."""
     heads = (summary.threat.plural.capitalize(), "Test rows that stay correct")
     table = shares_table(heads, summary.sizes, summary.certified, summary.n_rows)
-    say(table, classes_table(summary), *summary.sentences(_known(classifier).get("n_groups")))
+    say(table, classes_table(summary), *summary.sentences(getattr(classifier, "n_groups_", None)))
 
 
 def classes_table(summary: Summary) -> Table:
@@ -151,12 +151,7 @@ def print_protected(certificates: Certificates) -> None:
 def print_closing(certificates: Certificates, classifier: Any) -> None:
     """Say in plain words what was proved about these predictions."""
     if certificates.target is None:
-        counts = {key: _known(classifier).get(key) for key in ("n_rows", "n_groups")}
-        say(*closing_sentences(certificates, **counts))
-
-
-def _known(classifier: Any) -> Mapping[str, Any]:
-    return getattr(classifier, "provenance_", None) or {}
+        say(*closing_sentences(certificates, n_groups=classifier.n_groups_))
 
 
 def shares_table(
@@ -182,9 +177,9 @@ def check_out(
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
-        raise InvalidInputError(
-            f"{path} must end in one of {', '.join(suffixes)}, which tells its format."
-        )
+        one = "one of " if len(suffixes) > 1 else ""
+        listed = ", ".join(suffixes)
+        raise InvalidInputError(f"{path} must end in {one}{listed}, which tells its format.")
     if path.is_dir():
         raise InvalidInputError(f"{path} is a directory; name a file.")
     for other in inputs:

@@ -236,7 +236,7 @@ def _with_model(
     from poisonproof.estimators.dpa import PartitionAggregation
 
     model = open_model(path)
-    classifier = model.classifier
+    classifier = model.classifier.without_schema()
     if not isinstance(classifier, PartitionAggregation):
         raise InvalidInputError(
             f"{path} is a {type(classifier).__name__}; models of DPAClassifier and "
@@ -257,9 +257,9 @@ def _with_model(
             f"Name the test rows, too: poisonproof attack TRAIN TEST --trained {path}. Only models "
             "with a schema know which rows they hold out."
         )
-    X, y, groups, _ = model.read_training(data, columns)
+    rows, y, groups, _ = model.read_training(data, columns)
     tested, _ = model.read(test, columns)
-    material, classes = NumberMaterial(X), classifier.classes_
+    material, classes = NumberMaterial(rows.X), classifier.classes_
     return classifier, AttackedData(material, y, groups, tested.X, classes, data.name)
 
 

@@ -149,7 +149,7 @@ def certify(
     by = certify_runoff if election == "runoff" else type(trained.classifier).certify
     with spoken_warnings():
         certificates = by(
-            trained.classifier, rows.X, threat=threat, target=goal, require_declared=True
+            trained.classifier, rows, threat=threat, target=goal, require_declared=True
         )
     truth, counted = trained.truth(rows), unseen(seen, len(rows.X))
     tested, summary = certificates[counted], None

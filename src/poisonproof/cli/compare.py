@@ -6,11 +6,10 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -31,6 +30,7 @@ from poisonproof.cli._methods import options_of
 from poisonproof.cli._rows import Columns, open_source
 from poisonproof.cli._screen import (
     check_folder,
+    classes_table,
     note,
     say,
     say_written,
@@ -38,7 +38,7 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.evaluation.accuracy import SAME_SOURCE, majority_share
-from poisonproof.exceptions import InvalidInputError, PoisonproofError
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.progress import make_progress, reporting
 
 if TYPE_CHECKING:
@@ -104,11 +104,10 @@ def compare(
         )
     numbers = _numbers(partitions, "--partitions", int)
     cuts = _numbers(cosines, "--cosines", float)
-    if min(numbers) < 1 or not all(0 < cut <= 1 for cut in cuts):
-        raise InvalidInputError(
-            "--partitions lists integers of at least 1, --cosines numbers above 0 and at "
-            f"most 1. Got {partitions} and {cosines}."
-        )
+    if min(numbers) < 1:
+        raise InvalidInputError(f"--partitions lists integers of at least 1. Got {partitions!r}.")
+    if not all(0 < cut <= 1 for cut in cuts):
+        raise InvalidInputError(f"--cosines lists numbers above 0 and at most 1. Got {cosines!r}.")
     from poisonproof.evaluation.comparison import Comparison, candidates
     from poisonproof.report.comparison_page import write_comparison
 
@@ -180,39 +179,18 @@ def _options(candidate: Candidate, model: str) -> list[str]:
 def _run(
     data: Comparison, chosen: list[Candidate], train: Callable[[Candidate], list[str]]
 ) -> list[Method]:
-    """Fit each classifier once, and certify by all candidates that share it."""
-    methods: list[Method] = []
-    with reporting(make_progress(verbosity()), len(chosen), "Comparing") as progress:
-        for classifier, sharing in groupby(chosen, key=attrgetter("classifier")):
-            group = list(sharing)
-            problems: dict[str, None] = {}  # in their order, each once
-            fitted = _tried(partial(data.fit, classifier), group, problems)
-            for candidate in group if fitted is not None else []:
-                method = _tried(partial(data.run, candidate, fitted), [candidate], problems)
-                if method is not None:
-                    methods.append(replace(method, train=_shell(train(candidate))))
-            for problem in problems:
-                note(problem)
-            progress.advance(len(group))
+    """Run all candidates that these rows allow."""
+    with (
+        reporting(make_progress(verbosity()), len(chosen), "Comparing") as progress,
+        spoken_warnings(),
+    ):
+        methods = [
+            replace(method, train=_shell(train(candidate)))
+            for candidate, method, _ in data.run_all(chosen, note, progress)
+        ]
     if not methods:
         raise InvalidInputError("No method could be run on these rows; see the notes above.")
     return sorted(methods, key=attrgetter("threat"))
-
-
-Result = TypeVar("Result")
-
-
-def _tried(
-    work: Callable[[], Result], group: list[Candidate], problems: dict[str, None]
-) -> Result | None:
-    """Return what comes of the work, or add to the problems which candidates are left out."""
-    try:
-        with spoken_warnings():
-            return work()
-    except (PoisonproofError, ValueError) as error:
-        titles = "; ".join(dict.fromkeys(candidate.title for candidate in group))
-        problems[f"Left out: {titles}. {error}"] = None
-        return None
 
 
 def _shell(words: list[str]) -> str:
@@ -222,13 +200,15 @@ def _shell(words: list[str]) -> str:
 
 def _print_methods(methods: list[Any]) -> None:
     table = Table(title="Methods, with the median certified attack size", title_justify="left")
-    for heading in ("Threat", "Method", "Clean", "Median"):
+    for heading in ("Threat", "Method", "Clean", "Balanced", "Median"):
         table.add_column(heading, justify="left" if heading in {"Threat", "Method"} else "right")
     for method in methods:
         median = "none" if method.median is None else f"{method.median:,}"
-        table.add_row(method.threat, method.title, f"{100 * method.clean:.1f} %", median)
+        clean, balanced = method.clean, method.summary.balanced_accuracy
+        shares = (f"{100 * share:.1f} %" for share in (clean, balanced))
+        table.add_row(method.threat, method.title, *shares, median)
     base = majority_share(methods[0].y_true)
-    say(table, f"The commonest class alone is right on {100 * base:.1f} %.")
+    say(table)
     for threat, group in groupby(methods, key=attrgetter("threat")):
         listed = list(group)
         # A method that learns next to nothing withstands everything.
@@ -240,4 +220,6 @@ def _print_methods(methods: list[Any]) -> None:
             "least half of the accuracy that can be gained over the commonest class:",
             *([f"  {best.train}"] if best.train else []),
             f"  {best.python}",
+            classes_table(best.summary),
+            *best.summary.standing,
         )

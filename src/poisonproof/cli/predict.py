@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from poisonproof.cli._app import (
     RowsArgument,
     SamplesOption,
     TrustedOption,
+    parse_list,
 )
 from poisonproof.cli._rows import Columns, open_model
 from poisonproof.cli._screen import (
@@ -33,10 +35,12 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.rows import CheckedRows
+from poisonproof.data.schema import Schema
+from poisonproof.data.sources import read_texts
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.files import write_together
 
-EPILOG = "Example: poisonproof predict model new.csv --out labels.csv"
+EPILOG = "Example: poisonproof predict model new.csv --id order,customer --out labels.csv"
 
 
 def predict(
@@ -54,6 +58,12 @@ def predict(
     ] = None,
     label: LabelOption = None,
     ignore: IgnoreOption = None,
+    id_columns: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="A,B,...", help="Columns to pass through to --out, features or not."
+        ),
+    ] = None,
     x_key: SamplesOption = None,
     trusted: TrustedOption = None,
     jobs: JobsOption = None,
@@ -62,14 +72,18 @@ def predict(
 
     Feature columns are found by their names, in any order. A label column, if the file has one, is
     named by --label and not used. A model trained with --schema reads by that schema. What is
-    written has one line for every row of the file, in its order: line, row or file, label, votes,
-    radius (-1 for a rejected row), and why a row was rejected.
+    written has one line for every row of the file, in its order: line, row or file, the columns of
+    --id, label, votes, radius (-1 for a rejected row), and why a row was rejected.
     """
     check_out(out, inputs=(data,))
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
     trained = open_model(model, trusted, jobs, verbosity())
     classifier, classes = trained.classifier, np.array(trained.classes)
-    rows, _ = trained.read(data, Columns(label=label, ignore=ignore, x_key=x_key))
+    ids = () if id_columns is None else parse_list(id_columns, "--id")
+    if taken := [name for name in ids if name in ("line", "row", *_WRITTEN)]:
+        raise InvalidInputError(f"--id {taken[0]}: a column of the output has that name.")
+    rows, _ = trained.read(data, Columns(label=label, ignore=ignore, x_key=x_key, id=id_columns))
+    passed = read_texts(data, ids, (trained.table or Schema()).limits) if ids else {}
     members_vote = hasattr(classifier, "votes")
     if votes_out is not None and not members_vote:
         raise InvalidInputError(
@@ -77,9 +91,9 @@ def predict(
             "members whose votes --votes-out could write."
         )
     with spoken_warnings():
-        votes = classifier.votes(rows.X) if members_vote else None
+        votes = classifier.votes(rows) if members_vote else None
         if votes is None:
-            certified = classifier.certify(rows.X)
+            certified = classifier.certify(rows)
         else:
             threat = classifier._resolve_threat(None, require_declared=False)
             certified = certify_votes(votes, len(classes), threat=threat)
@@ -90,7 +104,7 @@ def predict(
     if out is not None:
         given = certified.counts[np.arange(len(labels)), winners]
         found = {"label": labels, "votes": given, "radius": certified.radius}
-        files[out] = column_bytes(out, _in_order(rows, found))
+        files[out] = column_bytes(out, _in_order(rows, found, ids, passed))
     if votes_out is not None:
         known = {"votes": np.asarray(votes), "classes": classes}
         files[votes_out] = column_bytes(votes_out, known)
@@ -107,7 +121,15 @@ def predict(
     say_written(files)
 
 
-def _in_order(rows: CheckedRows, found: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+_WRITTEN = ("label", "votes", "radius", "rejected")
+
+
+def _in_order(
+    rows: CheckedRows,
+    found: dict[str, NDArray[Any]],
+    ids: Sequence[str],
+    passed: Mapping[int, Sequence[str]],
+) -> dict[str, NDArray[Any]]:
     """Add where every row stands and why rows were rejected; one line per row of the file."""
     places = np.array([*rows.places.tolist(), *(problem.place for problem in rows.problems)])
     n_rejected = len(rows.problems)
@@ -118,5 +140,8 @@ def _in_order(rows: CheckedRows, found: dict[str, NDArray[Any]]) -> dict[str, ND
     }
     reasons = [""] * len(rows) + [problem.reason for problem in rows.problems]
     order = np.argsort(places, kind="stable")
-    columns = {rows.unit: places, **columns, "rejected": np.array(reasons, dtype=str)}
+    none = [""] * len(ids)
+    cells = np.array([passed.get(place, none) for place in places.tolist()], dtype=str)
+    own = {name: cells[:, column] for column, name in enumerate(ids)}
+    columns = {rows.unit: places, **own, **columns, "rejected": np.array(reasons, dtype=str)}
     return {name: column[order] for name, column in columns.items()}

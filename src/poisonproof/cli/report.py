@@ -78,7 +78,7 @@ def report(
     """
     from poisonproof.report.document import Report
     from poisonproof.report.evidence import Evidence, certificates_digest
-    from poisonproof.report.words import headline
+    from poisonproof.report.words import headline, standing
 
     check_out(out, suffixes=(".html",), inputs=(data,))
     study = None if attacks is None else _read_study(attacks)
@@ -94,7 +94,7 @@ def report(
         models = [
             Evidence.of(
                 one.classifier,
-                rows.X,
+                rows,
                 one.truth(rows),
                 name=words,
                 threat=threat,
@@ -110,7 +110,8 @@ def report(
     Report(models, title=title, data_name=data.name, steps=steps, study=study).save(out)
     for one in models:
         prefix = f"{one.name}: " if len(models) > 1 else ""
-        say(f"{prefix}{headline(one)}", *([seen] if one is models[0] else []))
+        say(f"{prefix}{headline(one)}", *filter(None, [standing(one)]))
+        say(*([seen] if one is models[0] else []))
         if one.identity is not None:
             say(f"Fingerprint   {one.identity.fingerprint}")
         say(f"Certificates  {certificates_digest(one.certificates)}")

@@ -73,6 +73,18 @@ def schema(
     text: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Columns to read as texts.")
     ] = None,
+    category: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Columns to read as categories.")
+    ] = None,
+    date: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Columns to read as dates.")
+    ] = None,
+    date_parts: Annotated[
+        str | None, typer.Option(metavar="PART,...", help="Of dates also: hour, weekday, month.")
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of a CSV file.", show_default="as it looks")
+    ] = None,
     classes: ClassesOption = None,
     test_share: Annotated[
         float, typer.Option(help="Share of rows held out of training, by a hash of the row.")
@@ -104,9 +116,9 @@ def schema(
 ) -> None:
     """Propose how to read a data source, for you to confirm.
 
-    The proposal is made from the first rows, which an attacker may have written. Read it line by
-    line: types, missing values, categories, and above all the label set. `train` takes only a
-    frozen schema, and never looks at types again.
+    The proposal is made from rows all over the file, which an attacker may have written. Read it
+    line by line: types, missing values, categories, and above all the label set. `train` takes only
+    a frozen schema, and never looks at types again.
     """
     if data.suffix.lower() == ".json":
         _show_or_freeze(data, freeze)
@@ -133,6 +145,10 @@ def schema(
         weights=weights,
         ignore=parse_list(ignore, "--ignore"),
         text=parse_list(text, "--text"),
+        category=parse_list(category, "--category"),
+        date=parse_list(date, "--date"),
+        parts=parse_list(date_parts, "--date-parts"),
+        encoding=encoding,
         classes=parse_list(classes, "--classes"),
         test_share=test_share,
         embedding=None if embedding is None else _embedding(embedding),
@@ -149,6 +165,7 @@ def schema(
         proposal = propose_table(data, options)
     if out is not None:
         write_bytes(out, dump_schema(proposal.schema))
+    say(*(f"Warning: {line}" for line in proposal.warnings))
     _print(proposal.schema, proposal)
     _print_advice(proposal, out)
 
@@ -223,6 +240,13 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
         f"{', '.join(_quoted(name) for name in known.classes[:20])}"
         f"{', ...' if len(known.classes) > 20 else ''}."
     )
+    if known.missing_texts:
+        say(f"Missing, where no category is so called: {', '.join(known.missing_texts)}.")
+    file = {
+        key: value for key, value in known.to_json().items() if key in ("encoding", "delimiter")
+    }
+    if file:
+        say(f"CSV files: {', '.join(f'{key} {value!r}' for key, value in file.items())}.")
     unit = "rows" if known.groups is None else f"{unit_noun(known.unit)} ({shown(known.groups)})"
     if known.partition is not None:
         say(f"Certificates count {unit}: {shown(json.dumps(known.to_json()['partition']), 400)}.")
@@ -233,9 +257,9 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
 def _print_advice(proposal: Proposal, out: Path | None) -> None:
     if proposal.n_broken:
         say(
-            f"{counted(proposal.n_broken, 'line')} among the first "
+            f"{counted(proposal.n_broken, 'line')} of those looked at "
             f"{'is not a row' if proposal.n_broken == 1 else 'are not rows'} and would be left "
-            "out: a wrong number of cells, bytes that are not UTF-8, or a line break inside quotes "
+            "out: a wrong number of cells, bytes that are no text, or a line break inside quotes "
             "(one line is one row; keep such texts in Parquet)."
         )
     if proposal.refused:
@@ -250,6 +274,8 @@ def _print_advice(proposal: Proposal, out: Path | None) -> None:
         listed = ", ".join(map(_quoted, others[:10]))
         say(f"Rows with labels that are not among the classes are left out: {listed}.")
     source = counted(proposal.n_rows, "row")
+    if proposal.n_total > proposal.n_rows + proposal.n_broken:
+        source += f" of {proposal.n_total:,}, from all over the file"
     if proposal.n_looked_at:
         source = f"{counted(proposal.n_rows, 'file')} by name and {proposal.n_looked_at} by content"
     say(
@@ -286,8 +312,8 @@ def _quoted(name: str) -> str:
 
 
 _READ_AS = {
-    "number": "number (center {center:g}, scale {scale:g})",
-    "date": "date (days since {origin}, scale {scale:g})",
+    "number": "number (center {center:g}, scale {scale:g}{written})",
+    "date": "date (days since {origin}, scale {scale:g}{written})",
     "category": "category: {categories}",
     "text": "text, {size:,} hashed n-grams",
     "array": "{values} of shape {shape}",
@@ -305,6 +331,8 @@ def _kind(column: Column) -> str:
         made = f"{values['size']:,} numbers by {model}" if network else f"as {values['encoder']}"
         values["encoder"] = made
     values["colour"] = "gray" if values.get("gray") else "colour"
+    written = [values.get("unit"), values.get("format"), *values.get("parts", ())]
+    values["written"] = "".join(f", {part}" for part in written if part)
     values["categories"] = ", ".join(name[:20] for name in values.get("categories", ()))
     values["shape"] = "x".join(map(str, values.get("shape", ())))
     return _READ_AS[column.type].format(**values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +46,7 @@ from poisonproof.cli._methods import (
 from poisonproof.cli._rows import Columns, TrainingSource, open_source, unseen
 from poisonproof.cli._screen import (
     check_writable,
+    classes_table,
     counted,
     note_one_label,
     say,
@@ -53,10 +55,11 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
-from poisonproof.data.rows import CheckedRows
+from poisonproof.data.csv_files import format_of
+from poisonproof.data.rows import CheckedRows, refuse_half
 from poisonproof.data.schema import Schema
 from poisonproof.data.sources import split_rows
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, MissingExtraError
 
 EPILOG = (
     "Examples: poisonproof train mails.csv --schema mails.schema.json -k 200 --out model  |  "
@@ -116,7 +119,8 @@ def train(
     invalid_rows: Annotated[
         str | None,
         typer.Option(
-            help="raise: stop at a row that does not fit. drop: leave such rows out.",
+            help="raise: stop at a row that does not fit. drop: leave such rows out, even if they "
+            "are more than half.",
             show_default="what the schema says, else raise",
         ),
     ] = None,
@@ -220,25 +224,24 @@ def train(
             "n_jobs": jobs,
             "verbose": verbosity(),
         },
-        classes=np.array(source.schema.classes),
+        classes=None if source.table else np.array(source.schema.classes),
+        schema=source.table,
         random_state=seed,
-        invalid_rows=source.invalid_rows,
+        invalid_rows=invalid_rows,
     )
     kept = {"keep_data": keep_data, "overwrite": overwrite}
     run = {"cluster": machines, "self_check": self_check}
+    told = {"most_may_be_invalid": invalid_rows == "drop"}
     if stream:
-        _fit_stream(classifier, source, data, out, n_bytes, kept, run)
+        _fit_stream(classifier, source, data, out, n_bytes, kept, {**run, **told})
         rows = None
     else:
-        rows = source.read(
-            data,
-            allow_missing=takes_missing(classifier),
-            droppable="insert_delete" in classifier.threats,
-        )
+        rows = source.read(data, allow_missing=takes_missing(classifier))
+        if rows.problems and invalid_rows != "drop":
+            refuse_half(data, len(rows), len(rows.problems), rows.describe_problems())
         held_out = split_rows(rows, source.schema)
-        classifier.column_names_ = rows.names
-        if (provenance := source.provenance(rows, ~held_out)) is not None:
-            classifier.provenance_ = provenance
+        if source.table is None:
+            classifier.column_names_ = rows.names
         train_rows = rows.only(~held_out)
         labels = np.array(source.schema.classes)[train_rows.labels]
         _fit(classifier, train_rows, labels, out, kept, run)
@@ -252,8 +255,17 @@ def train(
         _certify_held_out(classifier, rows, np.array(source.schema.classes), held_out, jobs, threat)
         rest = f"{data} --held-out"
     else:
-        rest = f"TEST{data.suffix} --label {label or 'NAME'}"
-    say(f"Next: poisonproof certify {out} {rest}{'' if threat is None else f' --threat {threat}'}")
+        rest = f"TEST{format_of(data)} --label {label or 'NAME'}"
+    options = ("" if threat is None else f" --threat {threat}") + _trust(model, member)
+    say(f"Next: poisonproof certify {out} {rest}{options}")
+
+
+def _trust(model: str, member: Any) -> str:
+    """Return the option with which commands load members that native code parses."""
+    from poisonproof.store.objects import types_of
+
+    native = model in ("lightgbm", "xgboost")
+    return f" --trusted {','.join(types_of(member))}" if native else ""
 
 
 def _memory(stream: bool, memory: str | None, method: str) -> int:
@@ -293,7 +305,10 @@ def _image_shape(source: TrainingSource) -> tuple[int, ...] | None:
 def _check_weights(name: str) -> None:
     from sklearn.utils.validation import has_fit_parameter
 
-    able = [kind for kind in MEMBER_KINDS if has_fit_parameter(make_member(kind), "sample_weight")]
+    able = []
+    for kind in MEMBER_KINDS:
+        with suppress(MissingExtraError):
+            able += [kind] * has_fit_parameter(make_member(kind), "sample_weight")
     if name not in able:
         raise InvalidInputError(
             f"--model {name} takes no weights. Use one of {', '.join(able)}, or no --weights."
@@ -345,12 +360,11 @@ def _fit(
     run: dict[str, Any],
 ) -> None:
     """Train into the model's directory as members finish."""
-    others = {"groups": rows.groups, "sample_weight": rows.weights}
     with spoken_warnings():
         if not hasattr(classifier, "fit_into"):  # training rows vote; it is saved at the end
-            classifier.fit(rows.X, labels)
+            classifier.fit(rows, labels)
         else:
-            classifier.fit_into(out, rows.X, labels, **others, **kept, **run)
+            classifier.fit_into(out, rows, labels, **kept, **run)
 
 
 def _fit_stream(
@@ -369,13 +383,8 @@ def _fit_stream(
     rows = DataSource(data, source.schema)
     if source.table is None:
         classifier.column_names_ = rows.feature_names
-    else:
-        classifier.provenance_ = source.provenance()
     with spoken_warnings():
         fit_stream(classifier, out, rows, memory=memory, **kept, **run)
-    if source.table is not None:
-        left_out = {"n_left_out": classifier.rejected_.count}
-        classifier.provenance_ = {**classifier.provenance_, **left_out}
 
 
 def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, out: Path) -> None:
@@ -400,10 +409,11 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
             abstain = "its member abstains" if empty == 1 else "their members abstain"
             say(f"{counted(empty, 'partition')} without rows: {abstain}.")
     if rows is None and classifier.rejected_.count:
-        _say_left_out(classifier.rejected_.count, classifier.rejected_.first)
+        n_kept = int(classifier.partition_sizes_.sum())
+        _say_left_out(classifier.rejected_.count, n_kept, classifier.rejected_.first)
     elif rows is not None and rows.problems:
         first = rows.problems[0]
-        _say_left_out(len(rows.problems), f"{rows.unit} {first.place}: {first.reason}.")
+        _say_left_out(len(rows.problems), len(rows), f"{rows.unit} {first.place}: {first.reason}.")
     if n := getattr(classifier, "n_self_checked_", 0):
         say(f"Self-check: {counted(n, 'member')} trained again in a fresh process, no difference.")
     elif sizes is not None:
@@ -411,8 +421,9 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
     say(f"Model written to {out}.", f"Fingerprint {model_fingerprint(classifier)}")
 
 
-def _say_left_out(count: int, first: str) -> None:
-    say(f"Left out {counted(count, 'row')} that did not fit; the first: {shown(first, 300)}")
+def _say_left_out(count: int, n_kept: int, first: str) -> None:
+    half = ", more than half of all" if count > n_kept else ""
+    say(f"Left out {counted(count, 'row')} that did not fit{half}; the first: {shown(first, 300)}")
 
 
 def _certify_held_out(
@@ -430,13 +441,14 @@ def _certify_held_out(
     # Held out by contributor, a sample may have come from another one, too.
     seen = are_among(rows.X[held_out], rows.X[~held_out])
     tested = rows.only(held_out).only(unseen(seen, len(seen)))
-    certificates = classifier.certify(tested.X, threat=threat, require_declared=True)
+    certificates = classifier.certify(tested, threat=threat, require_declared=True)
     truth = names[tested.labels]
     note_one_label(certificates.labels, truth)
-    known = getattr(classifier, "provenance_", None) or {}
+    summary = summarize(certificates, truth)
     say(
         f"Held out: {counted(len(tested), 'row')}.",
         *([seen_sentence(int(seen.sum()), len(seen))] if seen.any() else []),
-        *summarize(certificates, truth).sentences(known.get("n_groups")),
+        classes_table(summary),
+        *summary.sentences(classifier.n_groups_),
         SAME_SOURCE,
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,6 +49,8 @@ class Column(ABC):
 
     type: ClassVar[str]
     _called: ClassVar[str] = "column"
+    _if_set: ClassVar[tuple[str, ...]] = ()
+    """Keys that a schema file names only where they are set."""
 
     @property
     @abstractmethod
@@ -63,7 +68,12 @@ class Column(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return the column as it stands in a schema file."""
-        values = asdict(self)
+        default = {field.name: field.default for field in fields(self)}
+        values = {
+            key: value
+            for key, value in asdict(self).items()
+            if key not in self._if_set or value != default[key]
+        }
         plain = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
         return {"name": self.name, "type": self.type, **plain}
 
@@ -81,9 +91,37 @@ class Column(ABC):
         if value not in allowed:
             raise self._refuse(f"{key} is one of {', '.join(allowed)}. Got {value!r}.")
 
+    def _parse(
+        self,
+        cells: Sequence[str | None],
+        read: Callable[[str], float],
+        what: str,
+        reasons: Reasons,
+    ) -> NDArray[np.float64]:
+        """Return what each cell says, NaN for empty ones and for those that are rejected."""
+        values = np.full(len(cells), np.nan)
+        for row, cell in enumerate(cells):
+            try:
+                values[row] = np.nan if cell is None else read(cell)
+            except ValueError:
+                self._reject_cell(row, str(cell), what, reasons)
+        return values
+
     def _check_count(self, key: str, value: object, largest: int) -> None:
         if type(value) is not int or not 1 <= value <= largest:
             raise self._refuse(f"{key} is an integer from 1 to {largest:,}. Got {value!r}.")
+
+
+NUMBER_FORMATS: Mapping[str, tuple[str, str]] = {
+    "1234.5": ("", "."),
+    "1,234.5": (",", "."),
+    "1234,5": ("", ","),
+    "1.234,5": (".", ","),
+    "1 234,5": (" ", ","),
+    "1 234.5": (" ", "."),
+    "1'234.5": ("'", "."),
+}
+"""Marks between thousands and before the fraction, by an example."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,18 +136,28 @@ class NumberColumn(Column):
         becomes this number, with a second feature that says so.
     center, scale : float
         Constants. Computed from the untrusted rows they would tie all members together.
+    unit : str
+        A text that may stand before or behind the number, such as ``%`` or ``$``. It is left out:
+        ``12.5 %`` is 12.5.
+    format : str
+        How numbers are written, as one of `NUMBER_FORMATS`; empty for ``-1234.5`` and ``1e-9``.
 
     Examples
     --------
     >>> NumberColumn(name="length", missing=0.0).n_features
     2
+    >>> NumberColumn(name="price", unit="$", format="1,234.5").number("-$1,250.50")
+    -1250.5
     """
 
     type: ClassVar[str] = "number"
+    _if_set: ClassVar[tuple[str, ...]] = ("unit", "format")
 
     missing: str | float = "reject"
     center: float = 0.0
     scale: float = 1.0
+    unit: str = ""
+    format: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.missing, str):
@@ -123,6 +171,37 @@ class NumberColumn(Column):
             object.__setattr__(self, key, float(value))
         if self.scale <= 0:
             raise self._refuse(f"scale must be above 0. Got {self.scale!r}.")
+        self._check_choice("format", self.format, ("", *NUMBER_FORMATS))
+        if not isinstance(self.unit, str) or re.search(r"[\d.,+-]|^\s|\s$", self.unit):
+            raise self._refuse(f"unit is a text without digits, such as %. Got {self.unit!r}.")
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether cells are written as programs write numbers."""
+        return not (self.unit or self.format)
+
+    @property
+    def point(self) -> str:
+        """The decimal point of the declared format."""
+        return NUMBER_FORMATS[self.format or "1234.5"][1]
+
+    def number(self, cell: str) -> float:
+        """Return a cell as a number, NaN if it is empty; anything else raises ValueError."""
+        text = cell.strip() if self.plain else re.sub(r"\s", " ", cell).strip()
+        if self.plain or not text:
+            return cell_number(text)
+        sign = text[:1] if text[0] in "+-" else ""
+        text = text.removeprefix(sign).removeprefix(self.unit).removesuffix(self.unit).strip()
+        if not sign and text[:1] in ("+", "-"):  # $-5, where -$5 is read as well
+            sign, text = text[0], text[1:]
+        mark, point = NUMBER_FORMATS[self.format or "1234.5"]
+        if not _digits(mark, point).fullmatch(text):
+            raise ValueError(f"{_shown(cell)} is not a number")
+        return float(sign + text.replace(mark, "").replace(point, "."))
+
+    def parse(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float64]:
+        """Return cells that were read as text as numbers, NaN where they are empty or none."""
+        return self._parse(cells, self.number, "not a number", reasons)
 
     @property
     def n_features(self) -> int:
@@ -141,6 +220,31 @@ class NumberColumn(Column):
             return values[:, np.newaxis]
         values[missing] = (self.missing - self.center) / self.scale
         return np.column_stack([values, missing])
+
+
+def cell_number(cell: str) -> float:
+    """Return a cell as a number, NaN if it is empty; anything else raises ValueError."""
+    text = cell.strip()
+    if not text:
+        return math.nan
+    if not text.isascii() or "_" in text:  # float would read '1_000' and other alphabets' digits
+        raise ValueError(f"{_shown(cell)} is not a number")
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{_shown(cell)} is not a number") from None
+
+
+def _shown(cell: str) -> str:
+    return repr(cell) if len(cell) <= 40 else f"{cell[:40]!r}..."
+
+
+@cache
+def _digits(thousands: str, decimal: str) -> re.Pattern[str]:
+    """Return how numbers are written without sign and exponent."""
+    mark, point = re.escape(thousands), re.escape(decimal)
+    whole = rf"(?:\d{{1,3}}(?:{mark}\d{{3}})+|\d+)" if thousands else r"\d+"
+    return re.compile(rf"{whole}(?:{point}\d*)?|{point}\d+", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +294,8 @@ class CategoryColumn(Column):
 
     def encode(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float64]:
         """Return a one for each row, in the column of its category."""
-        index = {name: position for position, name in enumerate(self.categories)}
-        other = len(index)
+        index = positions(self.categories)
+        other = len(self.categories)
         hot = np.zeros((len(cells), other + 1))
         for row, cell in enumerate(cells):
             position = other if cell is None else index.get(cell, other)
@@ -275,9 +379,21 @@ class TextColumn(Column):
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def days_of(text: str) -> float:
-    """Return the days from 1970 to an ISO 8601 date or time; one without a zone is UTC."""
-    moment = datetime.fromisoformat(text.strip())
+PARTS: Mapping[str, tuple[str, int]] = {"hour": ("h", 24), "weekday": ("D", 7), "month": ("M", 12)}
+"""Parts of a date, in units of NumPy, and how many there are of each."""
+
+FORMAT_FIELDS = set("YmdHMSfyz")
+"""Letters that a format may hold: those that mean the same in every language."""
+
+
+def days_of(text: str, written: str = "") -> float:
+    """Return the days from 1970 to a date or time, in ISO 8601 or as `written`; without a zone UTC.
+
+    >>> days_of("1970-01-02"), days_of("2.1.1970", "%d.%m.%Y")
+    (1.0, 1.0)
+    """
+    text = text.strip()
+    moment = datetime.strptime(text, written) if written else datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) / timedelta(days=1)
@@ -285,7 +401,7 @@ def days_of(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class DateColumn(Column):
-    """A date or time in ISO 8601: days since `origin`, by `scale`, both declared.
+    """A date or time: days since `origin`, by `scale`, both declared.
 
     Parameters
     ----------
@@ -297,18 +413,29 @@ class DateColumn(Column):
         A date.
     scale : float
         Days.
+    format : str
+        The format of the cells, as ``%m/%d/%Y``; empty for ISO 8601. `origin` and `missing` are
+        always ISO 8601.
+    parts : tuple of {"hour", "weekday", "month"}
+        Further features, in UTC. Hours and months are points on a circle, two features each, so
+        that 23 is next to 0; weekdays are seven features, one of which is 1.
 
     Examples
     --------
     >>> DateColumn(name="opened", origin="2020-01-01", missing="2020-06-01").n_features
     2
+    >>> DateColumn(name="opened", parts=("hour", "weekday")).n_features
+    10
     """
 
     type: ClassVar[str] = "date"
+    _if_set: ClassVar[tuple[str, ...]] = ("format", "parts")
 
     missing: str = "reject"
     origin: str = "2000-01-01"
     scale: float = 365.25
+    format: str = ""
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for key in ("origin", "missing"):
@@ -323,6 +450,17 @@ class DateColumn(Column):
         if type(self.scale) not in (int, float) or not 0 < self.scale < math.inf:
             raise self._refuse(f"scale is a number of days above 0. Got {self.scale!r}.")
         object.__setattr__(self, "scale", float(self.scale))
+        letters = re.findall("%(.?)", self.format) if isinstance(self.format, str) else ["?"]
+        once, whole = set(letters), any({"m", "d", year} <= set(letters) for year in "Yy")
+        if self.format != "" and (not whole or once - FORMAT_FIELDS or len(once) < len(letters)):
+            raise self._refuse(
+                "format has %Y (or %y), %m and %d, for times also %H, %M, %S, %f and %z, each "
+                f"once, such as %m/%d/%Y. Got {self.format!r}."
+            )
+        parts = tuple(self.parts) if isinstance(self.parts, (list, tuple)) else ("?",)
+        if not set(parts) <= set(PARTS) or len(set(parts)) < len(parts):
+            raise self._refuse(f"parts is a list of {', '.join(PARTS)}. Got {self.parts!r}.")
+        object.__setattr__(self, "parts", parts)
 
     @property
     def fills(self) -> bool:
@@ -331,24 +469,34 @@ class DateColumn(Column):
 
     @property
     def n_features(self) -> int:
-        """One, and another one where missing cells are filled."""
-        return 2 if self.fills else 1
+        """One, those of the parts, and another one where missing cells are filled."""
+        return 1 + sum(7 if part == "weekday" else 2 for part in self.parts) + self.fills
 
     def encode(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float64]:
         """Count days from the origin; fill missing cells if so declared."""
-        days = np.full(len(cells), np.nan)
-        for row, cell in enumerate(cells):
-            try:
-                days[row] = np.nan if cell is None else days_of(cell)
-            except ValueError:
-                self._reject_cell(row, str(cell), "not a date such as 2020-01-31", reasons)
+        what = f"not a date such as {datetime(2020, 1, 31).strftime(self.format or '%Y-%m-%d')}"
+        days = self._parse(cells, lambda cell: days_of(cell, self.format), what, reasons)
         missing = _empty(cells)
         if self.missing == "reject":
             self._reject(missing, "is missing", reasons)
         if self.fills:
             days[missing] = days_of(self.missing)
         values = (days - days_of(self.origin)) / self.scale
-        return np.column_stack([values, missing]) if self.fills else values[:, np.newaxis]
+        parts = [_date_part(days, part) for part in self.parts]
+        return np.column_stack([values, *parts, *([missing] if self.fills else [])])
+
+
+def _date_part(days: NDArray[np.float64], part: str) -> NDArray[np.float64]:
+    """Return the features of a part of each date, NaN where there is none."""
+    unit, n_parts = PARTS[part]
+    # Days are rounded: a millisecond more, and ten o'clock does not become nine.
+    seconds = np.floor(np.nan_to_num(days) * 86_400 + 1e-3).astype(np.int64)
+    count = seconds.astype("datetime64[s]").astype(f"datetime64[{unit}]").astype(np.int64)
+    turns = [2 * math.pi * step / n_parts for step in range(n_parts)]
+    circle = np.array([(math.cos(turn), math.sin(turn)) for turn in turns])
+    # Day 0 was a Thursday; weeks begin on Monday. A table: the same bits for equal cells.
+    found = np.eye(7)[(count + 3) % 7] if part == "weekday" else circle[count % n_parts]
+    return np.where(np.isnan(days)[:, np.newaxis], np.nan, found)
 
 
 LARGEST_SIDE = 4096
@@ -435,6 +583,7 @@ class ImageColumn(Column):
     """
 
     type: ClassVar[str] = "image"
+    _if_set: ClassVar[tuple[str, ...]] = ("model", "digest", "size")
 
     height: int
     width: int
@@ -458,12 +607,6 @@ class ImageColumn(Column):
             raise self._refuse("model, digest and size belong to the encoder 'network' alone.")
         if self.encoder == "network":
             self._check_count("size", self.size, MAX_FEATURES)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the column as it stands in a schema file: without a network, nothing about one."""
-        values = super().to_json()
-        network = () if self.encoder == "network" else ("model", "digest", "size")
-        return {key: value for key, value in values.items() if key not in network}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -506,6 +649,24 @@ class ImageColumn(Column):
         return OrientationHistogram(cell=self.cell, image_shape=shape)
 
 
+TRUTH_VALUES = ({"False", "false", "FALSE", "0"}, {"True", "true", "TRUE", "1"})
+"""Texts for false and true: in spreadsheets, as pandas writes them, and of a truth value."""
+
+
+def positions(names: Sequence[str]) -> dict[str, int]:
+    """Return where each text stands in a list; two truth values by any of their texts.
+
+    >>> positions(["no", "yes"]), positions(["False", "True"])["1"]
+    ({'no': 0, 'yes': 1}, 1)
+    """
+    index = {name: position for position, name in enumerate(names)}
+    pairs = [same & set(index) for same in TRUTH_VALUES]
+    if len(index) == 2 and all(pairs):
+        either = zip(TRUTH_VALUES, pairs, strict=True)
+        return {text: index[min(pair)] for same, pair in either for text in same}
+    return index
+
+
 def _empty(cells: Sequence[str | None]) -> NDArray[np.bool_]:
     return np.array([cell is None for cell in cells], dtype=np.bool_)
 
@@ -516,8 +677,8 @@ def _empty(cells: Sequence[str | None]) -> NDArray[np.bool_]:
 def number_columns(names: Iterable[str]) -> tuple[NumberColumn, ...]:
     """Return columns of numbers that are taken as they stand and may be missing.
 
-    >>> number_columns(["age"])
-    (NumberColumn(name='age', missing='nan', center=0.0, scale=1.0),)
+    >>> number_columns(["age"])[0].missing
+    'nan'
     """
     return tuple(NumberColumn(name=name, missing="nan") for name in names)
 
@@ -534,22 +695,31 @@ COLUMN_TYPES: Mapping[str, type[Column]] = {
 
 def parse_column(entry: object) -> Column:
     """Return the column that an entry of a schema file describes."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+    if isinstance(entry, dict) and "name" not in entry:
+        check_keys(entry, ("name",), ("name",), "a column")
+    if not isinstance(entry, dict) or not isinstance(entry["name"], str):
         raise InvalidInputError(f"A column of the schema needs a name. Got {str(entry)[:80]}.")
     options = dict(entry)
     kind = COLUMN_TYPES.get(str(options.pop("type", None)))
     if kind is None:
+        check_keys(entry, ("name", "type"), ("type",), f"column {entry['name']!r}")
         raise InvalidInputError(
             f"Column {entry['name']!r} of the schema: type is one of {', '.join(COLUMN_TYPES)}. "
             f"Got {entry.get('type')!r}."
         )
-    known = {field.name for field in fields(kind)}
-    if strange := sorted(set(options) - known):
-        raise InvalidInputError(
-            f"Column {entry['name']!r} of the schema: a {kind.type} has "
-            f"{', '.join(sorted(known))}. Got {', '.join(map(repr, strange))}."
-        )
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise InvalidInputError(f"Column {entry['name']!r} of the schema: {error}.") from None
+    keys = {field.name: field.default is MISSING for field in fields(kind)}
+    needed = [key for key, without_default in keys.items() if without_default]
+    check_keys(entry, ("type", *keys), needed, f"column {entry['name']!r}")
+    return kind(**options)
+
+
+def check_keys(
+    entry: Mapping[str, object], known: Collection[str], needed: Iterable[str], what: str
+) -> None:
+    """Raise for a key of a schema file that is not known, or that is needed and is not there."""
+    for key in sorted(set(entry) - set(known)):
+        close = get_close_matches(key, known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known))}."
+        raise InvalidInputError(f"the key {key[:80]!r} of {what} is not known; {hint}")
+    if absent := [key for key in needed if key not in entry]:
+        raise InvalidInputError(f"the key {absent[0]!r} of {what} is missing.")

@@ -7,45 +7,58 @@ here and not by the `csv` module, whose largest cell is a setting of the whole p
 
 from __future__ import annotations
 
+import gzip
+import heapq
+import io
 import re
+import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from hashlib import blake2b
 from itertools import islice
 from math import nan
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from poisonproof.data.columns import cell_number
 from poisonproof.data.rows import RawRows, RowProblem, too_long
 from poisonproof.data.schema import Layout, Schema
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, needing
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+MOST_ROWS = 10_000
+"""Rows that are looked at for a proposal."""
 
 _BLOCK_BYTES = 1 << 24
 _SKIPPED_BYTES = 1 << 16
 
 
 class CsvLayout(NamedTuple):
-    """The columns of a CSV file, what separates cells, and the largest cell."""
+    """The columns of a CSV file, how it is written, the largest cell, and texts of missing ones."""
 
     columns: Layout
     delimiter: str
     largest_cell: int
+    encoding: str = "utf-8"
+    missing: frozenset[str] = frozenset()
 
 
 def csv_parts(
     path: Path, schema: Schema, block_bytes: int = _BLOCK_BYTES
 ) -> Iterator[tuple[RawRows, int]]:
     """Read a file with a header line by the megabyte, with the bytes read; at least one part."""
-    with path.open("rb") as file:
-        limits, delimiter = schema.limits, delimiter_of(path)
-        columns = schema.locate(read_header(path, file, limits.line), path)
-        layout = CsvLayout(columns, delimiter, limits.cell)
-        before, first_line = 0, 2
+    with open_lines(path) as (file, packed):
+        limits, delimiter = schema.limits, schema.delimiter or delimiter_of(path)
+        columns = schema.locate(read_header(path, file, schema), path)
+        missing = frozenset(schema.missing_texts)
+        layout = CsvLayout(columns, delimiter, limits.cell, schema.encoding, missing)
+        before, first_line, n_parts = 0, 2, 0
         for block, cut in _blocks(file, limits.line, block_bytes):
             rows = parse_lines(block, first_line, layout)
             first_line += block.count(b"\n")
@@ -53,19 +66,77 @@ def csv_parts(
                 reason = too_long("it", limits.line)
                 rows.problems.append(RowProblem(first_line, reason, label=True))
                 first_line += 1
-            yield rows, file.tell() - before
-            before = file.tell()
-        if not before:
-            yield parse_lines(b"", 2, layout), file.tell()
+            yield rows, packed.tell() - before
+            before, n_parts = packed.tell(), n_parts + 1
+        if not n_parts:
+            yield parse_lines(b"", 2, layout), packed.tell() - before
+
+
+COMPRESSED = (".gz", ".zst")
+
+LARGEST_UNPACKED, LARGEST_RATIO = 2**28, 200
+"""A file that becomes larger than both, in bytes and in multiples of its size, is refused."""
+
+
+def format_of(path: Path) -> str:
+    """Return the suffix that tells the format: of ``a.csv.gz`` that is ``.csv``."""
+    inner = Path(path.stem).suffix.lower()
+    packed = path.suffix.lower() in COMPRESSED and inner in (".csv", ".tsv")
+    return inner if packed else path.suffix.lower()
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open a file of lines, as they are read and as it lies on the disk, compressed or not."""
+    with path.open("rb") as packed:
+        if path.suffix.lower() in COMPRESSED:
+            yield io.BufferedReader(_Unpacked(path, packed), 1 << 16), packed
+        else:
+            yield packed, packed
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a compressed file, of which no more is held than is read at a time."""
+
+    def __init__(self, path: Path, packed: IO[bytes]) -> None:
+        self._path = path
+        self._left = max(LARGEST_UNPACKED, LARGEST_RATIO * path.stat().st_size)
+        self._source: Any = None
+        if path.suffix.lower() == ".gz":
+            self._source = gzip.GzipFile(fileobj=packed)
+        else:
+            with needing("pyarrow", "data"):
+                import pyarrow as pa
+            self._source = pa.input_stream(packed, compression="zstd")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._source.read(len(buffer))
+        except (EOFError, OSError, ValueError, zlib.error) as error:
+            raise InvalidInputError(
+                f"{self._path} is damaged or cut off ({str(error)[:80]}). Copy it again."
+            ) from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise InvalidInputError(
+                f"{self._path} becomes more than {LARGEST_RATIO} times as large when it is "
+                "unpacked, as no honest table does. If you trust it, unpack it yourself."
+            )
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def delimiter_of(path: Path) -> str:
-    """Return what separates the cells of a file."""
-    return "\t" if path.suffix.lower() == ".tsv" else ","
+    """Return what separates the cells of a file unless its schema says otherwise."""
+    return "\t" if format_of(path) == ".tsv" else ","
 
 
-def read_header(path: Path, file: IO[bytes], longest: int) -> list[str]:
+def read_header(path: Path, file: IO[bytes], schema: Schema) -> list[str]:
     """Return the column names in the first line of an open file."""
+    longest = schema.limits.line
     first = file.readline(longest + 2)
     if _is_longer(first, longest):
         raise InvalidInputError(
@@ -76,23 +147,69 @@ def read_header(path: Path, file: IO[bytes], longest: int) -> list[str]:
     first = first.removeprefix(BYTE_ORDER_MARK)
     if not first.strip():
         raise InvalidInputError(f"{path} is empty; a header line with column names is needed.")
+    if first[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InvalidInputError(f"{path} is UTF-16. Save it as UTF-8, or as CSV UTF-8.")
+    delimiter = schema.delimiter or delimiter_of(path)
     try:
-        return split_line(first, delimiter_of(path))
+        return split_line(first, delimiter, encoding=schema.encoding)
     except ValueError as error:
         raise InvalidInputError(f"{path}, line 1: {error}.") from error
 
 
-def first_lines(path: Path, most: int, longest: int) -> bytes:
-    """Return the first lines below the header; a line that is too long becomes no UTF-8."""
-    lines: list[bytes] = []
-    with path.open("rb") as file:
-        file.readline(longest + 2)
-        while len(lines) < most and (line := file.readline(longest + 2)):
+class LineSample(NamedTuple):
+    """Lines from all over a file, in its order; counts of all lines that are not blank.
+
+    `n_foreign` lines are not UTF-8, and `n_wide` are UTF-8 beyond ASCII.
+    """
+
+    header: bytes
+    lines: list[bytes]
+    n_lines: int
+    n_foreign: int
+    n_wide: int
+
+
+def sample_lines(path: Path, cells: int, longest: int, most_bytes: int) -> LineSample:
+    """Read a file once and keep the lines whose hashes are smallest, about `cells` cells of them.
+
+    A line is hashed with its number: equal ones are kept or not each by itself. A line that is too
+    long becomes one that has no cells.
+    """
+    kept: list[tuple[int, int, bytes]] = []
+    size = n_lines = n_foreign = n_wide = 0
+    with open_lines(path) as (file, _):
+        header = file.readline(longest + 2)
+        marks = max(map(header.count, (b",", b";", b"\t", b"|")))
+        most = max(1, min(MOST_ROWS, cells // (marks + 1)))
+        while line := file.readline(longest + 2):
+            if not line.strip(b" \r\n"):
+                continue
             if _is_longer(line, longest):
                 _skip_line(file, line)
-                line = b"\xff\n"
-            lines.append(line)
-    return b"".join(lines)
+                line = b'"\n'
+            n_lines += 1
+            if not line.isascii():
+                foreign = not is_utf8(line)
+                n_foreign, n_wide = n_foreign + foreign, n_wide + (not foreign)
+            hashed = blake2b(line, digest_size=8, salt=n_lines.to_bytes(16)).digest()
+            key = -int.from_bytes(hashed)
+            if len(kept) >= most and key < kept[0][0]:
+                continue
+            heapq.heappush(kept, (key, n_lines, line))
+            size += len(line)
+            while len(kept) > most or (size > most_bytes and len(kept) > 1):
+                size -= len(heapq.heappop(kept)[2])
+    lines = [line for _, _, line in sorted(kept, key=itemgetter(1))]
+    return LineSample(header, lines, n_lines, n_foreign, n_wide)
+
+
+def is_utf8(line: bytes) -> bool:
+    """Say whether a line is UTF-8."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _blocks(file: IO[bytes], longest: int, size: int) -> Iterator[tuple[bytes, bool]]:
@@ -128,18 +245,20 @@ def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
         if is_blank(line, layout.delimiter):
             continue
         try:
-            cells = split_line(line, layout.delimiter, len(columns.header))
-            if len(line) > layout.largest_cell:
+            cells = split_line(line, layout.delimiter, len(columns.header), layout.encoding)
+            # As UTF-8, a character takes up to three bytes.
+            long = 3 * len(line) > layout.largest_cell
+            if long:
                 read = [*columns.features, *columns.texts, columns.groups, columns.weights]
                 _check_sizes(cells, layout, read)
-            numbers = _line_numbers(line, cells, columns, pick)
-            if len(line) > layout.largest_cell:
+            numbers = _line_numbers(line, cells, layout, pick)
+            if long:
                 try:
                     _check_sizes(cells, layout, [columns.label])
                 except ValueError as error:
                     raise _BrokenLineError(str(error)) from None
             if columns.weights is not None:
-                weights.append(_cell_number(cells, columns, columns.weights))
+                weights.append(_cell_number(cells, layout, columns.weights))
         except ValueError as error:
             whole = isinstance(error, _BrokenLineError)
             problems.append(RowProblem(number, str(error), label=whole))
@@ -171,21 +290,23 @@ def _check_sizes(cells: list[str], layout: CsvLayout, indices: Sequence[int | No
 
 
 def _line_numbers(
-    line: bytes, cells: list[str], columns: Layout, pick: Callable[[list[str]], Sequence[str]]
+    line: bytes, cells: list[str], layout: CsvLayout, pick: Callable[[list[str]], Sequence[str]]
 ) -> list[float]:
     if b"_" not in line and line.isascii():
         try:  # the whole row at once: the same numbers as `cell_number`, several times as fast
             return list(map(float, pick(cells)))
         except ValueError:
             pass  # an empty cell, or one to complain about
-    return [_cell_number(cells, columns, index) for index in columns.features]
+    return [_cell_number(cells, layout, index) for index in layout.columns.features]
 
 
-def _cell_number(cells: list[str], columns: Layout, index: int) -> float:
+def _cell_number(cells: list[str], layout: CsvLayout, index: int) -> float:
     try:
         return cell_number(cells[index])
     except ValueError as error:
-        raise ValueError(f"column {columns.header[index]!r}: {error}") from None
+        if cells[index].strip() in layout.missing:
+            return nan
+        raise ValueError(f"column {layout.columns.header[index]!r}: {error}") from None
 
 
 def _picker(positions: tuple[int, ...]) -> Callable[[list[str]], Sequence[str]]:
@@ -205,12 +326,16 @@ def is_blank(line: bytes, delimiter: str) -> bool:
     return not line.strip() and delimiter.encode() not in line
 
 
-def split_line(line: bytes, delimiter: str, width: int | None = None) -> list[str]:
+def split_line(
+    line: bytes, delimiter: str, width: int | None = None, encoding: str = "utf-8"
+) -> list[str]:
     """Return the cells of one line; with `width`, a line of another number of cells is refused."""
     try:
-        text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        text = line.decode(encoding).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise _BrokenLineError(f"byte {error.start + 1} of the line is not UTF-8") from error
+        what = f"byte {error.start + 1} of the line is not {encoding.upper()}"
+        hint = "; a schema can declare another encoding" if encoding == "utf-8" else ""
+        raise _BrokenLineError(what + hint) from error
     if '"' not in text:
         _check_width(text.count(delimiter) + 1, width)
         return text.split(delimiter)
@@ -242,20 +367,3 @@ def _quoting(delimiter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     quoted, plain = '"[^"]*+(?:""[^"]*+)*+"', rf'[^"{mark}]*+'
     line = rf"(?:{quoted}|{plain})(?:{mark}(?:{quoted}|{plain}))*+"
     return re.compile(line), re.compile(rf"{mark}(?:({quoted})|({plain}))")
-
-
-def cell_number(cell: str) -> float:
-    """Return a cell as a number, NaN if it is empty; anything else raises ValueError."""
-    text = cell.strip()
-    if not text:
-        return nan
-    if not text.isascii() or "_" in text:  # float would read '1_000' and other alphabets' digits
-        raise ValueError(f"{_shown(cell)} is not a number")
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{_shown(cell)} is not a number") from None
-
-
-def _shown(cell: str) -> str:
-    return repr(cell) if len(cell) <= 40 else f"{cell[:40]!r}..."

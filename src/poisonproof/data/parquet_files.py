@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import Reasons
-from poisonproof.data.csv_files import cell_number
-from poisonproof.data.rows import RawRows, too_long
+from poisonproof.data.columns import NumberColumn, Reasons
+from poisonproof.data.rows import RawRows, present_texts, too_long
 from poisonproof.data.schema import Layout, Limits, Schema
 from poisonproof.data.value_text import NoTextError, label_text
 from poisonproof.exceptions import InvalidInputError, needing
@@ -112,16 +111,16 @@ def parquet_parts(
     with open_parquet(path) as file:
         layout = schema.locate([str(name) for name in file.schema_arrow.names], path)
         empty = file.schema_arrow.empty_table()
-    yield _rows(empty, layout, path, schema, 0), 0  # complains of columns of other kinds
+    yield table_rows(empty, layout, path, schema, 0), 0  # complains of columns of other kinds
     single = [i for i in (layout.label, layout.groups, layout.weights) if i is not None]
     wanted = sorted({*layout.features, *layout.texts, *single})
     first = 0
     for table in parquet_tables(path, [layout.header[index] for index in wanted], batch_bytes):
-        yield _rows(table, layout, path, schema, first), table.num_rows
+        yield table_rows(table, layout, path, schema, first), table.num_rows
         first += table.num_rows
 
 
-def _rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int) -> RawRows:
+def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int) -> RawRows:
     """Return the rows of a pyarrow table, the first of which is row `first_row` of the file."""
     reasons: Reasons = {}
     label_reasons: Reasons = {}
@@ -141,10 +140,18 @@ def _rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int
     def _numbers(index: int) -> NDArray[np.float64]:
         column, name = table.column(layout.header[index]), layout.header[index]
         # One cell that is no number turns a column into text; its name was declared as numbers.
-        if schema.columns and index != layout.weights and _is_text(column.type):
-            return _parsed(_texts(index), name, reasons)
+        if schema.columns and index != layout.weights and is_text(column.type):
+            cells = present_texts(_texts(index), column := NumberColumn(name=name), schema)
+            return column.parse(cells, reasons)
         return column_numbers(column, name, path)
 
+    for other in schema.columns:
+        written = isinstance(other, NumberColumn) and other.point != "."
+        if written and not is_text(kind := table.column(other.name).type):
+            raise InvalidInputError(
+                f"Column {other.name!r} of {path} holds {kind}, but the schema says that its "
+                f"numbers are texts such as {other.to_json()['format']!r}. Give it as text."
+            )
     X = np.empty((table.num_rows, len(layout.features)))
     for target, index in enumerate(layout.features):
         X[:, target] = _numbers(index)
@@ -191,9 +198,7 @@ def open_parquet(path: Path, metadata: Any = None, encoded: Sequence[str] = ()) 
         raise InvalidInputError(f"{path} is not a readable Parquet file: {first}") from error
 
 
-def parquet_tables(
-    path: Path, names: Sequence[str], batch_bytes: int, most: int | None = None
-) -> Iterator[Any]:
+def parquet_tables(path: Path, names: Sequence[str], batch_bytes: int) -> Iterator[Any]:
     """Yield the rows of some columns as tables of pyarrow whose cells take `batch_bytes` or so."""
     import pyarrow as pa
 
@@ -202,7 +207,7 @@ def parquet_tables(
         kinds = {name: file.schema_arrow.field(name).type for name in names}
     plain = {chunk.path_in_schema for chunk in _chunks(metadata) if not stays_encoded(chunk)}
     texts = [name for name, kind in kinds.items() if _is_bytes(kind) and name not in plain]
-    most = most or max(1, batch_bytes // max(8, sum(map(_cell_bytes, kinds.values()))))
+    most = max(1, batch_bytes // max(8, sum(map(_cell_bytes, kinds.values()))))
     with open_parquet(path, metadata, texts) as file:
         for group in range(metadata.num_row_groups):
             step = rows_per_batch(path, metadata, group, names, most, batch_bytes)
@@ -223,19 +228,26 @@ def count_rows(path: Path) -> int:
 
 
 def parquet_texts(path: Path, most: int, limits: Limits) -> dict[str, list[str | None]]:
-    """Return the first rows of a Parquet file as text by column name, as `label_text` writes it."""
+    """Return rows from all over a Parquet file as text by column name, as `label_text` writes it.
+
+    Which ones depends on their numbers alone.
+    """
     with open_parquet(path) as file:
         kinds = {str(field.name): field.type for field in file.schema_arrow}
+        n_rows = int(file.metadata.num_rows)
     plain = [name for name, kind in kinds.items() if has_texts(kind)]
     columns: dict[str, list[str | None]] = {name: [] for name in plain}
-    n_rows = 0
-    for table in parquet_tables(path, plain, _BATCH_BYTES, most):
+    chosen = np.arange(n_rows)
+    if n_rows > most:
+        chosen = np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))
+    first = 0
+    for table in parquet_tables(path, plain, _BATCH_BYTES):
+        start, stop = np.searchsorted(chosen, [first, first + table.num_rows])
+        some = table.take(chosen[start:stop] - first)
         for name in plain:
-            columns[name] += arrow_texts(table.column(name), limits.cell)[0]
-        n_rows += table.num_rows
-        if n_rows >= most:
-            break
-    return {name: columns.get(name, [None] * n_rows)[:most] for name in kinds}
+            columns[name] += arrow_texts(some.column(name), limits.cell)[0]
+        first += table.num_rows
+    return {name: columns.get(name, [None] * len(chosen)) for name in kinds}
 
 
 def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
@@ -264,7 +276,8 @@ def column_numbers(column: Any, name: str, path: Path) -> NDArray[np.float64]:
     return numbers.astype(np.float64, copy=False)
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Say whether values of a type of pyarrow are texts."""
     import pyarrow as pa
 
     return _stored(kind) in (pa.string(), pa.large_string(), pa.string_view())
@@ -279,7 +292,7 @@ def _is_bytes(kind: Any) -> bool:
     """Say whether pyarrow can leave a column encoded."""
     import pyarrow as pa
 
-    return _is_text(kind) or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+    return is_text(kind) or kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def _cell_bytes(kind: Any) -> int:
@@ -289,17 +302,6 @@ def _cell_bytes(kind: Any) -> int:
     if pa.types.is_fixed_size_binary(kind):
         return int(kind.byte_width)
     return 2**22 if isinstance(kind, pa.BaseExtensionType) else 8  # these do not stay encoded
-
-
-def _parsed(texts: Sequence[str | None], name: str, reasons: Reasons) -> NDArray[np.float64]:
-    """Read numbers that are stored as text, each cell as a cell of a CSV file."""
-    numbers = np.full(len(texts), np.nan)
-    for row, cell in enumerate(texts):
-        try:
-            numbers[row] = cell_number(cell or "")
-        except ValueError as error:
-            reasons.setdefault(row, f"column {name!r}: {error}")
-    return numbers
 
 
 # How large the pages of a file become, read from their headers before any is decompressed. pyarrow

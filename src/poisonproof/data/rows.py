@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import NumberColumn, Reasons, TextColumn
+from poisonproof.data.columns import (
+    CategoryColumn,
+    Column,
+    NumberColumn,
+    Reasons,
+    TextColumn,
+    positions,
+)
 from poisonproof.data.schema import Schema, listed
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 
@@ -68,10 +75,17 @@ class RawRows:
         if schema.kind != "table":
             return {schema.columns[0].name: self.X}
         texts, numbers = iter(self.texts), iter(self.X.T)
-        return {
-            column.name: next(numbers if isinstance(column, NumberColumn) else texts)
-            for column in schema.columns
-        }
+        found: dict[str, Any] = {}
+        for column in schema.columns:
+            if isinstance(column, NumberColumn) and column.plain:
+                found[column.name] = next(numbers)
+                continue
+            cells = present_texts(next(texts), column, schema)
+            if isinstance(column, NumberColumn):
+                found[column.name] = column.parse(cells, self.reasons)
+            else:
+                found[column.name] = cells
+        return found
 
     def cut(self, start: int, stop: int) -> RawRows:
         """Return some of the rows; what could not be read at all goes with the first of them."""
@@ -94,6 +108,18 @@ class RawRows:
             reasons=_among(self.reasons),
             label_reasons=_among(self.label_reasons),
         )
+
+
+def present_texts(
+    cells: Sequence[str | None], column: Column, schema: Schema
+) -> Sequence[str | None]:
+    """Return cells as text, None for those whose text is declared to mean a missing value."""
+    gone = set(schema.missing_texts)
+    if isinstance(column, CategoryColumn):
+        gone -= set(column.categories)
+    if not gone:
+        return cells
+    return [None if cell is not None and cell.strip() in gone else cell for cell in cells]
 
 
 def too_long(what: str, most: int) -> str:
@@ -127,6 +153,8 @@ class CheckedRows:
     cells : dict of str to ndarray of shape (n, ...), or None
         The cells in the file by feature column, if requested: a float (NaN if empty) for numbers,
         else a text or None; numbers of any shape for arrays and images.
+    classes : tuple of str
+        The classes of the schema.
     """
 
     X: NDArray[Any]
@@ -139,6 +167,7 @@ class CheckedRows:
     unit: str
     places: NDArray[Any]
     cells: dict[str, NDArray[Any]] | None = None
+    classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -186,6 +215,16 @@ class CheckedRows:
         if others:
             text += f" ({others:,} more row{'s' * (others > 1)} rejected)"
         return f"{text}."
+
+
+def refuse_half(path: object, n_kept: float, n_left_out: int, first: str) -> None:
+    """Raise `InvalidRowsError` if more rows of a file were left out than kept."""
+    if n_left_out > n_kept:
+        raise InvalidRowsError(
+            f"More than half of the rows of {path} do not fit: {n_left_out:,}; the first: {first} "
+            "Correct the schema or the file; or train on the others all the same with "
+            "--invalid-rows drop."
+        )
 
 
 def problem_kind(reason: str) -> str:
@@ -262,6 +301,7 @@ def check_rows(
         unit=raw.unit,
         places=places[good],
         cells=_those(cells, good) if keep_cells else None,
+        classes=tuple(schema.classes),
     )
 
 
@@ -300,8 +340,7 @@ def _check_features(
 def _check_labels(raw: RawRows, schema: Schema, reasons: Reasons) -> NDArray[np.int64] | None:
     if raw.labels is None:
         return None
-    index = {text: code for code, text in enumerate(schema.classes)}
-    found = map(index.get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
+    found = map(positions(schema.classes).get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
     codes = np.fromiter(found, dtype=np.int64, count=len(raw.labels))
     for row in np.flatnonzero(codes < 0).tolist():
         text = raw.labels[row]

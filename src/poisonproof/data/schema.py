@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import ArrayColumn, Column, ImageColumn, NumberColumn, parse_column
+from poisonproof.data.columns import (
+    ArrayColumn,
+    Column,
+    ImageColumn,
+    NumberColumn,
+    cell_number,
+    check_keys,
+    parse_column,
+)
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition.contributors import (
     GroupHash,
@@ -28,6 +37,13 @@ from poisonproof.strict import parse_json
 
 KINDS = ("table", "arrays", "images")
 """CSV and Parquet; npz; a folder of images."""
+
+ENCODINGS = (
+    "utf-8", "latin-1", "iso-8859-2", "iso-8859-15", "cp1250", "cp1251", "cp1252", "koi8-r",
+    "shift_jis", "euc_kr", "big5", "gb18030",
+)  # fmt: skip
+"""Encodings in which a line ends where its bytes say so."""
+DELIMITERS = (",", ";", "\t", "|")
 
 MAX_COLUMNS = 20_000
 """Most columns of a schema: more than a person can review."""
@@ -108,6 +124,14 @@ class Schema:
         Without `columns`, the array of an npz file that holds the samples.
     limits : Limits
         The largest cell, line and image that is read.
+    encoding : str
+        The encoding of CSV files, one of `ENCODINGS`.
+    delimiter : str
+        What separates the cells of CSV files: a comma, semicolon, tab or bar. Empty for a comma,
+        in .tsv files a tab.
+    missing_texts : sequence of str
+        Texts of feature cells that mean that the value is missing, such as ``NA``; a category of
+        that name stays one.
     frozen : str
         Digest of everything above, once somebody has confirmed it; empty before that. Without
         `columns` nothing can have been proposed, so nothing needs to be confirmed.
@@ -140,6 +164,9 @@ class Schema:
     invalid_rows: str = "drop"
     samples: str = "X"
     limits: Limits = field(default_factory=Limits)
+    encoding: str = "utf-8"
+    delimiter: str = ""
+    missing_texts: Sequence[str] = ()
     frozen: str = ""
 
     def __post_init__(self) -> None:
@@ -148,8 +175,9 @@ class Schema:
         for key, other in (("invalid_rows", "drop"), ("others", "ignore")):
             if getattr(self, key) not in (other, "raise"):
                 raise InvalidInputError(f"{key} is {other} or raise. Got {getattr(self, key)!r}.")
-        for key in ("columns", "classes", "ignore"):
+        for key in ("columns", "classes", "ignore", "missing_texts"):
             object.__setattr__(self, key, tuple(getattr(self, key)))
+        self._check_texts()
         self._check_columns()
         self._check_names()
         self._check_partition()
@@ -157,6 +185,18 @@ class Schema:
         share = self.test_share
         if type(share) not in (int, float) or not 0 <= share <= 0.9:
             raise InvalidInputError(f"test_share is a number from 0 to 0.9. Got {share!r}.")
+
+    def _check_texts(self) -> None:
+        for key, allowed in (("encoding", ENCODINGS), ("delimiter", ("", *DELIMITERS))):
+            if (given := getattr(self, key)) not in allowed:
+                shown = ", ".join(repr(name) if key == "delimiter" else name for name in allowed)
+                raise InvalidInputError(f"{key} is one of {shown}. Got {given!r}.")
+        for text in self.missing_texts:
+            if not isinstance(text, str) or not text or text != text.strip() or _is_number(text):
+                raise InvalidInputError(
+                    "missing_texts is a list of texts that are not numbers, without spaces at "
+                    f"their ends, such as NA. Got {text!r}."
+                )
 
     def _check_columns(self) -> None:
         columns = self.columns
@@ -234,6 +274,7 @@ class Schema:
         """Whether features are the numbers of the file as they stand."""
         return self.kind == "table" and all(
             isinstance(column, NumberColumn)
+            and column.plain
             and (column.missing, column.center, column.scale) == ("nan", 0.0, 1.0)
             for column in self.columns
         )
@@ -241,15 +282,68 @@ class Schema:
     def require_frozen(self, file: object = "This schema") -> None:
         """Raise `GuaranteeError` unless somebody has confirmed the columns."""
         if self.columns and not self.frozen:
+            how = "freeze_schema(schema)"
+            if isinstance(file, Path):
+                how = f"poisonproof schema {file} --freeze"
             raise GuaranteeError(
                 f"{file} is a proposal: it was made by looking at rows that an attacker may have "
-                "written. Read it, correct it, then freeze it with: poisonproof schema "
-                f"{file} --freeze"
+                f"written. Read it, correct it, then freeze it: {how}"
             )
 
-    def reading(self, *, labelled: bool, grouped: bool) -> Schema:
+    @classmethod
+    def propose(cls, X: Any, label: str, **options: Any) -> Schema:
+        """Draft a schema by looking at a frame, as ``poisonproof schema`` does for a file.
+
+        Parameters
+        ----------
+        X : frame of pandas or Polars, or Arrow table
+            Rows, of which some from all over the frame are looked at.
+        label : str
+            The column with the labels.
+        **options
+            `groups`, `weights`, `test_share` (0 by default) as in the schema, `classes` (by default
+            the labels that are seen), and the names of columns to `ignore` or to take as `text`.
+
+        Returns
+        -------
+        Schema
+            A proposal: print its columns, classes and ignored columns, correct them with
+            `dataclasses.replace`, then confirm it with `freeze_schema`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"age": [31, 47, 25, 62] * 9, "kind": ["a", "b", "b", "a"] * 9})
+        >>> schema = Schema.propose(table, label="kind")
+        >>> schema.columns[0], schema.classes
+        (NumberColumn(name='age', missing='reject', center=39.0, scale=21.0), ('a', 'b'))
+        """
+        from poisonproof.data.proposing import ProposalOptions, propose_table
+
+        known = {f.name for f in fields(ProposalOptions)} - {"label"}
+        if not set(options) <= known:
+            raise InvalidInputError(
+                f"propose takes label, {', '.join(sorted(known))}. Got {sorted(options)}."
+            )
+        given: dict[str, Any] = {"test_share": 0.0, **options}
+        for key in {"ignore", "text", "classes"} & set(given):
+            given[key] = tuple(given[key])
+        return propose_table(X, ProposalOptions(label=label, **given)).schema
+
+    def libraries(self) -> dict[str, str]:
+        """Return the versions of what turns cells into numbers, beside what members are made by."""
+        encoders = {getattr(column, "encoder", None) for column in self.columns}
+        used = {
+            "pillow": self.kind == "images",
+            "sentence-transformers": "sentences" in encoders,
+            "torch": "network" in encoders,
+        }
+        return {name: metadata.version(name) for name, needed in used.items() if needed}
+
+    def reading(self, *, labelled: bool, grouped: bool, weighted: bool | None = None) -> Schema:
         """Return the schema of files in which labels, or groups and weights, are not read."""
-        read = {"label": labelled, "groups": grouped, "weights": grouped}
+        weighted = grouped if weighted is None else weighted
+        read = {"label": labelled, "groups": grouped, "weights": weighted}
         roles = {key: name for key, name in self._roles.items() if name and not read[key]}
         if not roles:
             return self
@@ -290,7 +384,7 @@ class Schema:
         if missing := [name for name in wanted if name not in position]:
             raise InvalidInputError(
                 f"{file} has no column{'s' * (len(missing) > 1)} {listed(missing)}. Its columns "
-                f"are {listed(header)}."
+                f"are {listed(header)}.{other_delimiter(header)}"
             )
         taken = {*named, *self.ignore}
         rest = [name for name in header if name not in taken]
@@ -300,8 +394,8 @@ class Schema:
                 "does not know. Ignore what is not a feature (on the command line: --ignore "
                 f"{','.join(rest[:12])}; certify, report and predict take --label)."
             )
-        numbers = [c.name for c in self.columns if isinstance(c, NumberColumn)]
-        texts = [c.name for c in self.columns if not isinstance(c, NumberColumn)]
+        numbers = [c.name for c in self.columns if isinstance(c, NumberColumn) and c.plain]
+        texts = [c.name for c in self.columns if not isinstance(c, NumberColumn) or not c.plain]
         features = numbers if self.columns else rest
         if "" in features:
             raise InvalidInputError(
@@ -321,6 +415,9 @@ class Schema:
         more: dict[str, Any] = {} if self.limits == Limits() else {"limits": asdict(self.limits)}
         more |= {} if self.others == "raise" else {"others": self.others}
         more |= {} if self.partition is None else {"partition": _rule_values(self.partition)}
+        more |= {} if self.encoding == "utf-8" else {"encoding": self.encoding}
+        more |= {"delimiter": self.delimiter} if self.delimiter else {}
+        more |= {"missing_texts": list(self.missing_texts)} if self.missing_texts else {}
         return {
             "kind": self.kind,
             "label": self.label,
@@ -346,6 +443,20 @@ class Layout:
     label: int | None = None
     groups: int | None = None
     weights: int | None = None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(cell_number(text)))
+    except ValueError:
+        return False
+
+
+def other_delimiter(header: Sequence[str]) -> str:
+    """Say what to do if a header of one column holds what may separate several."""
+    if len(header) > 1 or not any(mark in name for name in header for mark in DELIMITERS):
+        return ""
+    return " If other marks separate its cells, a schema says so: poisonproof schema FILE."
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
@@ -375,6 +486,8 @@ KEYS = (
     "kind", "label", "classes", "groups", "weights", "test_share", "invalid_rows", "columns",
     "ignore",
 )  # fmt: skip
+OPTIONAL = ("others", "encoding", "delimiter", "missing_texts", "partition")
+"""Keys that a schema file names only where they are not the default."""
 
 
 def schema_digest(schema: Schema) -> str:
@@ -444,6 +557,10 @@ def load_schema(path: str | os.PathLike[str], *, require_frozen: bool = True) ->
         if file.stat().st_size > MAX_BYTES:
             raise InvalidInputError(f"it has over {MAX_BYTES:,} bytes, too many for a schema")
         schema = parse_schema(parse_json(file.read_bytes()))
+        if schema.label is None:
+            raise InvalidInputError("label is the name of a column. Got None.")
+        if not schema.columns:
+            raise InvalidInputError("A schema file declares at least one feature column.")
     except OSError as error:
         raise InvalidInputError(f"Cannot read {file}: {error.strerror or error}.") from error
     except GuaranteeError as error:
@@ -473,19 +590,12 @@ def parse_schema(values: Any) -> Schema:
         raise InvalidInputError(
             f"schema version {values.get('version')!r}; this poisonproof reads version {VERSION}."
         )
-    expected = {"format", "version", "frozen", *KEYS}
-    if wrong := set(values) - {"limits", "others", "partition"} ^ expected:
-        raise InvalidInputError(
-            f"a schema has the keys {sorted(expected)}; check {sorted(map(str, wrong))}."
-        )
-    for key in ("classes", "columns", "ignore"):
-        if not isinstance(values[key], list):
+    needed = ("format", "version", "frozen", *KEYS)
+    check_keys(values, (*needed, *OPTIONAL, "limits"), needed, "the schema")
+    for key in ("classes", "columns", "ignore", "missing_texts"):
+        if not isinstance(values.get(key, []), list):
             raise InvalidInputError(f"{key} is a list. Got {type(values[key]).__name__}.")
-    if values["label"] is None:
-        raise InvalidInputError("label is the name of a column. Got None.")
-    if not values["columns"]:
-        raise InvalidInputError("A schema file declares at least one feature column.")
-    options = {key: values[key] for key in (*KEYS, *({"others"} & set(values)))}
+    options = {key: values[key] for key in (*KEYS, *OPTIONAL) if key in values}
     options["columns"] = tuple(parse_column(entry) for entry in values["columns"])
     options["partition"] = _parse_rule(values["partition"]) if "partition" in values else None
     schema = Schema(**options, limits=_parse_limits(values.get("limits", {})))
@@ -498,9 +608,9 @@ def parse_schema(values: Any) -> Schema:
 
 
 def _parse_limits(entry: Any) -> Limits:
-    known = {field.name for field in fields(Limits)}
-    if not isinstance(entry, dict) or not set(entry) <= known:
-        raise InvalidInputError(f"limits are {', '.join(sorted(known))}. Got {str(entry)[:80]}.")
+    if not isinstance(entry, dict):
+        raise InvalidInputError(f"limits is an object. Got {str(entry)[:80]}.")
+    check_keys(entry, [field.name for field in fields(Limits)], (), "limits")
     return Limits(**entry)
 
 

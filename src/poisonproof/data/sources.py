@@ -13,14 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.columns import ImageColumn
-from poisonproof.data.csv_files import csv_parts, read_header
-from poisonproof.data.image_files import find_images, image_parts, printable, walk
+from poisonproof.data.columns import ImageColumn, TextColumn
+from poisonproof.data.csv_files import csv_parts, format_of, open_lines, read_header
+from poisonproof.data.image_files import (
+    find_images,
+    hidden_by_class,
+    image_parts,
+    printable,
+    walk,
+)
 from poisonproof.data.npz_files import read_npz_rows
 from poisonproof.data.parquet_files import column_names, count_rows, parquet_parts
 from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows
 from poisonproof.data.schema import Limits, Schema, held_out_rows, listed
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.partition.contributors import GroupHash
 from poisonproof.progress import Progress
 
@@ -35,7 +41,7 @@ LEAST_BLOCK = 1 << 20
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    path: Any,
     schema: Schema,
     *,
     labelled: bool = True,
@@ -44,12 +50,14 @@ def read_table(
     keep_cells: bool = False,
     progress: Progress | None = None,
 ) -> CheckedRows:
-    """Read a file or folder as a schema says.
+    """Read a file, a folder or a frame as a schema says.
 
     Parameters
     ----------
-    path : path
-        A .csv, .tsv, .parquet, .npz or .npy file, or a folder of images, as the schema's kind says.
+    path : path, or rows in memory
+        A .csv, .tsv, .parquet, .npz or .npy file, or a folder of images, as the schema's kind says;
+        a .csv or .tsv file may be compressed: .csv.gz, .csv.zst. Or a frame of pandas or Polars, an
+        Arrow table, or a list of dicts.
     schema : Schema
         Frozen, if it lists columns.
     labelled : bool
@@ -80,9 +88,15 @@ def read_table(
     What a row becomes depends on its own cells, the column names and the schema. No other row has a
     say in its type, its values or whether it is kept.
     """
-    path = Path(path)
     schema.require_frozen()
     schema = schema.reading(labelled=labelled, grouped=grouped)
+    options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
+    if not isinstance(path, (str, os.PathLike)):
+        from poisonproof.data.frames import NAME, frame_rows, named_columns
+
+        schema = named_columns(schema, path)
+        return check_rows(frame_rows(path, schema), schema, NAME, **options)
+    path = Path(path)
     if schema.kind == "images":
         files, left_out = find_images(path)
         parts = image_parts(path, files, left_out, schema, progress=progress)
@@ -90,7 +104,6 @@ def read_table(
         allowed = ARRAYS if schema.kind == "arrays" else TABLES
         check_file(path, allowed if schema.columns else (*TABLES, *ARRAYS))
         parts = _file_parts(path, schema, BLOCK_BYTES)
-    options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
     rows = CheckedRows.joined([check_rows(raw, schema, path, **options) for raw, _ in parts])
     if not len(rows) and rows.problems:
         told = f"{path} has no usable row. {rows.describe_problems()}"
@@ -100,6 +113,19 @@ def read_table(
     if not len(rows):
         raise InvalidInputError(f"{path} holds no rows.")
     return rows
+
+
+def read_texts(path: Path, names: Sequence[str], limits: Limits) -> dict[int, list[str]]:
+    """Return the cells of some columns of a table by line or row; a broken line has none."""
+    check_file(path, TABLES)
+    columns = [TextColumn(name=name, size=1) for name in names]
+    found: dict[int, list[str]] = {}
+    schema = Schema(columns=columns, others="ignore", limits=limits)
+    for raw, _ in _file_parts(path, schema, BLOCK_BYTES):
+        rows = zip(*raw.texts, strict=True)
+        for place, cells in zip(np.asarray(raw.places).tolist(), rows, strict=True):
+            found[place] = [cell or "" for cell in cells]
+    return found
 
 
 def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
@@ -122,11 +148,27 @@ def split_rows(rows: CheckedRows, schema: Schema) -> NDArray[np.bool_]:
     return held_out_rows(rows.X, schema.test_share, groups)
 
 
+def refuse_labels(rows: CheckedRows) -> None:
+    """Raise `GuaranteeError` if a row was left out because of its label, or may have been."""
+    labels = [problem for problem in rows.problems if problem.label]
+    if rows.unit == "file":
+        reason = "lies in a class whose name begins with a dot, which hides the file"
+        labels += [RowProblem(file, reason) for file in hidden_by_class(rows.path)]
+    if labels:
+        raise GuaranteeError(
+            f"{rows.path}, {rows.unit} {labels[0].place}: {labels[0].reason}. Where only "
+            "labels are attacked such a row cannot be left out: one flipped label would move "
+            "samples to other members. Correct it, or use DPAClassifier (--method dpa)."
+        )
+
+
 def check_file(path: Path, suffixes: Sequence[str]) -> None:
     """Raise unless a path is an existing, non-empty file whose name ends in one of the suffixes."""
-    if path.suffix.lower() not in suffixes:
+    if path.suffix.lower() not in suffixes and format_of(path) not in suffixes:
+        packed = " A .csv or .tsv file may be compressed: .csv.gz, .csv.zst."
         raise InvalidInputError(
             f"{path} must end in one of {', '.join(suffixes)}, which tells its format."
+            f"{packed if '.csv' in suffixes else ''}"
         )
     if not path.exists():
         raise InvalidInputError(f"There is no file {path}.")
@@ -147,17 +189,17 @@ def read_entities(path: Path) -> GroupHash:
         raise InvalidInputError(f"{path} {columns}: {error}") from error
 
 
-def header_of(path: Path, limits: Limits) -> list[str]:
+def header_of(path: Path, schema: Schema) -> list[str]:
     """Return the names of the columns of a table."""
-    if path.suffix.lower() == ".parquet":
+    if format_of(path) == ".parquet":
         return column_names(path)
-    with path.open("rb") as file:
-        return read_header(path, file, limits.line)
+    with open_lines(path) as (file, _):
+        return read_header(path, file, schema)
 
 
 def _file_parts(path: Path, schema: Schema, block_bytes: int) -> Iterator[tuple[RawRows, int]]:
     """Yield pieces of a file, and how far each brings the reader: rows, or bytes of a CSV file."""
-    suffix = path.suffix.lower()
+    suffix = path.suffix.lower()  # of a compressed file, which is CSV, that of the compression
     try:
         if suffix == ".parquet":
             yield from parquet_parts(path, schema, block_bytes)
@@ -217,7 +259,7 @@ class DataSource:
         return self._names or self._names_in(self._found[0][0])
 
     def _names_in(self, file: Path) -> tuple[str, ...]:
-        return self.schema.locate(header_of(file, self.schema.limits), file).feature_names
+        return self.schema.locate(header_of(file, self.schema), file).feature_names
 
     def split(self, n_parts: int) -> list[DataSource]:
         """Return at most `n_parts` sources that hold these rows together, for worker processes."""
@@ -236,7 +278,7 @@ class DataSource:
         files = self._found[0]
         if self.schema.kind == "images":
             return len(files)
-        if files[0].suffix.lower() == ".parquet":
+        if format_of(files[0]) == ".parquet":
             return sum(map(count_rows, files))
         return sum(file.stat().st_size for file in files)
 
@@ -284,7 +326,7 @@ class DataSource:
                     f"{listed(self.feature_names)}. Files of one training set have the same "
                     "columns; where their order differs, list the features."
                 )
-            parquet = file.suffix.lower() == ".parquet"
+            parquet = format_of(file) == ".parquet"
             size = piece_bytes if parquet else max(LEAST_BLOCK, 2 * piece_bytes)
             for raw, amount in _file_parts(file, schema, size):
                 if left_out:
@@ -308,20 +350,20 @@ def find_files(path: Path) -> tuple[list[Path], list[RowProblem]]:
         for name, reason in sorted(walk(path)):
             if any(part.startswith((".", "_")) for part in name.split("/")):
                 continue
-            if reason or not name.lower().endswith(TABLES):
+            if reason or format_of(Path(name)) not in TABLES:
                 other = f"does not end in {' or '.join(TABLES)}"
                 left_out.append(RowProblem(printable(name), reason or other))
             else:
                 found.append(path / name)
     elif not path.is_file():
         raise InvalidInputError(f"There is no file or folder {path}.")
-    elif path.suffix.lower() in TABLES:
+    elif format_of(path) in TABLES:
         found = [path]
     if not found:
         raise InvalidInputError(
             f"{path} holds no file that can be streamed; its name must end in {', '.join(TABLES)}."
         )
-    formats = sorted({file.suffix.lower() for file in found})
+    formats = sorted({format_of(file) for file in found})
     if len(formats) > 1:
         raise InvalidInputError(
             f"{path} holds files of several formats: {', '.join(formats)}. Give a folder of one."

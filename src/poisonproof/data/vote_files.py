@@ -42,7 +42,7 @@ def read_votes(path: str | os.PathLike[str]) -> NDArray[Any]:
     if votes.dtype.kind not in "iu":
         raise InvalidVotesError(
             f"{path} holds votes of dtype {votes.dtype}; they must be integers: class indices, and "
-            "-1 for an abstention."
+            "-1 for an abstention. Certify probabilities in Python, by certify_scores."
         )
     if votes.ndim != 2 or 0 in votes.shape:
         raise InvalidVotesError(

@@ -85,7 +85,7 @@ def audit_model(
     path : path
         The model.
     data : tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), optional
-        The training rows; by default those that the store keeps itself.
+        The training rows, or with a schema a frame; by default those that the store keeps itself.
     sample : int or "all", default=20
         How many members to train again.
     fingerprint : str, optional
@@ -194,7 +194,8 @@ class _Audit:
         if data is None:
             return Finding("Training rows", None, "No training rows were given to fit it on again.")
         try:
-            again = clone(self.classifier).fit(*data[:2])
+            X, y = data[:2] if isinstance(data, tuple) else (data, None)
+            again = clone(self.classifier).fit(X, y)
         except InvalidInputError as error:
             return Finding("Training rows", False, str(error))
         same = again._draft()[0].member_digests == self.reader.manifest.member_digests

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,30 +17,44 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import (
+    DECLARED_CATEGORIES,
     OBSERVED_LABELS,
+    OBSERVED_TYPES,
     Threat,
     parse_threat,
     resolve_threat,
     uncertified,
 )
+from poisonproof.data.frames import (
+    NAME,
+    cell_texts,
+    frame_rows,
+    is_frame,
+    named_columns,
+    typed_schema,
+)
+from poisonproof.data.rows import CheckedRows, check_rows
+from poisonproof.data.schema import Schema
+from poisonproof.data.sources import refuse_labels, split_rows
 from poisonproof.estimators.checked_table import SampleRules
 from poisonproof.estimators.maps import map_alone, refuse_mixing
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.features.base import FrozenTransformer, is_own_map
 from poisonproof.members.closed_form.scaled_kernel import ScaledKernelClassifier
 from poisonproof.members.closed_form.stacked import StackedMembers
-from poisonproof.members.member import Ensemble, MemberList, guarded, mapped_by
+from poisonproof.members.member import BatchedLearner, Ensemble, MemberList, guarded, mapped_by
 from poisonproof.members.scikit import member_probabilities
 from poisonproof.members.streams import in_own_streams
+from poisonproof.partition.containers import as_objects
 from poisonproof.partition.rule import Partitioner
-from poisonproof.partition.values import take_canonical
+from poisonproof.partition.values import Categories, take_canonical, with_categories
 from poisonproof.progress import Silent, make_progress
 from poisonproof.store.reading import ModelReader
 
@@ -82,6 +99,18 @@ def _passes(step: Any) -> bool:
     return step is None or (isinstance(step, str) and step in {"passthrough", "drop"})
 
 
+def check_random_state(random_state: Any) -> int:
+    """Return a non-negative integer; anything else is a stream that would be shared, or drawn."""
+    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
+        seed = int(random_state)
+        if seed >= 0:
+            return seed
+    raise InvalidInputError(
+        "random_state must be a non-negative integer, so that everything drawn is a function of it "
+        f"and of the rows; got {random_state!r}."
+    )
+
+
 class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     """A classifier that predicts by a vote, and proves how large an attack the outcome survives.
 
@@ -97,21 +126,49 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
 
     classes: Any
     features: Any
-    invalid_rows: str
+    invalid_rows: str | None
+    schema: Any = None
 
     classes_: NDArray[Any]
     features_: Any
     n_dropped_: int
+    n_groups_: int | None = None
+    schema_: Schema | None = None
+    """How rows are read: the declared schema, or, not frozen, what the types of a frame say."""
 
     @classmethod
     def plain_parameters(cls) -> list[str]:
         """Return the constructor parameters that are numbers or words and decide something."""
-        others = {*cls.template_names, "classes", "partitioner", "n_jobs", "verbose"}
+        others = {*cls.template_names, "classes", "schema", "partitioner", "n_jobs", "verbose"}
         return [name for name in cls._get_param_names() if name not in others]
 
     @abstractmethod
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted model, as `poisonproof.load` reads it."""
+
+    @property
+    def declared_classes(self) -> Any:
+        """The label set that was declared, by `classes` or by the schema; None if none was."""
+        if self.classes is not None or self.schema is None or not self.schema.classes:
+            return self.classes
+        return np.array(self.schema.classes)
+
+    @property
+    def drops_invalid_rows(self) -> bool:
+        """Whether `invalid_rows`, or else the schema, leaves out training rows that do not fit."""
+        rule = self.invalid_rows
+        if rule is None:
+            rule = "raise" if self.schema is None else self.schema.invalid_rows
+        if rule not in ("raise", "drop"):
+            raise InvalidInputError(f"invalid_rows must be 'raise' or 'drop', got {rule!r}.")
+        return rule == "drop"
+
+    def without_schema(self) -> Self:
+        """Return a copy that takes features as the schema makes them, with declared classes."""
+        bare = copy(self)
+        bare.classes = self.declared_classes
+        bare.schema = bare.schema_ = None
+        return bare
 
     def set_schedule(self, n_jobs: int | None, verbose: int) -> Self:
         """Set how the work is scheduled, where it can be; no result depends on it."""
@@ -179,13 +236,14 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
-            Samples.
+            Samples. With a schema: frames, lists of dicts, rows of cells, or `CheckedRows`.
         threat : {"insert_delete", "label_flip", "replace"}, optional
             What the attacker does to training rows; by default the strongest of the method.
         target : label, optional
             Certify against this one wrong label only.
         require_declared : bool, default=False
-            Refuse to certify if `classes` was not declared but taken from the labels.
+            Refuse to certify if classes were taken from the labels, or the types of columns from
+            the training frame, instead of being declared.
 
         Returns
         -------
@@ -223,10 +281,101 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any) -> Any:
         """Check samples to predict and bring them to canonical values."""
         self._check_fitted()
+        read, X = isinstance(X, CheckedRows), self.encoded(X)
+        if read and X.shape[1] == getattr(self, "n_features_in_", None) and np.isfinite(X.sum()):
+            return take_canonical(X, None)  # nothing is left to check
         samples = SampleRules.of(self)
         X = samples.check(self, X, reset=False)
         samples.refuse(self, ~samples.usable(X))
         return take_canonical(X, None)
+
+    def encoded(self, X: Any) -> Any:
+        """Return samples as the schema makes them; without one, and rows of a file, as they are.
+
+        Raises
+        ------
+        InvalidRowsError
+            That names the first row that does not fit.
+        """
+        if isinstance(X, CheckedRows):
+            return X.X
+        if self.schema_ is None:
+            return X
+        rows = self._read(X, self.schema_.reading(labelled=False, grouped=False))
+        rows.refuse_problems()
+        return rows.X
+
+    def read_training(
+        self, X: Any, y: Any, groups: Any, weight: Any, *, reset: bool
+    ) -> tuple[Any, Any, Any, Any, int]:
+        """Return training rows as the schema reads them, and how many did not fit.
+
+        Labels, contributors and weights come from their columns, or apart from them. What the
+        schema holds out of training is left out, except of `CheckedRows`, which have been split.
+        """
+        if reset:
+            self.schema_ = self._schema_for(X)
+        schema = self.schema_
+        if isinstance(X, CheckedRows):
+            rows = X
+        elif schema is None:
+            return X, y, groups, weight, 0
+        else:
+            rows = self._read(X, schema, y, groups, weight)
+            if schema.test_share:
+                rows = rows.only(~split_rows(rows, schema))
+            apart = (y, schema.label), (groups, schema.groups), (weight, None)
+            y, groups, weight = (
+                None if given is None or column else _safe_indexing(given, rows.places)
+                for given, column in apart
+            )
+        if y is None and rows.labels is not None:
+            y = np.array(rows.classes)[rows.labels]
+        if not self.drops_invalid_rows:
+            advice = "Correct the row, or leave such rows out: invalid_rows='drop'."
+            if schema is not None and not schema.frozen:
+                advice += " Columns of the type object are read as numbers: give others a type "
+                advice += "(astype('string'), pd.to_datetime), or declare a schema."
+            rows.refuse_problems(advice)
+        if "insert_delete" not in self.threats:
+            refuse_labels(rows)
+        if not len(rows):
+            what = f" {rows.describe_problems()}" if rows.problems else " All are held out."
+            raise InvalidRowsError(f"{rows.path} has no row to train on.{what}")
+        groups = rows.groups if groups is None else groups
+        return rows.X, y, groups, rows.weights if weight is None else weight, len(rows.problems)
+
+    def _read(
+        self, X: Any, schema: Schema, y: Any = None, groups: Any = None, weight: Any = None
+    ) -> CheckedRows:
+        """Encode rows in memory; what comes apart from them is text, as in a column."""
+        apart = {"labelled": y is None, "grouped": groups is None, "weighted": weight is None}
+        raw = frame_rows(X, schema.reading(**apart))
+        check_consistent_length(raw.places, y, groups, weight)
+        if y is not None and schema.label is not None:
+            labels, without = cell_texts(as_objects(y))
+            raw = replace(raw, labels=labels, label_reasons=without)
+        if groups is not None and schema.groups is not None:
+            texts, without = cell_texts(as_objects(groups))
+            raw = replace(raw, groups=texts, reasons={**without, **raw.reasons})
+        missing = bool(get_tags(self).input_tags.allow_nan)
+        return check_rows(raw, schema, NAME, allow_missing=missing)
+
+    def _schema_for(self, X: Any) -> Schema | None:
+        """Return how to read training rows: as declared, or by the types of a frame."""
+        if self.schema is None:
+            return typed_schema(X) if is_frame(X) and self._takes_numbers_alone() else None
+        if not isinstance(self.schema, Schema):
+            raise InvalidInputError(
+                "schema is a poisonproof.data.Schema (load_schema reads one from a file), got "
+                f"{type(self.schema).__name__}."
+            )
+        self.schema.require_frozen()
+        return named_columns(self.schema, X)
+
+    def _takes_numbers_alone(self) -> bool:
+        """Say whether what sees samples first is known to take nothing but numbers."""
+        return isinstance(self._sees_samples_first(), BatchedLearner)
 
     def _mapped_together(self, rows: Any) -> Any:
         """Map samples to predict; those that are mapped together must not meet in the map."""
@@ -248,17 +397,25 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     def _resolve_threat(self, threat: str | Threat | None, require_declared: bool) -> Threat:
         """Return a threat that this fitted classifier certifies, or raise."""
         self._check_fitted()
-        if self.classes is None and require_declared:
+        assumed = () if self.declared_classes is not None else (OBSERVED_LABELS,)
+        if assumed and require_declared:
             raise GuaranteeError(
                 "the label set was taken from the training labels, so the attacker has a say in "
                 "it. Declare it: classes=[...]."
             )
+        if self.schema_ is not None and not self.schema_.frozen:
+            if require_declared:
+                raise GuaranteeError(
+                    "the columns were read by the types of the training frame, in which the "
+                    "attacker may have a say. Declare them: schema=freeze_schema(Schema(...))."
+                )
+            assumed = (*assumed, OBSERVED_TYPES)
         threat = self._usual_threat() if threat is None else threat
         name = parse_threat(threat).name
         if name not in self.threats:
             advice = {name: "DPAClassifier or another method"}
             raise uncertified(type(self).__name__, self.threats, name, advice)
-        return self._threat(threat, () if self.classes is not None else (OBSERVED_LABELS,))
+        return self._threat(threat, assumed)
 
 
 class VotingMembers(CertifyingClassifier):
@@ -276,6 +433,15 @@ class VotingMembers(CertifyingClassifier):
     partitioner_: Partitioner
     partition_digests_: list[str]
     ensemble_: Ensemble
+    categories_: Categories
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``estimator__`` reaches those of the default member, too."""
+        nested = any(name.startswith("estimator__") for name in params)
+        if nested and self.estimator is None and "estimator" not in params:
+            params = {"estimator": self._template(), **params}
+        found: Self = super().set_params(**params)
+        return found
 
     def _template(self) -> Any:
         """Return the classifier that every member is a copy of."""
@@ -300,7 +466,9 @@ class VotingMembers(CertifyingClassifier):
     def _member_samples(self, X: Any) -> Any:
         """Return samples as members see them: checked, mapped, canonical."""
         X = self._checked(X)
-        return X if self.features_ is None else take_canonical(self._mapped_samples(X), None)
+        if self.features_ is None:
+            return with_categories(X, self.categories_)
+        return take_canonical(self._mapped_samples(X), None)
 
     def _mapped_samples(self, rows: Any) -> Any:
         """Map samples to predict, each alone: a user's map may do anything to several."""
@@ -331,7 +499,7 @@ class VotingMembers(CertifyingClassifier):
 
     def _assumptions(self) -> tuple[str, ...]:
         """Return what the method itself takes for granted."""
-        return ()
+        return (DECLARED_CATEGORIES,) if self.categories_ else ()
 
     def _sees_samples_first(self) -> Any:
         return self._template() if self.features is None else self.features

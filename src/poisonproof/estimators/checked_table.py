@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,7 @@ from poisonproof.partition.containers import (
     as_objects,
     exact_sums,
     frame_columns,
+    from_tensor,
 )
 from poisonproof.partition.partitioned import PartitionedData, partition_data
 from poisonproof.partition.partitioners import make_partitioner
@@ -73,23 +73,13 @@ class CheckedTable:
         return partition_data(self.X, self.y, partitioner, self.groups, self.sample_weight)
 
 
-def check_random_state(random_state: Any) -> int:
-    """Return a non-negative integer; anything else is a stream that would be shared, or drawn."""
-    if not isinstance(random_state, bool) and isinstance(random_state, Integral):
-        seed = int(random_state)
-        if seed >= 0:
-            return seed
-    raise InvalidInputError(
-        "random_state must be a non-negative integer, so that everything drawn is a function of it "
-        f"and of the rows; got {random_state!r}."
-    )
-
-
 def check_update(classifier: Any, rows: Any, name: str) -> CheckedTable:
     """Check the argument `name` of a fitted classifier: ``(X, y)``, a longer tuple or a mapping."""
     known = ("X", "y", "groups", "sample_weight")
     if isinstance(rows, tuple) and 2 <= len(rows) <= 4:
         rows = dict(zip(known, rows, strict=False))
+    elif classifier.schema_ is not None and not isinstance(rows, (tuple, Mapping)):
+        rows = {"X": rows, "y": None}  # labels are in a column
     if not isinstance(rows, Mapping) or not {"X", "y"} <= set(rows) <= set(known):
         raise InvalidInputError(
             f"{name} must be a tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), or a "
@@ -114,22 +104,29 @@ def check_table(
     A row with an unknown label, or values that no member or no partition takes, is an error; with
     ``invalid_rows="drop"`` it is left out, alone. Votes of single rows have no `partitioner`.
     """
-    if classifier.invalid_rows not in ("raise", "drop"):
-        raise InvalidInputError(
-            f"invalid_rows must be 'raise' or 'drop', got {classifier.invalid_rows!r}."
-        )
+    X, y, groups, sample_weight, n_left_out = classifier.read_training(
+        X, y, groups, sample_weight, reset=classes is None
+    )
+    drop = classifier.drops_invalid_rows
     if groups is not None and partitioner is not None and not partitioner.by_group:
         raise InvalidInputError(
             f"groups were given, but partitioner={partitioner.name!r} does not read them, so "
             "certificates would count rows and not contributors. Set partitioner='group', or leave "
             "groups out."
         )
-    drop = classifier.invalid_rows == "drop"
+    y, groups, sample_weight = map(from_tensor, (y, groups, sample_weight))
     samples = SampleRules.of(classifier, training=True)
     X = samples.check(classifier, X, reset=classes is None, any_cells=drop)
-    labels = _check_labels(y, declared=classes is not None or classifier.classes is not None)
-    check_consistent_length(X, labels, groups, sample_weight)
-    known = _label_set(classifier.classes, labels) if classes is None else classes
+    declared = classifier.declared_classes
+    labels = _check_labels(y, declared=classes is not None or declared is not None)
+    try:
+        check_consistent_length(X, labels, groups, sample_weight)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{error}. X, y and, where they are given, groups and sample_weight have one entry per "
+            "row."
+        ) from error
+    known = _label_set(declared, labels) if classes is None else classes
     if len(known) > MAX_CLASSES:
         raise InvalidInputError(
             f"there are {len(known)} classes, but a vote can name {MAX_CLASSES} of them at most."
@@ -143,7 +140,7 @@ def check_table(
         # Otherwise the partitioner itself says what is wrong.
         good[fitting] &= partitioner.placeable(*_taken(fitting, X, groups))
     if good.all():
-        return CheckedTable(X, codes, groups, weight, known, 0)
+        return CheckedTable(X, codes, groups, weight, known, n_left_out)
     # Where a row's place depends on other rows, leaving one out would move the others.
     droppable = "insert_delete" in classifier.threats and (
         partitioner is None or partitioner.rowwise
@@ -163,7 +160,8 @@ def check_table(
     if classes is None and len(keep) == 0:
         raise InvalidRowsError(f"none of the {len(good)} training rows can be used.")
     X, groups, weight = _taken(good, X, groups, weight)
-    return CheckedTable(X, codes[keep], groups, weight, known, len(good) - len(keep))
+    n_left_out += len(good) - len(keep)
+    return CheckedTable(X, codes[keep], groups, weight, known, n_left_out)
 
 
 def _taken(good: NDArray[np.bool_], *containers: Any) -> list[Any]:
@@ -195,7 +193,7 @@ def _check_weight(
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
     except Exception as error:  # whatever an object of the caller's raises
-        if classifier.invalid_rows == "raise":
+        if not classifier.drops_invalid_rows:
             what = f"sample_weight must hold one number per row: {error}."
             raise InvalidInputError(what) from error
         weight = np.array([_number(one) for one in sample_weight])
@@ -246,8 +244,10 @@ class SampleRules:
 
         Frames and text keep their cells; everything else must be numeric, except objects if
         `any_cells` is true, because then each row is looked at by itself. Feature names and counts
-        are recorded when `reset` is true and compared otherwise, as scikit-learn does.
+        are recorded when `reset` is true and compared otherwise, as scikit-learn does. Images
+        become flat rows unless what sees them first takes images.
         """
+        X = from_tensor(X)
         if is_table(X):
             _refuse_repeated_columns(X)
             validate_data(classifier, X, reset=reset, skip_check_array=True)
@@ -259,6 +259,7 @@ class SampleRules:
             return as_container(X)
         if self.tags.string and not sparse.issparse(X):
             return _check_text(X)
+        _refuse_texts(X)
         if isinstance(X, np.ma.MaskedArray):
             as_container(X)  # says what to do; scikit-learn would read through the mask
         if isinstance(X, (list, tuple)):
@@ -267,10 +268,23 @@ class SampleRules:
             X = _array_of_rows(classifier, X.tolist(), reset=reset, drop=any_cells)
         elif sparse.issparse(X) and getattr(X, "format", "csr") != "csr":
             X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
+        if isinstance(X, np.ndarray) and X.ndim > 2 and not self.tags.three_d_array:
+            X = X.reshape(len(X), math.prod(X.shape[1:]))
         objects = isinstance(X, np.ndarray) and X.dtype.kind == "O"
         numeric = not self.tags.categorical and not (objects and any_cells)
         if objects and numeric:
             _refuse_cells(X)
+        if sparse.issparse(X) and not self.tags.sparse:
+            raise InvalidInputError(
+                f"X is sparse, which {type(classifier).__name__} with these members or features "
+                "does not take. Use X.toarray(), or members that take sparse rows."
+            )
+        if isinstance(X, np.ndarray) and X.ndim < 2:
+            raise InvalidInputError(
+                "Expected 2D array: X has one row per sample and one column per feature. Got shape "
+                f"{X.shape}. Reshape your data: X.reshape(-1, 1) if it has one feature, "
+                "X.reshape(1, -1) if it is one sample."
+            )
         checked = validate_data(
             classifier,
             X,
@@ -482,6 +496,16 @@ def _refuse_cells(X: NDArray[Any]) -> None:
             )
 
 
+def _refuse_texts(X: Any) -> None:
+    listed = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
+    if listed and len(X) and all(isinstance(text, str) for text in X):
+        raise InvalidRowsError(
+            "X holds one text per row, but the member takes numbers. Map texts row by row, "
+            "features=HashedNGrams() of poisonproof.features, or put a vectorizer into the member, "
+            "make_pipeline(TfidfVectorizer(), ...)."
+        )
+
+
 def _refuse_repeated_columns(X: Any) -> None:
     counts = Counter(str(name) for name in X.columns)
     if twice := [name for name, count in counts.items() if count > 1]:
@@ -495,6 +519,10 @@ def _label_set(classes: Any, y: NDArray[Any]) -> NDArray[Any]:
     """Return the sorted label set: the declared one, or what `y` holds if none is declared."""
     if classes is None:
         return np.unique(y)
+    if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
+        raise InvalidInputError(
+            f"classes lists the label set, as ['ham', 'spam'] or range(10) do. Got {classes!r}."
+        )
     if len({isinstance(label, (str, bytes)) for label in classes}) == 2:
         raise InvalidInputError(
             f"classes mixes text and other labels: {classes!r}. Give all labels one type."
@@ -557,9 +585,12 @@ def _unknown_label(
     """Build the error that names the first row whose label is outside the declared set."""
     row = int(np.argmin(codes >= 0))
     way_out = _NO_DROP if dropping else ", or leave such rows out: invalid_rows='drop'"
+    label, known = y[row : row + 1].tolist()[0], {str(one): one for one in classes.tolist()}
+    twin = known.get(shown(label).strip("'"))
+    hint = "" if twin is None else f"Did you mean {twin!r}? Labels and classes have one type. "
     return (GuaranteeError if dropping else UnknownLabelError)(
-        f"row {row} has the label {shown(y[row : row + 1].tolist()[0])}, which is not one of the "
-        f"declared classes {classes.tolist()}. Correct the row or declare the label{way_out}."
+        f"row {row} has the label {shown(label)}, which is not one of the "
+        f"declared classes {classes.tolist()}. {hint}Correct the row or declare the label{way_out}."
     )
 
 

@@ -12,7 +12,8 @@ from sklearn.pipeline import Pipeline
 
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.checked_table import CheckedTable, check_random_state
+from poisonproof.estimators.certifying import check_random_state
+from poisonproof.estimators.checked_table import CheckedTable
 from poisonproof.estimators.row_voting import (
     RowVoting,
     first_copies,
@@ -56,7 +57,9 @@ class ClusterVoteClassifier(RowVoting):
         The label set; see `DPAClassifier`.
     device : str, optional
         "cuda" finds the neighbors of "spectral" on a GPU, with the same result.
-    invalid_rows : {"raise", "drop"}, default="raise"
+    schema : Schema, optional
+        How rows are read; see `DPAClassifier`.
+    invalid_rows : {"raise", "drop"}, optional
         What to do with a training row whose values are not finite. An unknown label is an error.
     random_state : int, default=0
         Seed of clusterers that draw.
@@ -101,7 +104,8 @@ class ClusterVoteClassifier(RowVoting):
         clusterer: Any = "spectral",
         classes: Any = None,
         device: str | None = None,
-        invalid_rows: str = "raise",
+        schema: Any = None,
+        invalid_rows: str | None = None,
         random_state: int = 0,
     ) -> None:
         self.features = features
@@ -110,6 +114,7 @@ class ClusterVoteClassifier(RowVoting):
         self.clusterer = clusterer
         self.classes = classes
         self.device = device
+        self.schema = schema
         self.invalid_rows = invalid_rows
         self.random_state = random_state
 

@@ -17,9 +17,10 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.certificates.threats import TRUSTED_SAMPLES, UNTOUCHED_MAP
-from poisonproof.estimators.certifying import VotingMembers
-from poisonproof.estimators.checked_table import check_random_state, check_table
+from poisonproof.certificates.threats import TRUSTED_SAMPLES, UNTOUCHED_MAP, unit_noun
+from poisonproof.data.schema import Schema
+from poisonproof.estimators.certifying import VotingMembers, check_random_state
+from poisonproof.estimators.checked_table import check_table
 from poisonproof.estimators.maps import fresh_map, map_partitions, refuse_steps_in_front
 from poisonproof.estimators.saving import draft, save
 from poisonproof.estimators.training_set import TrainingSet
@@ -38,9 +39,10 @@ from poisonproof.members.scikit import ScikitLearner
 from poisonproof.members.streams import in_own_streams, seed_nested
 from poisonproof.members.training import train, train_portions
 from poisonproof.partition.containers import kind_of
+from poisonproof.partition.contributors import GroupPartitioner
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.partitioners import make_partitioner
-from poisonproof.partition.values import take_canonical
+from poisonproof.partition.values import declared_categories, take_canonical
 from poisonproof.progress import make_progress, reporting
 from poisonproof.store.items import StoredEnsemble
 from poisonproof.store.reading import ModelReader
@@ -72,7 +74,7 @@ class PartitionAggregation(VotingMembers):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         groups: Any = None,
         sample_weight: Any = None,
         *,
@@ -84,8 +86,8 @@ class PartitionAggregation(VotingMembers):
         ----------
         X : array, sparse matrix, DataFrame or sequence of texts, shape (m, ...)
             Samples.
-        y : array of shape (m,)
-            Labels.
+        y : array of shape (m,), optional
+            Labels. With a schema, these and the following are by default in its columns.
         groups : array of shape (m,), optional
             The contributor (or source, or time) of every row, for a partitioner that reads them.
         sample_weight : array of shape (m,), optional
@@ -113,7 +115,7 @@ class PartitionAggregation(VotingMembers):
         self,
         path: str | os.PathLike[str],
         X: Any,
-        y: Any,
+        y: Any = None,
         groups: Any = None,
         sample_weight: Any = None,
         *,
@@ -175,7 +177,8 @@ class PartitionAggregation(VotingMembers):
         Parameters
         ----------
         add, remove : tuple (X, y), (X, y, groups) or (X, y, groups, sample_weight), optional
-            Rows to add and rows to take out, one copy each. A mapping with these keys works too.
+            Rows to add and rows to take out, one copy each. A mapping with these keys works too,
+            and, with a schema that names the label, a frame or a list of dicts.
         data : the same, optional
             All training rows as they are now, for a model that was loaded without them.
 
@@ -239,11 +242,13 @@ class PartitionAggregation(VotingMembers):
     def _check_parameters(self) -> None:
         refuse_steps_in_front(self)
         template = self._template()
-        classifies = hasattr(template, "fit") and is_classifier(template)
+        a_class = isinstance(template, type)
+        classifies = not a_class and hasattr(template, "fit") and is_classifier(template)
         if not (classifies or isinstance(template, BatchedLearner)):
             hint = f" Did you mean n_partitions={template}?" if isinstance(template, int) else ""
+            hint = f" Did you mean {template.__name__}()?" if a_class else hint
             raise InvalidInputError(
-                "estimator must be a classifier, got "
+                "estimator must be a classifier, such as DecisionTreeClassifier(), got "
                 f"{type(template).__name__}: {template!r}.{hint}"
             )
         check_random_state(self.random_state)
@@ -251,12 +256,20 @@ class PartitionAggregation(VotingMembers):
     def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> PartitionedData:
         """Check the rows, cut them into partitions and fit the feature map."""
         self._check_parameters()
-        partitioner = make_partitioner(self.partitioner, self.n_partitions)
+        declared = self.schema.partition if isinstance(self.schema, Schema) else None
+        by_schema = declared is not None and self.partitioner == "group"
+        rule: Any = declared if by_schema else self.partitioner
+        partitioner = make_partitioner(rule, self.n_partitions)
         rows = check_table(self, X, y, partitioner, groups, sample_weight)
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped
         self.partitioner_ = partitioner
         self.container_ = kind_of(rows.X)
+        self.n_groups_ = None
+        if self.schema_ is not None and isinstance(partitioner, GroupPartitioner):
+            self.n_groups_ = len(set(partitioner.units(rows.groups)))
+        valued = self.features is not None or isinstance(self._template(), BatchedLearner)
+        self.categories_ = {} if valued else declared_categories(rows.X)
         data = rows.partitioned(partitioner)
         self.features_ = self._fit_features(data)
         self._remember(TrainingSet(data), data.partition_digests())
@@ -267,8 +280,6 @@ class PartitionAggregation(VotingMembers):
         self.context_ = self._context(rows)
         self.partition_digests_ = list(partition_digests)
         self.partition_sizes_ = rows.sizes
-        if "n_rows" in (known := getattr(self, "provenance_", None) or {}):
-            self.provenance_ = {**known, "n_rows": int(self.partition_sizes_.sum())}
 
     def _restore(
         self, reader: ModelReader, templates: Mapping[str, Any], trusted: Iterable[str]
@@ -281,8 +292,6 @@ class PartitionAggregation(VotingMembers):
             self.container_ = str(manifest.notes["container"])
         self.partition_sizes_ = np.asarray(manifest.partition_sizes, dtype=np.intp)
         self.partition_digests_ = list(manifest.partition_digests)
-        if model["provenance"] is not None or manifest.notes["counts"]:
-            self.provenance_ = (model["provenance"] or {}) | manifest.notes["counts"]
         self.rows_ = TrainingSet(reader) if manifest.keeps_data else None
         seed = check_random_state(self.random_state)
         self.ensemble_ = StoredEnsemble(reader, self.classes_, seed, trusted)
@@ -326,10 +335,12 @@ class PartitionAggregation(VotingMembers):
                 MemberWarning,
                 stacklevel=3,
             )
-        if len(sizes) > sizes.sum():
+        if len(sizes) > sizes.sum() or 2 * empty > len(sizes):
+            rule = self.partitioner_
+            unit = unit_noun(rule.unit) if rule.by_group else "training rows"
             warnings.warn(
-                f"n_partitions={len(sizes)} is larger than the {sizes.sum()} training rows: "
-                f"{empty} members have no rows and abstain.",
+                f"n_partitions={len(sizes)} is too large for these {unit}: {empty} members have no "
+                f"rows and abstain. Take fewer partitions than there are {unit}.",
                 MemberWarning,
                 stacklevel=3,
             )
@@ -365,8 +376,15 @@ class DPAClassifier(PartitionAggregation):
         A fixed map of a sample that learns nothing from data, applied after partitioning. It sees
         canonical values (numbers are float64), in training those of one partition at a time, in
         prediction one sample at a time.
-    invalid_rows : {"raise", "drop"}, default="raise"
-        What to do with a training row that has an unknown label or values no member can take.
+    schema : Schema, optional
+        A frozen `poisonproof.data.Schema`. Frames, lists of dicts and rows of cells are then read
+        by it, to train and to predict, and become what the same rows of a file become. Labels,
+        contributors and weights may come from the columns that it names, and rows that it holds
+        out are not trained on. Without one, members that take numbers alone read the text,
+        category and date columns of a frame by their types, which certificates then assume.
+    invalid_rows : {"raise", "drop"}, optional
+        What to do with a training row that has an unknown label or values no member can take. By
+        default what the schema says, else "raise".
     n_jobs : int, optional
         Worker processes. Has no influence on any member.
     random_state : int, default=0
@@ -406,7 +424,8 @@ class DPAClassifier(PartitionAggregation):
         partitioner: Any = "content",
         classes: Any = None,
         features: Any = None,
-        invalid_rows: str = "raise",
+        schema: Any = None,
+        invalid_rows: str | None = None,
         n_jobs: int | None = None,
         random_state: int = 0,
         verbose: int = 0,
@@ -416,6 +435,7 @@ class DPAClassifier(PartitionAggregation):
         self.partitioner = partitioner
         self.classes = classes
         self.features = features
+        self.schema = schema
         self.invalid_rows = invalid_rows
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -443,7 +463,7 @@ class DPAClassifier(PartitionAggregation):
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         data = data.only(which)
         if self.features_ is None:
-            return data
+            return replace(data, categories=self.categories_)
         if is_own_map(self.features_):
             return replace(data, X=self.features_.transform(data.X))
         return map_partitions(self.features_, data, self.random_state)
@@ -473,7 +493,7 @@ class SSDPAClassifier(PartitionAggregation):
         Number of members, k. By default that of the partitioner, or 50.
     partitioner : {"sorted", "content", "pixel_sum", "group"} or partitioner, default="sorted"
         Which partition a row falls into. Repeated samples share a partition.
-    classes, invalid_rows, n_jobs, random_state, verbose
+    classes, schema, invalid_rows, n_jobs, random_state, verbose
         As in `DPAClassifier`.
 
     Examples
@@ -499,7 +519,8 @@ class SSDPAClassifier(PartitionAggregation):
         *,
         partitioner: Any = "sorted",
         classes: Any = None,
-        invalid_rows: str = "raise",
+        schema: Any = None,
+        invalid_rows: str | None = None,
         n_jobs: int | None = None,
         random_state: int = 0,
         verbose: int = 0,
@@ -509,6 +530,7 @@ class SSDPAClassifier(PartitionAggregation):
         self.n_partitions = n_partitions
         self.partitioner = partitioner
         self.classes = classes
+        self.schema = schema
         self.invalid_rows = invalid_rows
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -527,7 +549,7 @@ class SSDPAClassifier(PartitionAggregation):
 
     def _member_data(self, data: PartitionedData, which: Sequence[int]) -> PartitionedData:
         if self.features_ is None:
-            return data
+            return replace(data, categories=self.categories_)
         # All samples, even if few partitions train again: the map of some rows alone may round
         # differently, and an update must equal a fit.
         order = _by_sample(data)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import get_tags
 
+from poisonproof.data.schema import parse_schema
 from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
@@ -19,8 +21,10 @@ from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioners import partitioner_from_spec
+from poisonproof.partition.values import Categories
+from poisonproof.store.items import LIST
 from poisonproof.store.manifest import environment_here, is_content_name
-from poisonproof.store.objects import decode_object
+from poisonproof.store.objects import decode_object, refuse_types, untrusted_types
 from poisonproof.store.reading import ModelReader
 
 _CLASSIFIERS: dict[str, type[CertifyingClassifier]] = {
@@ -77,7 +81,9 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
     """Return the classifier that a store describes."""
     trusted = tuple(trusted)
     called = reader.place.called(reader.manifest.templates.name)
-    templates = decode_object(reader.place.object(reader.manifest.templates), called, trusted)
+    data = reader.place.object(reader.manifest.templates)
+    _require_trust(reader, data, trusted)
+    templates = decode_object(data, called, trusted)
     try:
         needed = {"estimator": ("fit", "fit_members"), "features": ("transform",)}
         for name, methods in needed.items():
@@ -99,6 +105,24 @@ def rebuild(reader: ModelReader, trusted: Iterable[str] = ()) -> Any:
         ) from error
 
 
+def _require_trust(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -> None:
+    """Refuse types that are not trusted: all those of the model in one error.
+
+    Members are looked into as far as the first, or all of them if something is refused anyway.
+    """
+    manifest, name, found = reader.manifest, str(reader.place.path), set[str]()
+    digests = enumerate(manifest.member_digests if manifest.family == LIST else ())
+    fitted = [i for i, digest in digests if not digest.startswith(("constant:", "abstain:"))]
+    with suppress(Exception):  # what is damaged is named where it is read
+        found |= untrusted_types(templates, name, trusted)
+        for index in fitted:
+            found |= untrusted_types(reader.member(index).tensors["skops"], name, trusted)
+            if not found:
+                break
+    if found:
+        refuse_types(name, found)
+
+
 def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -> Any:
     model = reader.manifest.model
     kind: Any = _CLASSIFIERS[model["classifier"]]
@@ -108,13 +132,17 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
         parameters["partitioner"] = partitioner_from_spec(model["partitioner"])
     classes = decode_classes(model["classes"])
     declared = classes if model["classes_declared"] else None
-    classifier = kind(classes=declared, **parameters)
-    classifier.classes_ = classes
+    schema = None if model["schema"] is None else parse_schema(model["schema"])
+    known = schema if schema is not None and schema.frozen else None
+    classifier = kind(classes=declared, schema=known, **parameters)
+    classifier.classes_, classifier.schema_ = classes, schema
     classifier.n_dropped_ = reader.manifest.notes["n_dropped"]
+    classifier.n_groups_ = reader.manifest.notes["n_groups"]
     if model["n_features_in"] is not None:
         classifier.n_features_in_ = model["n_features_in"]
     if model["feature_names_in"] is not None:
         classifier.feature_names_in_ = np.asarray(model["feature_names_in"], dtype=object)
+    classifier.categories_ = decode_categories(model.get("categories", {}))
     classifier._restore(reader, templates, trusted)
     return classifier
 
@@ -149,6 +177,17 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
             raise StoreError(
                 f"{reader.place.called(manifest.templates.name)}: {name} is not what was saved."
             )
+
+
+def decode_categories(entry: dict[str, Any]) -> Categories:
+    """Rebuild the declared categories of columns from the manifest."""
+    found = {int(j): (tuple(values), ordered) for j, (values, ordered) in entry.items()}
+    for values, ordered in found.values():
+        if type(ordered) is not bool or not {*map(type, values)} <= {str, float}:
+            raise ValueError("categories of a column are text or numbers")
+        if len(set(values)) != len(values):
+            raise ValueError("a column has a category twice")
+    return found
 
 
 def decode_classes(entry: dict[str, Any]) -> NDArray[Any]:

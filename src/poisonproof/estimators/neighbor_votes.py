@@ -53,7 +53,9 @@ class NeighborVoteClassifier(RowVoting):
         The label set; see `DPAClassifier`.
     device : str, optional
         "cuda" counts on a GPU, with the same result.
-    invalid_rows : {"raise", "drop"}, default="raise"
+    schema : Schema, optional
+        How rows are read; see `DPAClassifier`.
+    invalid_rows : {"raise", "drop"}, optional
         What to do with a training row that has an unknown label or values that are not finite.
 
     Attributes
@@ -87,12 +89,14 @@ class NeighborVoteClassifier(RowVoting):
         *,
         classes: Any = None,
         device: str | None = None,
-        invalid_rows: str = "raise",
+        schema: Any = None,
+        invalid_rows: str | None = None,
     ) -> None:
         self.features = features
         self.threshold = threshold
         self.classes = classes
         self.device = device
+        self.schema = schema
         self.invalid_rows = invalid_rows
 
     def _check_parameters(self) -> None:
@@ -132,14 +136,14 @@ class NeighborVoteClassifier(RowVoting):
         came: tuple[str, ...] = ()
         went: tuple[str, ...] = ()
         if remove is not None:
-            gone = self._requested(remove, "remove")
+            gone = check_update(self, remove, "remove")
             names = sample_digests(gone.X)
             went = row_names(names, self.classes_[gone.y])
             found = find_rows(row_keys(digests, labels, None), row_keys(names, gone.y, None))
             kept = np.delete(np.arange(len(labels)), found)
             rows, labels, digests = rows[kept], labels[kept], digests[kept]
         if add is not None:
-            new = self._requested(add, "add")
+            new = check_update(self, add, "add")
             mapped = self._neighborhood().prepare(self._mapped(take_canonical(new.X, None)))
             rows = ExactRows(
                 np.concatenate([rows.values, mapped.values]),
@@ -156,12 +160,6 @@ class NeighborVoteClassifier(RowVoting):
         self.environment_, self.stored_as_ = environment_here(), None
         self.receipt_ = Receipt(came, went, (), 0)
         return self
-
-    def _requested(self, rows: Any, name: str) -> CheckedTable:
-        table = check_update(self, rows, name)
-        if table.groups is not None or table.sample_weight is not None:
-            raise InvalidInputError(f"`{name}` is (X, y): rows here have no groups and no weights.")
-        return table
 
     def _keep(self, rows: ExactRows, y: NDArray[np.int64], digests: NDArray[np.uint8]) -> None:
         """Keep rows in an order that their content decides."""

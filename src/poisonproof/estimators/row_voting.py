@@ -20,7 +20,7 @@ from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.checked_table import CheckedTable, check_table
 from poisonproof.estimators.maps import fresh_map
 from poisonproof.estimators.saving import ROWS, describe, draft_manifest
-from poisonproof.exceptions import GuaranteeError, InvalidRowsError, StoreError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.features.exact import ExactRows
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import guarded, mapped_by
@@ -59,15 +59,15 @@ class RowVoting(CertifyingClassifier):
     ) -> None:
         """Take back what `_templates` and `_arrays` returned."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the samples which training rows vote where; labels are only counted.
 
         Parameters
         ----------
         X : array, sparse matrix or DataFrame, shape (m, ...)
             Samples.
-        y : array of shape (m,)
-            Labels.
+        y : array of shape (m,), optional
+            Labels; with a schema, by default those in its label column.
         """
         self._check_parameters()
         rows = check_table(self, X, y)
@@ -79,6 +79,28 @@ class RowVoting(CertifyingClassifier):
         self.data_digest_ = rows_digest(digests, rows.y)
         self._fit_rows(rows, digests)
         return self
+
+    def read_training(
+        self, X: Any, y: Any, groups: Any, weight: Any, *, reset: bool
+    ) -> tuple[Any, Any, Any, Any, int]:
+        """Read training rows, which have no contributors and no weights here."""
+        found = super().read_training(X, y, groups, weight, reset=reset)
+        if found[2] is not None or found[3] is not None:
+            raise InvalidInputError(
+                f"{type(self).__name__} certifies rows: its rows have no groups and no weights. "
+                "Leave them out (of the schema, too), or use DPAClassifier."
+            )
+        return found
+
+    def _takes_numbers_alone(self) -> bool:
+        return self.features is None and self.numbers_only
+
+    def update(self, add: Any = None, remove: Any = None) -> Self:
+        """Refuse: what is learned from all samples may change with each of them."""
+        raise InvalidInputError(
+            f"{type(self).__name__} cannot be updated: what it learned from all samples may change "
+            "with each of them. Train it again on the rows as they are now."
+        )
 
     @abstractmethod
     def _check_parameters(self) -> None:

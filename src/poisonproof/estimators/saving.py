@@ -16,6 +16,7 @@ import numpy as np
 import sklearn
 from numpy.typing import NDArray
 
+from poisonproof.data.schema import schema_values
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import MemberList
@@ -37,9 +38,6 @@ from poisonproof.store.writing import ModelWriter
 
 ROWS = "row_votes"
 """The manifest's name for a model in which rows vote."""
-
-COUNTS = ("n_rows", "n_groups", "n_left_out")
-"""Attributes that describe a model's data and change with every update."""
 
 _HEAVY = ("rows_", "ensemble_", "partition_digests_", "partition_sizes_", "failures_", "receipt_")
 
@@ -94,24 +92,26 @@ def describe(classifier: Any) -> dict[str, Any]:
     return {
         "classifier": type(classifier).__name__,
         "parameters": {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()},
-        "classes_declared": classifier.classes is not None,
+        "classes_declared": classifier.declared_classes is not None,
         "classes": encode_classes(classifier.classes_),
         **plain(specs),
         "templates": {name: state_digest(v) for name, v in classifier._templates().items()},
         "context": getattr(classifier, "context_", None),
+        "schema": None if classifier.schema_ is None else schema_values(classifier.schema_),
+        "libraries": {} if classifier.schema_ is None else classifier.schema_.libraries(),
         **names_of(classifier),
     }
 
 
 def names_of(classifier: Any) -> dict[str, Any]:
-    """Return what is known about the columns and where they come from, as JSON values."""
+    """Return what is known about the columns of features, as JSON values."""
     # The command line trains on plain arrays, so it says itself what their columns are called.
     names = getattr(classifier, "column_names_", getattr(classifier, "feature_names_in_", None))
-    provenance = getattr(classifier, "provenance_", None) or {}
+    categories = getattr(classifier, "categories_", {})
     return {
+        **({"categories": plain(categories)} if categories else {}),
         "n_features_in": getattr(classifier, "n_features_in_", None),
         "feature_names_in": None if names is None else [str(name) for name in names],
-        "provenance": plain({k: v for k, v in provenance.items() if k not in COUNTS}) or None,
     }
 
 
@@ -135,6 +135,7 @@ def member_spec(classifier: Any, model: Mapping[str, Any]) -> str:
         spec["container"] = kind
     if kind == "frame":
         spec["columns"] = model["feature_names_in"]
+        spec |= {key: model[key] for key in ("categories",) if key in model}
     return json_digest(spec)
 
 
@@ -172,10 +173,9 @@ def draft_manifest(
 
 def notes_of(classifier: Any) -> dict[str, Any]:
     """Return what decides nothing but is worth knowing, as JSON values."""
-    provenance = getattr(classifier, "provenance_", None) or {}
     notes = {
         "n_dropped": int(classifier.n_dropped_),
-        "counts": {key: value for key, value in provenance.items() if key in COUNTS},
+        "n_groups": classifier.n_groups_,
         "n_self_checked": int(getattr(classifier, "n_self_checked_", 0)),
     }
     kind = getattr(classifier, "container_", None)

@@ -130,12 +130,6 @@ def update_model(
         if writer.stored is None:
             raise StoreError(f"{path} is not a poisonproof model.")
         classifier = rebuild(writer.stored, trusted)
-        if not hasattr(classifier, "update"):
-            raise StoreError(
-                f"{path} is a {type(classifier).__name__}: what it learned from all samples may "
-                "change with each of them, so it cannot be updated. Train it again on the rows as "
-                "they are now."
-            )
         classifier.set_schedule(n_jobs, verbose)
         found = writer.stored.manifest.fingerprint
         if expect is not None and expect != found:

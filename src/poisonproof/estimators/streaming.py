@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poisonproof.data.rows import CheckedRows
+from poisonproof.data.rows import CheckedRows, refuse_half
 from poisonproof.data.sources import DataSource
 from poisonproof.estimators.checked_table import check_table
 from poisonproof.estimators.dpa import DPAClassifier
@@ -261,7 +261,7 @@ def partition_stream(
     """
     from joblib import effective_n_jobs
 
-    _check(classifier, memory)
+    _check(classifier, source, memory)
     jobs = max(1, int(effective_n_jobs(classifier.n_jobs)))
     rows: DiskPartitions | None = None
     classifier.n_dropped_, classifier.rejected_ = 0, Rejected()
@@ -276,13 +276,18 @@ def partition_stream(
                     rows = part.rows if rows is None else rows.joined(part.rows)
     if rows is None:
         raise InvalidInputError("The source holds no training rows.")
+    classifier.n_dropped_ += classifier.rejected_.count
     classifier.n_features_in_ = int(np.prod(rows.shape))
     return rows
 
 
-def _check(classifier: Any, memory: int) -> None:
-
-    if classifier.classes is None:
+def _check(classifier: Any, source: DataSource, memory: int) -> None:
+    classifier.schema_ = classifier.schema
+    if classifier.schema not in (None, source.schema):
+        raise InvalidInputError(
+            "The source is read by another schema than the classifier's. Give both the same one."
+        )
+    if classifier.declared_classes is None:
         raise GuaranteeError(
             "Streamed rows need a declared label set: classes=[...]. It cannot be collected while "
             "rows are read, and an attacker could change it."
@@ -299,7 +304,7 @@ def _check(classifier: Any, memory: int) -> None:
             f"Got {memory}."
         )
     classifier.partitioner_ = partitioner
-    classifier.classes_ = np.unique(np.asarray(classifier.classes))
+    classifier.classes_ = np.unique(np.asarray(classifier.declared_classes))
     vars(classifier).pop("n_features_in_", None)  # of an earlier fit
 
 
@@ -353,7 +358,7 @@ def _partition(
     for rows, step in source.pieces(
         memory // CHUNK_SHARE,
         allow_missing=bool(get_tags(classifier).input_tags.allow_nan),
-        invalid_rows=classifier.invalid_rows,
+        invalid_rows="drop" if classifier.drops_invalid_rows else "raise",
     ):
         if rows.problems:
             part.rejected.add(len(rows.problems), rows.describe_problems())
@@ -370,8 +375,8 @@ def _place(classifier: Any, read: CheckedRows, y: Any, writer: RunWriter) -> int
     """Check and write rows that were read, and return how many were dropped."""
     partitioner = classifier.partitioner_
     try:
-        given = read.X, y, partitioner, read.groups, read.weights
-        rows = check_table(classifier, *given, classes=classifier.classes_)
+        whole = replace(read, problems=())  # which are counted by themselves
+        rows = check_table(classifier, whole, y, partitioner, classes=classifier.classes_)
         if len(rows.y):
             digests = sample_digests(rows.X)
             partitions = (
@@ -403,6 +408,7 @@ def fit_stream(
     scratch: str | os.PathLike[str] | None = None,
     cluster: Any = None,
     self_check: bool = True,
+    most_may_be_invalid: bool = True,
 ) -> DPAClassifier:
     r"""Fit on rows that need not fit in memory, into a model directory.
 
@@ -434,6 +440,8 @@ def fit_stream(
         here.
     self_check : bool, default=True
         As in ``DPAClassifier.fit_into``.
+    most_may_be_invalid : bool, default=True
+        Train even if more than half of the rows do not fit and are left out.
 
     Returns
     -------
@@ -464,10 +472,15 @@ def fit_stream(
     check_target(Path(path))
     with _scratch_folder(Path(scratch or f"{os.fspath(path)}.shards")) as folder:
         rows = partition_stream(classifier, source, folder, memory=memory)
+        if not most_may_be_invalid:
+            n_kept = int(rows.sizes.sum()) / (1 - source.schema.test_share)
+            found = classifier.rejected_
+            refuse_half(source.path, n_kept, found.count, found.first)
         budget = memory // TRAINING_SHARE
         index = int((rows.sizes > 0).argmax())  # a fixed map looks at the kind of a sample
         some = gathered({index: rows.shard(index)}, len(rows))
         classifier.container_ = kind_of(some.X)
+        classifier.categories_ = {}
         classifier.features_ = classifier._fit_features(some)
         classifier._remember(TrainingSet(rows), rows.partition_digests())
 

@@ -98,7 +98,7 @@ def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
 
     Digests of the rows are not stored for this: they would reveal who is in the training set.
     """
-    rows = getattr(classifier, "rows_", None)
+    rows, X = getattr(classifier, "rows_", None), classifier.encoded(X)
     if hasattr(classifier, "digests_"):  # votes of neighbours
         return digests_among(sample_digests(X), [classifier.digests_])
     if not isinstance(rows, TrainingSet):

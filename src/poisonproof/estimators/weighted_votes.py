@@ -12,7 +12,8 @@ from sklearn.base import clone
 from poisonproof.certificates.label_flips import certify_one_member, fewest_flips
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
-from poisonproof.estimators.checked_table import CheckedTable, check_random_state
+from poisonproof.estimators.certifying import check_random_state
+from poisonproof.estimators.checked_table import CheckedTable
 from poisonproof.estimators.row_voting import RowVoting, require_integers
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.streams import in_own_streams
@@ -40,7 +41,9 @@ class WeightedVoteClassifier(RowVoting):
         Has ``fit(X)`` and ``integers(X)``, see `WalkWeights`, the default.
     classes : array of shape (C,), optional
         The label set; see `DPAClassifier`.
-    invalid_rows : {"raise", "drop"}, default="raise"
+    schema : Schema, optional
+        How rows are read; see `DPAClassifier`.
+    invalid_rows : {"raise", "drop"}, optional
         What to do with a training row whose values are not finite. An unknown label is an error.
     random_state : int, default=0
         Seed of features that draw.
@@ -77,12 +80,14 @@ class WeightedVoteClassifier(RowVoting):
         weights: Any = None,
         *,
         classes: Any = None,
-        invalid_rows: str = "raise",
+        schema: Any = None,
+        invalid_rows: str | None = None,
         random_state: int = 0,
     ) -> None:
         self.features = features
         self.weights = weights
         self.classes = classes
+        self.schema = schema
         self.invalid_rows = invalid_rows
         self.random_state = random_state
 

@@ -329,16 +329,27 @@ class Summary:
         return (
             f"{_percent(self.clean_accuracy)} of the {self.n_rows:,} test rows are classified "
             f"correctly{alone if self.members_vote else ''}.",
-            baseline_sentence(self.majority_share, self.balanced_accuracy),
-            *([LITTLE_LEARNED] if self.learned < LEAST_LEARNED else []),
+            *self.standing,
             *self._medians(n_groups),
             *(f"Assumed: {sentence}." for sentence in self.threat.assumptions),
         )
 
     @property
+    def standing(self) -> tuple[str, ...]:
+        """In words, what the accuracy is to be held against, and whether it is hardly better."""
+        base = baseline_sentence(self.majority_share, self.balanced_accuracy)
+        return (base,) if self.worthy else (base, LITTLE_LEARNED)
+
+    @property
+    def worthy(self) -> bool:
+        """Whether the model is clearly better than always predicting the commonest class."""
+        return self.learned >= LEAST_LEARNED
+
+    @property
     def learned(self) -> float:
         """The share of the errors of always predicting the commonest class that are avoided."""
-        return share_learned(self.clean_accuracy, self.majority_share)
+        base = self.majority_share
+        return (self.clean_accuracy - base) / (1 - base) if base < 1 else 1.0
 
     def _medians(self, n_groups: int | None) -> tuple[str, ...]:
         words = median_sentence(self.threat, self.median_radius, n_groups=n_groups)
@@ -473,11 +484,6 @@ SAME_SOURCE = (
 )
 
 
-def share_learned(accuracy: float, majority: float) -> float:
-    """Return the share of the errors of always predicting the commonest class that are avoided."""
-    return (accuracy - majority) / (1 - majority) if majority < 1 else 1.0
-
-
 def baseline_sentence(majority: float, balanced: float) -> str:
     """Return in words against what an accuracy is to be held."""
     return (
@@ -497,7 +503,7 @@ def majority_share(y_true: ArrayLike) -> float:
 
 
 def closing_sentences(
-    certificates: Certificates, *, n_rows: int | None = None, n_groups: int | None = None
+    certificates: Certificates, *, n_groups: int | None = None
 ) -> tuple[str, ...]:
     """Return what was proved, in words.
 
@@ -505,29 +511,26 @@ def closing_sentences(
     ----------
     certificates : Certificates
         Untargeted certificates of the test rows.
-    n_rows, n_groups : int, optional
-        Training rows and contributors, if they are known.
+    n_groups : int, optional
+        Contributors to the training rows, if they are known.
 
     Examples
     --------
     >>> from poisonproof.certificates import certify_votes
     >>> certificates = certify_votes([[0] * 9, [1] * 9], n_classes=2)
-    >>> print(*closing_sentences(certificates, n_rows=1200))
-    At least half of your test rows keep their label, right or wrong, even if an attacker inserts or
-    deletes any 4 rows of your training data (1,200 rows).
+    >>> print(*closing_sentences(certificates))
+    At least half of the test rows keep their label, right or wrong, even if any 4 rows are
+    inserted or deleted.
     """
-    size = Radii.of(certificates.radius).median()
+    size, threat = Radii.of(certificates.radius).median(), certificates.threat
     if not size:
-        threat = certificates.threat
         unit = "dishonest contributor" if threat.unit == "group" else f"poisoned {threat.noun(1)}"
         return (
-            "Fewer than half of your test rows are proved to keep their label against "
+            "Fewer than half of the test rows are proved to keep their label against "
             f"even one {unit}. More members (-k), more rows or better features help.",
         )
-    return (
-        "At least half of your test rows keep their label, right or wrong, even if an attacker "
-        f"{_attack_words(certificates, size, n_rows, n_groups)}.",
-    )
+    known = n_groups if threat.by_group else None
+    return (median_sentence(threat, size, "test rows keep their label, right or wrong,", known),)
 
 
 def seen_sentence(n_seen: int | None, n_rows: int) -> str:
@@ -555,16 +558,3 @@ def seen_sentence(n_seen: int | None, n_rows: int) -> str:
         f"The model was trained on {n_seen:,} of the {n_rows:,} rows. These are not test rows; "
         f"the numbers refer to the other {n_rows - n_seen:,}."
     )
-
-
-def _attack_words(
-    certificates: Certificates, size: int, n_rows: int | None, n_groups: int | None
-) -> str:
-    threat = certificates.threat
-    if threat.by_group:
-        known = "" if n_groups is None else f" of your {n_groups:,}"
-        return f"controls any {size:,}{known} {threat.noun(n_groups or size)}"
-    rows = f"{size:,} {threat.noun(size)}"
-    data = "your training data" if n_rows is None else f"your training data ({n_rows:,} rows)"
-    verbs = {"insert_delete": "inserts or deletes", "label_flip": "changes the labels of"}
-    return f"{verbs.get(threat.name, 'rewrites')} any {rows} of {data}"

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import groupby
+from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,10 +24,11 @@ from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
-from poisonproof.evaluation.accuracy import Radii, radius_if_correct
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.evaluation.accuracy import Radii, Summary, radius_if_correct, summarize
+from poisonproof.exceptions import InvalidInputError, PoisonproofError
 from poisonproof.members.clusters import AssignmentRule
 from poisonproof.members.weights import WalkWeights
+from poisonproof.progress import Progress
 
 FAMILIES = {
     "dpa": "partition aggregation",
@@ -41,7 +45,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Method:
-    """The certificates of one method on a test set, as class indices, and its settings.
+    """The certificates of one method on a test set, and its settings.
 
     `facts` is what else the result file says, such as seconds, and a ``note`` above the results.
     """
@@ -77,6 +81,11 @@ class Method:
     def radii(self) -> Radii:
         """The radii of the rows that are classified correctly."""
         return Radii.of(radius_if_correct(self.certificates, self.y_true))
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Accuracy, classes and medians."""
+        return summarize(self.certificates, self.y_true)
 
     @property
     def clean(self) -> float:
@@ -261,6 +270,11 @@ class Comparison:
         certificates: Certificates = certify(
             fitted, self.X_test, threat=candidate.threat, require_declared=True
         )
+        # Classes are 0 to C - 1: values are indices.
+        certificates = replace(certificates, classes=None, threat=in_rows(certificates.threat))
+        names, truth = list(self.names), self.y_test
+        if names:
+            certificates, truth = certificates.with_classes(names), np.asarray(names)[truth]
         sizes = np.bincount(self.y_train, minlength=len(fitted.classes_))
         return Method(
             f"{self.name}-{candidate.name}",
@@ -271,12 +285,41 @@ class Comparison:
             candidate.settings,
             "nothing: all settings are reported",
             self.command,
-            # Classes are 0 to C - 1: values are indices.
-            replace(certificates, classes=None, threat=in_rows(certificates.threat)),
-            self.y_test,
+            certificates,
+            truth,
             {"n_train": len(self.y_train), "train_class_sizes": sizes.tolist()},
             python=self._python(candidate),
         )
+
+    def run_all(
+        self, chosen: Sequence[Candidate], left_out: Callable[[str], None], progress: Progress
+    ) -> Iterator[tuple[Candidate, Method, float]]:
+        """Fit each classifier once; yield what all that share it certify, and the seconds it took.
+
+        `left_out` is told once what cannot be run, and why.
+        """
+        for classifier, sharing in groupby(chosen, key=attrgetter("classifier")):
+            group, problems = list(sharing), dict[str, list[str]]()
+            started = perf_counter()
+            fitted, fitting = None, 0.0
+            for candidate in group:
+                try:
+                    if fitted is None:
+                        fitted = self.fit(classifier)
+                        fitting = perf_counter() - started
+                    started = perf_counter()
+                    method = self.run(candidate, fitted)
+                except (PoisonproofError, ValueError) as error:
+                    failed = [candidate] if fitted is not None else group
+                    titles = [candidate.title for candidate in failed]
+                    problems.setdefault(str(error), []).extend(titles)
+                    if fitted is None:
+                        break
+                else:
+                    yield candidate, method, fitting + perf_counter() - started
+            for reason, titles in problems.items():
+                left_out(f"Left out: {'; '.join(dict.fromkeys(titles))}. {reason}")
+            progress.advance(len(group))
 
     def _python(self, candidate: Candidate) -> str:
         """Return the lines that train and certify a candidate, on X and y with the names."""

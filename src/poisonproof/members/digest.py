@@ -16,7 +16,7 @@ import struct
 import sys
 import types
 from collections.abc import Iterable, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -175,6 +175,8 @@ class _Walk:
         if isinstance(value, types.CodeType):
             parts = [self.digest(value.co_names), self.digest(value.co_consts)]
             return _hash("code", [value.co_code, *parts])
+        if type(value) is partial:  # its own state also tells whether anyone looked at its dict
+            return _hash("partial", map(self.digest, (value.func, value.args, value.keywords)))
         if isinstance(value, (KDTree, BallTree)):
             return self.digest_neighbour_tree(value)
         if isinstance(value, np.random.RandomState):

@@ -111,26 +111,38 @@ PLAIN = (type(None), bool, int, float, str)
 class ScikitMember(Member):
     """A scikit-learn classifier fitted on one partition; `seed` and `index` key its streams."""
 
-    def __init__(self, estimator: Any, classes: NDArray[Any], seed: int, index: int) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        classes: NDArray[Any],
+        seed: int,
+        index: int,
+        present: NDArray[np.int64] | None = None,
+    ) -> None:
         self.estimator = estimator
         self.classes = classes
         self.seed = seed
         self.index = index
+        self.present = present  # what its labels 0 to m-1 stand for, if it was not given values
 
     def votes(self, X: Any) -> NDArray[np.int16]:
         """Predict, and turn class values into indices; a value outside the label set abstains."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = in_own_streams(self.seed, self.index, lambda: self.estimator.predict(X))
-        predicted = np.asarray(found)
-        position = np.searchsorted(self.classes, predicted)
-        position = np.minimum(position, len(self.classes) - 1)
-        known = self.classes[position] == predicted
-        return np.where(known, position, ABSTAIN).astype(np.int16)
+        return self.places(np.asarray(found))
+
+    def places(self, labels: NDArray[Any]) -> NDArray[np.int16]:
+        """Return class indices of labels as the classifier has them."""
+        known = self.classes if self.present is None else np.arange(len(self.present))
+        position = np.minimum(np.searchsorted(known, labels), len(known) - 1)
+        indices = position if self.present is None else self.present[position]
+        return np.where(known[position] == labels, indices, ABSTAIN).astype(np.int16)
 
     def digest(self) -> str:
         """Return a digest of the fitted classifier and of what its votes mean."""
-        return state_digest((self.classes, self.estimator))
+        coded = () if self.present is None else (self.present,)
+        return state_digest((self.classes, self.estimator, *coded))
 
 
 class ScikitLearner(Learner):
@@ -152,6 +164,8 @@ class ScikitLearner(Learner):
         forget_folders(self._pristine)  # a cache there would outlive the rows it was made of
         limit_steps(self._pristine)
         self._plain = _is_plain(self._pristine)
+        kinds = {base for part in _parts(estimator) for base in type(part).__mro__}
+        self._codes_labels = any(base.__module__.split(".")[0] == "xgboost" for base in kinds)
         if self._plain:
             try:
                 self._pristine._validate_params()
@@ -175,10 +189,25 @@ class ScikitLearner(Learner):
         # Warnings are not part of f: a filter that turns them into errors would change members.
         with warnings.catch_warnings(), config_context(skip_parameter_validation=self._plain):
             warnings.simplefilter("ignore")
-            estimator = in_own_streams(seed, partition.index, lambda: self._fitted(partition, seed))
-        return ScikitMember(estimator, self.classes, seed, partition.index)
+            y, present = self._labels(partition)
+            index = partition.index
+            estimator = in_own_streams(seed, index, lambda: self._fitted(partition, y, seed))
+        return ScikitMember(estimator, self.classes, seed, index, present)
 
-    def _fitted(self, partition: Partition, seed: int) -> Any:
+    def _labels(self, partition: Partition) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+        """Return labels as the classifier gets them, and what they stand for unless values.
+
+        They are class values, to which a parameter such as `class_weight` may refer. XGBoost alone
+        demands 0 to m-1 of the m classes that the partition holds.
+        """
+        y = self.classes[partition.y]
+        if self._codes_labels:
+            present, codes = np.unique(partition.y, return_inverse=True)
+            if not np.array_equal(y, codes):
+                return codes, present
+        return y, None
+
+    def _fitted(self, partition: Partition, y: NDArray[Any], seed: int) -> Any:
         if self._plain:  # copied by hand, which is much faster
             estimator = object.__new__(type(self._pristine))
             vars(estimator).update(vars(self._pristine))
@@ -187,7 +216,7 @@ class ScikitLearner(Learner):
         seed_nested(estimator, seed, partition.index, self._random_states)
         weight = partition.sample_weight
         options = {} if weight is None else {"sample_weight": weight}
-        estimator.fit(partition.X, self.classes[partition.y], **options)
+        estimator.fit(partition.X, y, **options)
         return estimator
 
 
@@ -247,7 +276,8 @@ def _probabilities(member: ScikitMember, n_classes: int, X: Any) -> NDArray[np.f
         warnings.simplefilter("ignore")
         found = in_own_streams(member.seed, member.index, lambda: predict(X))
     scores = np.full((n_rows(X), n_classes), _UNSEEN)
-    places = np.searchsorted(member.classes, member.estimator.classes_)
-    scores[:, places] = np.asarray(found, dtype=np.float64)
+    scores[:, member.places(np.asarray(member.estimator.classes_))] = np.asarray(
+        found, dtype=np.float64
+    )
     scores[~np.isfinite(scores).all(axis=1)] = np.nan  # a member without numbers abstains
     return scores

@@ -262,6 +262,11 @@ class TorchLearner(ClassifierMixin, BaseEstimator, BatchedLearner):
                 listener.advance(len(states))
         return TorchEnsemble(spec, [done[index] for index in which])
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
     def fit(self, X: ArrayLike, y: ArrayLike) -> TorchLearner:
         """Train one network on all rows, in the order given, in a stack of one."""
         array = np.asarray(X)

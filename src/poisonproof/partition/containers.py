@@ -56,6 +56,15 @@ def as_container(X: Any) -> Any:
     return list(X) if X.dtype.kind == "O" and X.ndim == 1 else X
 
 
+def from_tensor(values: Any) -> Any:
+    """Return a tensor of torch as an array of the same values, anything else as it is."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(values, torch.Tensor):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+
+
 def n_rows(X: Any) -> int:
     """Return the number of samples in `X`.
 
@@ -143,7 +152,11 @@ def pandas() -> Any:
 def as_pandas(X: Any) -> Any:
     """Return a frame or a series of Polars as one of pandas that holds the same cells."""
     with needing("pyarrow", "data"):
-        return X.to_pandas(use_pyarrow_extension_array=True)
+        frame = X.to_pandas(use_pyarrow_extension_array=True)
+    # An Enum declares its categories. Those of a Categorical are taken from the rows.
+    enums = {n: t for n, t in getattr(X, "schema", {}).items() if type(t).__name__ == "Enum"}
+    declared = {n: pandas().CategoricalDtype(t.categories.to_list()) for n, t in enums.items()}
+    return frame.astype(declared) if declared else frame
 
 
 def frame_columns(X: Any) -> list[NDArray[Any]]:

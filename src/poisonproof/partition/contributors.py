@@ -55,7 +55,9 @@ class GroupPartitioner(Partitioner):
         """
         name = type(self).__name__
         if groups is None:
-            raise InvalidInputError(f"{name} needs groups: one identity per row of X.")
+            raise InvalidInputError(
+                f"{name} needs groups, one identity per row of X: fit(X, y, groups=...)."
+            )
         if n_rows(groups) != n_rows(X):
             raise InvalidInputError(
                 f"groups has {n_rows(groups)} entries, but X has {n_rows(X)} rows. "

@@ -15,7 +15,7 @@ from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import as_container, stacked, take_rows
 from poisonproof.partition.partitioners import ContentHash
 from poisonproof.partition.rule import Partitioner
-from poisonproof.partition.values import take_canonical
+from poisonproof.partition.values import Categories, take_canonical, with_categories
 
 Weights = NDArray[np.float64] | None
 
@@ -168,6 +168,8 @@ class PartitionedData:
         Weights, in the caller's order.
     digests : ndarray of uint8 of shape (m, 32)
         Digests of the samples, in the caller's order; empty where nobody needs them.
+    categories : mapping
+        The declared categories of columns that members see as categories.
     """
 
     X: Any
@@ -176,6 +178,7 @@ class PartitionedData:
     offsets: NDArray[np.intp]
     sample_weight: Weights = None
     digests: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 32), np.uint8))
+    categories: Categories = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -220,7 +223,8 @@ class PartitionedData:
     def __getitem__(self, index: int) -> Partition:
         """Gather partition `index` in canonical values and order."""
         rows = self.rows(index)
-        return Partition(index, take_canonical(self.X, rows), self.y[rows], self.weights_of(rows))
+        X = with_categories(take_canonical(self.X, rows), self.categories)
+        return Partition(index, X, self.y[rows], self.weights_of(rows))
 
     def __iter__(self) -> Iterator[Partition]:
         return (self[index] for index in range(len(self)))

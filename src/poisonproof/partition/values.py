@@ -6,13 +6,14 @@ nothing else: an invalid cell elsewhere in a column cannot change the bits of th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from poisonproof.exceptions import InvalidRowsError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.blocks import (
     CanonicalColumn,
     canonical_column,
@@ -29,6 +30,9 @@ from poisonproof.partition.containers import (
     row_array,
     take_rows,
 )
+
+Categories = Mapping[int, tuple[tuple[Cell, ...], bool]]
+"""The declared categories of some columns, by position, and whether they are ordered."""
 
 TIME_UNITS = {"ns": 10**9, "us": 10**6, "s": 1}
 """Units of the dates a member sees, the finest that holds them first."""
@@ -88,6 +92,47 @@ def take_canonical(X: Any, rows: NDArray[np.intp] | None = None) -> Any:
     if is_pandas(X):
         return _frame(X)
     return take_canonical(np.asarray(X)) if X.dtype.kind in "biuf" else _cells(X)
+
+
+def declared_categories(X: Any) -> Categories:
+    """Return the categories that the dtypes of a frame declare, in canonical values."""
+    found = {}
+    for j, dtype in enumerate(X.dtypes if is_pandas(X) and X.ndim == 2 else ()):
+        if not isinstance(dtype, pandas().CategoricalDtype):
+            continue
+        values = dtype.categories.to_numpy(dtype=object)
+        column = canonical_column(values, np.arange(len(values)), j)
+        cells = tuple(column.taken(np.arange(len(values))))
+        if not all(isinstance(c, str) or (isinstance(c, float) and np.isfinite(c)) for c in cells):
+            raise InvalidInputError(
+                f"Column {X.columns[j]!r} has categories that are neither text nor numbers that "
+                "float64 holds. Convert them to text: "
+                "column.cat.rename_categories(map(str, column.cat.categories))."
+            )
+        found[j] = (cells, bool(dtype.ordered))
+    return found
+
+
+def with_categories(X: Any, categories: Categories) -> Any:
+    """Return a canonical frame with columns as categories; a cell that is none is missing."""
+    if not categories:
+        return X
+    if not is_pandas(X) or X.ndim != 2:
+        raise InvalidInputError(
+            "The model was trained on a frame with categories. Give a frame with the same columns; "
+            "its dtypes do not matter."
+        )
+    columns = {j: X.iloc[:, j] for j in range(X.shape[1])}
+    for j, (values, ordered) in categories.items():
+        code = {value: place for place, value in enumerate(values)}
+        codes = np.array([code.get(cell, -1) for cell in columns[j].tolist()], dtype=np.intp)
+        integers = [int(v) for v in values if isinstance(v, float) and v.is_integer()]
+        index = pandas().Index(integers if len(integers) == len(values) else values)
+        dtype = pandas().CategoricalDtype(index, ordered=ordered)
+        columns[j] = pandas().Series(pandas().Categorical.from_codes(codes, dtype=dtype))
+    frame = pandas().DataFrame(columns, index=pandas().RangeIndex(len(X)))
+    frame.columns = X.columns
+    return frame
 
 
 def _sparse(matrix: Any) -> Any:

@@ -62,14 +62,17 @@ class _Table:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """What a table shows of every method; a cell is a text, and whether it is the best."""
-        best = self.shares.max(axis=0)
+        best = _best(self.methods, self.shares)
         return [
             {
                 "title": method.title,
                 "settings": method.settings,
                 "median": "none" if method.median is None else f"{method.median:,}",
+                "balanced": f"{100 * method.summary.balanced_accuracy:.1f} %",
+                "classes": _classes(method),
+                "worthy": method.summary.worthy,
                 "cells": [
-                    (f"{100 * share:.1f} %", bool(share == top > 0))
+                    (f"{100 * share:.1f} %", bool(share == top > 0) and method.summary.worthy)
                     for share, top in zip(line, best, strict=True)
                 ],
                 "train": method.train,
@@ -77,6 +80,24 @@ class _Table:
             }
             for method, line in zip(self.methods, self.shares, strict=True)
         ]
+
+
+def _best(methods: Sequence[Method], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the best share at each size: what always predicts one class withstands everything."""
+    found: NDArray[np.float64] = np.max(
+        shares, axis=0, initial=0.0, where=np.array([[method.summary.worthy] for method in methods])
+    )
+    return found
+
+
+def _classes(method: Method) -> str:
+    """Return the recall of every class, and what of it an attack of the median radius leaves."""
+    size = method.median or 0
+    each = (
+        f"{found.label} {100 * found.recall:.1f} % ({100 * found.certified:.1f} %)"
+        for found in method.summary.classes
+    )
+    return f"Recall by class, and certified at {size:,}: {', '.join(each)}."
 
 
 def _table(threat: str, methods: Sequence[Method]) -> _Table:
@@ -127,6 +148,8 @@ def _results(methods: Sequence[Method], command: str) -> dict[str, Any]:
                 "n_test": len(method.y_true),
                 **method.facts,
                 "clean_accuracy": method.clean,
+                "balanced_accuracy": method.summary.balanced_accuracy,
+                "classes": [vars(found) for found in method.summary.classes],
                 "median_radius": method.median,
                 "certified_accuracy": [
                     {"size": int(size), "accuracy": float(share)}
@@ -147,7 +170,7 @@ def _corners(method: Method) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 
 def _picture(groups: dict[str, list[Method]]) -> bytes:
-    """Draw one panel per threat; methods that are best at no attack size are thin and grey."""
+    """Draw one panel per threat; methods never best, or that learned little, are thin and grey."""
     with needing("matplotlib", "report"):
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -164,9 +187,10 @@ def _picture(groups: dict[str, list[Method]]) -> bytes:
 def _panel(ax: Any, methods: Sequence[Method], unit: str) -> None:
     sizes = np.arange(max(method.reach for method in methods) + 2)
     shares = np.stack([method.certified(sizes) for method in methods])
-    best = ((shares == shares.max(axis=0)) & (shares > 0)).any(axis=1)
+    best = ((shares == _best(methods, shares)) & (shares > 0)).any(axis=1)
+    best &= [method.summary.worthy for method in methods]
     places: dict[str, int] = {}
-    grey = "best at no attack size"
+    grey = "never best, or hardly better\nthan the commonest class"
     for method, leads in zip(methods, best, strict=True):
         corners, heights = _corners(method)
         style: dict[str, Any] = {"color": "0.8", "linewidth": 0.8, "label": grey, "zorder": 1}
@@ -177,6 +201,8 @@ def _panel(ax: Any, methods: Sequence[Method], unit: str) -> None:
         else:
             grey = "_"  # one line of the legend for all of them
         ax.plot(corners, 100 * heights, drawstyle="steps-post", **style)
+    base = 100 * majority_share(methods[0].y_true)
+    ax.axhline(base, color="0.5", linewidth=0.8, linestyle=":", label="commonest class alone")
     ax.set(xlabel=f"Attack size ({unit})", ylabel="Certified accuracy (%)", ylim=(0, 102))
     ax.set_xlim(0, 1.02 * max(1, int((shares.max(axis=0) >= 0.01).sum())))
     ax.grid(color="0.92")

@@ -18,7 +18,7 @@ import numpy as np
 import poisonproof
 from poisonproof.attacks.study import AttackStudy
 from poisonproof.data.value_text import escaped
-from poisonproof.evaluation.accuracy import baseline_sentence, default_sizes, majority_share
+from poisonproof.evaluation.accuracy import default_sizes
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, needing
 from poisonproof.files import write_bytes
 from poisonproof.report.charts import (
@@ -33,6 +33,7 @@ from poisonproof.report.words import (
     check_by_hand,
     headline,
     reason,
+    standing,
     voters,
 )
 
@@ -184,7 +185,7 @@ def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, A
         "kept": tally.kept,
         "fixed": tally.fixed,
         "classes": list(zip(tally.labels, tally.by_class, strict=True)),
-        "baseline": _baseline(model),
+        "standing": standing(model),
         "median": tally.kept.median(),
         "smallest": int(radius.min()),
         "middle": int(np.sort(radius)[(len(radius) - 1) // 2]),
@@ -203,12 +204,6 @@ def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, A
         "identity": model.identity,
         "certificates_digest": certificates_digest(model.certificates),
     }
-
-
-def _baseline(model: Evidence) -> str:
-    if model.y_true is None:
-        return ""
-    return baseline_sentence(majority_share(model.y_true), model.tally.balanced_accuracy)
 
 
 def _numbers(models: Sequence[Evidence], domain: int, kept_word: str) -> str:

@@ -44,24 +44,27 @@ class Identity:
 def identify(classifier: Any) -> Identity:
     """Describe a fitted classifier."""
     sizes = getattr(classifier, "partition_sizes_", None)
-    known = getattr(classifier, "provenance_", None) or {}
     features = "none" if classifier.features is None else _one_line(classifier.features)
-    schema = (known.get("schema") or {}).get("frozen")
+    schema = classifier.schema_
+    if schema is not None:
+        features = f"by the schema {schema.frozen}" if schema.frozen else "by the types of a frame"
+    n_groups, declared = classifier.n_groups_, classifier.declared_classes is not None
     facts = {"Method": type(classifier).__name__}
     if sizes is None:  # training rows vote
         facts |= {name: _one_line(getattr(classifier, name)) for name in _settings(classifier)}
     else:
         facts |= {"Member": _one_line(classifier.estimator), "Members": f"{len(sizes):,}"}
         facts |= {"Partitioner": _one_line(classifier.partitioner_)}
-    units = known.get("n_groups") or 0
-    counted = {unit_noun(classifier.partitioner_.unit).capitalize(): f"{units:,}"} if units else {}
+    counted = {}
+    if n_groups:
+        counted = {unit_noun(classifier.partitioner_.unit).capitalize(): f"{n_groups:,}"}
     n_rows = classifier.n_rows_ if sizes is None else int(sizes.sum())
     facts |= {
-        "Features": f"by the schema {schema}" if schema else features,
-        "Label set": "declared" if classifier.classes is not None else "taken from the labels",
+        "Features": features,
+        "Label set": "declared" if declared else "taken from the labels",
         "Training rows": f"{n_rows:,}",
         **counted,
-        "Rows left out": f"{classifier.n_dropped_ + known.get('n_left_out', 0):,}",
+        "Rows left out": f"{classifier.n_dropped_:,}",
     }
     if sizes is not None:
         checked = f"{getattr(classifier, 'n_self_checked_', 0):,}"
@@ -73,7 +76,9 @@ def identify(classifier: Any) -> Identity:
 
 def _settings(classifier: Any) -> list[str]:
     return [
-        name for name in classifier.get_params(deep=False) if name not in ("classes", "features")
+        name
+        for name in classifier.get_params(deep=False)
+        if name not in ("classes", "features", "schema")
     ]
 
 
@@ -250,7 +255,7 @@ class Evidence:
             identity=identify(classifier),
             places=places,
             place_unit=place_unit,
-            n_groups=(getattr(classifier, "provenance_", None) or {}).get("n_groups"),
+            n_groups=classifier.n_groups_,
             seen=seen,
         )
 

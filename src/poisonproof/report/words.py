@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poisonproof.certificates.threats import Threat
-from poisonproof.evaluation.accuracy import median_sentence
+from poisonproof.evaluation.accuracy import median_sentence, summarize
 from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow
 
 _ACTIONS = {
@@ -42,6 +42,15 @@ def headline(evidence: Evidence) -> str:
     if not median:
         return f"Fewer than half of the predictions withstand {threat.count(1)}."
     return median_sentence(threat, median, "predictions stay as they are", n_groups)
+
+
+def standing(evidence: Evidence) -> str:
+    """Return how many predictions are right, and what that is to be held against."""
+    if evidence.y_true is None:
+        return ""
+    summary = summarize(evidence.certificates, evidence.y_true)
+    right = f"{100 * summary.clean_accuracy:.1f} % of the test rows are classified correctly."
+    return " ".join((right, *summary.standing))
 
 
 def attacker_may(threat: Threat) -> str:

@@ -9,13 +9,17 @@ code are checked, kind by kind; the others compute with NumPy alone.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.compose import ColumnTransformer
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
     GradientBoostingClassifier,
@@ -28,10 +32,16 @@ from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.neighbors import BallTree, KDTree
 from sklearn.neighbors._base import NeighborsBase
-from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+)
 from sklearn.svm._base import BaseLibSVM
 from sklearn.tree import BaseDecisionTree, DecisionTreeRegressor
 from sklearn.tree._tree import Tree
+from sklearn.utils import check_array
 
 from poisonproof.exceptions import StoreError
 
@@ -163,14 +173,16 @@ def _check_gradient_boosting(estimator: Any) -> bool:
 
 
 def _check_predictor(predictor: Any) -> bool:
-    """Check a tree of histogram gradient boosting, without categories."""
-    nodes = predictor.nodes
+    """Check a tree of histogram gradient boosting."""
+    nodes, bitsets = predictor.nodes, predictor.raw_left_cat_bitsets
     if not (_is_array(nodes, (len(nodes),), "V") and nodes.dtype == PREDICTOR_RECORD_DTYPE):
         return False
     number, inner = np.arange(len(nodes)), nodes["is_leaf"] == 0
+    sets = nodes["bitset_idx"][inner & (nodes["is_categorical"] != 0)]
     return bool(
         len(nodes)
-        and not nodes["is_categorical"].any()
+        and _is_array(bitsets, (len(bitsets), 8), "u")
+        and np.all(sets < len(bitsets))
         and all(
             np.all((nodes[side][inner] > number[inner]) & (nodes[side][inner] < len(nodes)))
             for side in ("left", "right")
@@ -179,14 +191,46 @@ def _check_predictor(predictor: Any) -> bool:
 
 
 def _check_hist_boosting(estimator: Any) -> bool:
-    if estimator._preprocessor is not None or np.any(estimator._bin_mapper.is_categorical_):
+    width, categorical = estimator.n_features_in_, estimator._bin_mapper.is_categorical_
+    if estimator._preprocessor is None:
+        if np.any(categorical):
+            return False
+        categorical = np.zeros(width, dtype=bool)
+    elif not (_is_array(categorical, (width,), "bu") and _keeps_columns(estimator)):
         return False
     return all(
         type(predictor) is TreePredictor
-        and bool(np.all(predictor.nodes["feature_idx"] >= 0))
-        and bool(np.all(predictor.nodes["feature_idx"] < estimator.n_features_in_))
+        and bool(np.all((feature >= 0) & (feature < width)))
+        and bool(np.all(categorical[feature[predictor.nodes["is_categorical"] != 0]]))
         for predictor in itertools.chain.from_iterable(estimator._predictors)
+        for feature in [predictor.nodes["feature_idx"]]
     )
+
+
+def _keeps_columns(estimator: Any) -> bool:
+    """Check that what stands in front of histograms with categories gives as many columns."""
+    row = np.full((1, estimator.n_features_in_), np.nan, dtype=object)
+    names = getattr(estimator, "feature_names_in_", range(row.shape[1]))
+    steps = estimator._preprocessor.transformers_
+    sound = (
+        type(estimator._preprocessor) is ColumnTransformer
+        and [type(step) for _, step, _ in steps[:2]] == [OrdinalEncoder, FunctionTransformer]
+        and all(step == "drop" for _, step, _ in steps[2:])
+        and _check_partial(steps[1][1].func)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sound and all(
+            estimator._preprocess_X(rows, reset=False).shape == row.shape
+            for rows in (row, import_module("pandas").DataFrame(row, columns=names))
+        )
+
+
+def _check_partial(function: Any) -> bool:
+    """Check that a stored function is the one that histograms put in front of their numbers."""
+    known = {"dtype", "ensure_all_finite"}
+    bare = type(function) is partial and function.func is check_array and not function.args
+    return bare and set(function.keywords) <= known
 
 
 def _check_neighbour_tree(tree: Any) -> bool:
@@ -328,6 +372,7 @@ _CHECKS: tuple[tuple[Any, str | None, Callable[[Any], bool]], ...] = (
     (BaseDecisionTree, "tree_", lambda tree: _trees_of(tree, [tree])),
     (BaseForest, "estimators_", lambda forest: _trees_of(forest, forest.estimators_)),
     (GradientBoostingClassifier, "estimators_", _check_gradient_boosting),
+    (partial, None, _check_partial),
     (TreePredictor, None, _check_predictor),
     (HistGradientBoostingClassifier, "_predictors", _check_hist_boosting),
     ((KDTree, BallTree), None, _check_neighbour_tree),

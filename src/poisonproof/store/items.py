@@ -316,7 +316,10 @@ def _encode_member(member: Member) -> Content:
         return {"abstains": without_addresses(member.failure)}, {}
     if isinstance(member, ScikitMember):
         data = encode_object(member.estimator)
-        return {"fitted": True}, {"skops": np.frombuffer(data, dtype=np.uint8)}
+        tensors: _Tensors = {"skops": np.frombuffer(data, dtype=np.uint8)}
+        if member.present is not None:
+            tensors["present"] = member.present
+        return {"fitted": True}, tensors
     raise StoreError(f"members of type {type(member).__name__} cannot be saved.")
 
 
@@ -329,7 +332,14 @@ def _decode_member(item: Item, classes: NDArray[Any], seed: int, trusted: Iterab
     if about.get("fitted") is True and "skops" in item.tensors:
         name = f"member {item.index}"
         estimator = decode_object(item.tensors["skops"].tobytes(), name, trusted)
-        return ScikitMember(estimator, classes, seed, item.index)
+        present = item.tensors.get("present")
+        if present is not None and (
+            present.dtype != np.int64
+            or present.ndim != 1
+            or not (len(present) and np.isin(present, np.arange(len(classes))).all())
+        ):
+            raise StoreError(f"{name} is damaged: its labels stand for no classes of the model.")
+        return ScikitMember(estimator, classes, seed, item.index, present)
     raise StoreError(f"member {item.index} is damaged: {json.dumps(dict(about))[:80]}.")
 
 

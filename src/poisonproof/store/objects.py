@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -81,22 +81,13 @@ def _passed_over(names: tuple[str, ...]) -> Iterator[None]:
 
 
 TRUSTED = (
+    "collections.OrderedDict",
     "numpy.dtype",
     "scipy.sparse._csc.csc_array",
     "scipy.sparse._csc.csc_matrix",
     "scipy.sparse._csr.csr_array",
     "scipy.sparse._csr.csr_matrix",
-    "sklearn.calibration._CalibratedClassifier",
-    "sklearn.calibration._SigmoidCalibration",
-    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
-    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.tree._tree.Tree",
-    "sklearn.neighbors._kd_tree.KDTree",
-    "sklearn.neighbors._ball_tree.BallTree",
-    "sklearn.metrics._dist_metrics.EuclideanDistance64",
-    "sklearn.metrics._dist_metrics.ManhattanDistance64",
-    "sklearn.metrics._dist_metrics.ChebyshevDistance64",
+    "functools.partial",  # of `check_array` alone, see `check_parts`
     "poisonproof.networks.learner.TorchLearner",
     "poisonproof.members.closed_form.kernel_ridge.KernelMembers",
     "poisonproof.members.closed_form.linear.LinearMembers",
@@ -106,8 +97,36 @@ TRUSTED = (
     "poisonproof.members.weights.WalkWeights",
     "poisonproof.networks.pretraining.frozen.FrozenNetwork",
     "poisonproof.networks.pretraining.pretrain_spec.PretrainSpec",
+    *map(
+        "sklearn.{}".format,
+        """
+        calibration._CalibratedClassifier calibration._SigmoidCalibration
+        ensemble._hist_gradient_boosting.predictor.TreePredictor
+        gaussian_process._gpc.GaussianProcessClassifier
+        gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace
+        gaussian_process.kernels.ConstantKernel gaussian_process.kernels.Product
+        gaussian_process.kernels.RBF linear_model._sgd_fast.EpsilonInsensitive
+        linear_model._sgd_fast.Hinge linear_model._sgd_fast.ModifiedHuber
+        linear_model._sgd_fast.SquaredEpsilonInsensitive linear_model._sgd_fast.SquaredHinge
+        metrics._classification.balanced_accuracy_score metrics._dist_metrics.ChebyshevDistance64
+        metrics._dist_metrics.EuclideanDistance64 metrics._dist_metrics.ManhattanDistance64
+        metrics._scorer._CurveScorer metrics._scorer._PassthroughScorer metrics._scorer._Scorer
+        model_selection._split.StratifiedKFold multiclass._ConstantPredictor
+        neighbors._ball_tree.BallTree neighbors._kd_tree.KDTree
+        neural_network._stochastic_optimizers.AdamOptimizer
+        neural_network._stochastic_optimizers.SGDOptimizer tree._tree.Tree utils._bunch.Bunch
+        utils._metadata_requests.MetadataRequest utils._metadata_requests.MethodMetadataRequest
+        utils.validation.check_array
+        """.split(),  # noqa: SIM905 - as below
+    ),
 )
 """Types that skops does not trust and that are checked here after loading (see `check_parts`)."""
+
+_BOOSTERS = {
+    "lightgbm.sklearn.LGBMClassifier": "lightgbm.basic.Booster",
+    "xgboost.sklearn.XGBClassifier": "xgboost.core.Booster",
+}
+"""What these hold when fitted: native code parses it and follows indices that it does not check."""
 
 _INTERNAL = ("sklearn._loss.", "sklearn.ensemble._hist_gradient_boosting.binning.")
 _MOST_PARTS = 2**24
@@ -237,8 +256,26 @@ def _without_padding(data: bytes) -> bytes:
 
 
 def types_of(value: Any) -> list[str]:
-    """Return the types outside scikit-learn in an object that this process has built itself."""
-    return sorted(skops_io().get_untrusted_types(data=encode_object(value)))
+    """Return the types to trust in an object that this process has built itself, once fitted."""
+    found = set(skops_io().get_untrusted_types(data=encode_object(value)))
+    return sorted(found | {_BOOSTERS[kind] for kind in found & _BOOSTERS.keys()})
+
+
+def untrusted_types(data: Any, name: str, trusted: Iterable[str] = ()) -> set[str]:
+    """Return all types in an object that would be refused."""
+    content = bytes(data)
+    found = {*_strange(content, name), *skops_io().get_untrusted_types(data=content)}
+    return found - set(_known(tuple(sorted(trusted))))
+
+
+def refuse_types(name: str, strange: Iterable[str]) -> NoReturn:
+    """Raise `StoreError` that lists types, and says how to trust them."""
+    listed = [kind[:100] for kind in sorted(strange)[:50]]
+    raise StoreError(
+        f"{name} holds types that poisonproof does not load by itself: {listed}. If you "
+        f"trust where the model comes from, name them: load(path, trusted={listed}), or "
+        f"--trusted {','.join(listed)} on the command line."
+    )
 
 
 def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
@@ -250,11 +287,11 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
     known = _known(tuple(sorted(trusted)))
     content = bytes(data)
     try:
-        strange = sorted(_strange(content, name) - set(known))
+        strange = _strange(content, name) - set(known)
         try:
             value = None if strange else skops.loads(content, trusted=list(known))
         except UntrustedTypesFoundException:
-            strange = sorted(set(skops.get_untrusted_types(data=content)) - set(known))
+            strange = {name}
     except StoreError:
         raise
     except ModuleNotFoundError as error:
@@ -266,12 +303,7 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
         what = f"{type(error).__name__}: {str(error)[:200]}"
         raise StoreError(f"{name} cannot be decoded: {what}.") from error
     if strange:
-        strange = [kind[:100] for kind in strange[:10]]
-        raise StoreError(
-            f"{name} holds types that poisonproof does not load by itself: {strange}. If you "
-            f"trust where the model comes from, name them: load(path, trusted={strange}), or "
-            f"--trusted {','.join(strange)} on the command line."
-        )
+        refuse_types(name, untrusted_types(content, name, trusted))
     check_parts(value, name, trusted)
     forget_folders(value)
     return value

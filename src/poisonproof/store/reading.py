@@ -48,9 +48,10 @@ class Folder:
                     raise StoreError(f"{self.path / MANIFEST} is too large for a manifest.")
                 return file.read()
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise StoreError(
-                f"{self.path} is not a poisonproof model: it has no {MANIFEST}."
-            ) from error
+            what = f"it has no {MANIFEST}" if self.path.exists() else "there is nothing there"
+            if self.path.is_file():
+                what = "that is a directory. Pickle files are never loaded"
+            raise StoreError(f"{self.path} is not a poisonproof model: {what}.") from error
         except OSError as error:
             raise _unreadable(self.path / MANIFEST, error) from error
 
