@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from poisonproof.certificates import Certificates
 from poisonproof.data import load_schema
 from poisonproof.data.npz_files import load_arrays
 from poisonproof.exceptions import InvalidInputError, StoreError
@@ -174,8 +173,6 @@ def test_an_npz_file_with_two_arrays_of_one_name_is_refused(
     file.write_bytes(zipped((names[0], npy([1, 2])), (names[1], npy([3, 4]))))
     with pytest.raises(InvalidInputError, match="same name"):
         load_arrays(file, ["X"])
-    with pytest.raises(StoreError, match="same name"):
-        Certificates.load(file)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', "[" * 10**5, "9" * 10**4])

@@ -84,7 +84,7 @@ def test_a_cluster_gives_the_model_of_one_process(
         (("--stream", "--memory", "much"), "--memory is a size"),
         (("--stream", "--memory", "1MiB"), "memory must be at least"),
         (("--stream", "--method", "ss-dpa"), "--stream is for --method dpa"),
-        (("--cluster", "spark"), "A cluster is dask or dask://HOST:PORT"),
+        (("--cluster", "spark"), "A cluster is dask, dask://HOST:PORT, ray, ray://HOST:PORT"),
     ],
 )
 def test_options_that_do_not_fit_are_one_line_and_write_nothing(

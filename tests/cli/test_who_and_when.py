@@ -57,7 +57,7 @@ def test_from_a_file_to_a_report(cli: Cli, mails: Path, tmp_path: Path, by: str)
     train = ("train", mails, "--schema", file, "--model", "naive-bayes", *k, "--keep-data")
     trained = run(*train, "--out", model)
     known = poisonproof.load(model)
-    assert f"of the {known.provenance_['n_groups']} {noun}. Assumed: " in trained
+    assert f"of the {known.n_groups_} {noun}. Assumed: " in trained
     assert len(known.partition_sizes_) == (5 if by == "sources" else 11)
     assert f"{noun}." in run("certify", model, mails, "--held-out")
 

@@ -84,7 +84,7 @@ def test_a_model_in_a_folder_goes_from_schema_to_prediction(
     module.SentenceTransformer = StandIn  # type: ignore[attr-defined]
     module.__version__ = "0"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "sentence_transformers", module)
-    monkeypatch.setattr("poisonproof.cli._rows.metadata.version", lambda name: "0")
+    monkeypatch.setattr("poisonproof.data.schema.metadata.version", lambda name: "0")
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)
     Path("model").mkdir()

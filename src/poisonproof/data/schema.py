@@ -315,8 +315,8 @@ class Schema:
         >>> import pandas as pd
         >>> table = pd.DataFrame({"age": [31, 47, 25, 62] * 9, "kind": ["a", "b", "b", "a"] * 9})
         >>> schema = Schema.propose(table, label="kind")
-        >>> schema.columns[0], schema.classes
-        (NumberColumn(name='age', missing='reject', center=39.0, scale=21.0), ('a', 'b'))
+        >>> schema.columns[0].center, schema.columns[0].scale, schema.classes
+        (39.0, 21.0, ('a', 'b'))
         """
         from poisonproof.data.proposing import ProposalOptions, propose_table
 
@@ -625,6 +625,8 @@ _RULES: dict[str, tuple[type[GroupPartitioner], tuple[str, ...]]] = {
 def _rule_values(rule: GroupPartitioner) -> dict[str, Any]:
     by, keys = next((by, keys) for by, (kind, keys) in _RULES.items() if isinstance(rule, kind))
     values = {key: getattr(rule, key) for key in keys}
+    if by == "source":
+        values["sources"] = list(values["sources"])
     return {"by": by} | (values if by != "entity" else {"entities": dict(values["entities"])})
 
 

@@ -498,7 +498,7 @@ def _refuse_cells(X: NDArray[Any]) -> None:
 
 def _refuse_texts(X: Any) -> None:
     listed = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
-    if listed and len(X) and all(isinstance(text, str) for text in X):
+    if listed and len(X) and all(issubclass(type(text), str) for text in X):
         raise InvalidRowsError(
             "X holds one text per row, but the member takes numbers. Map texts row by row, "
             "features=HashedNGrams() of poisonproof.features, or put a vectorizer into the member, "

@@ -335,8 +335,8 @@ class PartitionAggregation(VotingMembers):
                 MemberWarning,
                 stacklevel=3,
             )
-        if len(sizes) > sizes.sum() or 2 * empty > len(sizes):
-            rule = self.partitioner_
+        rule = self.partitioner_
+        if len(sizes) > sizes.sum() or (rule.by_group and 2 * empty > len(sizes)):
             unit = unit_noun(rule.unit) if rule.by_group else "training rows"
             warnings.warn(
                 f"n_partitions={len(sizes)} is too large for these {unit}: {empty} members have no "

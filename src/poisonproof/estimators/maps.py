@@ -115,7 +115,13 @@ def map_partitions(features: Any, data: PartitionedData, seed: int) -> Partition
     back[data.order] = np.arange(len(data.order))
     stacked = _joined(_filled(parts, data.sizes))
     return MappedData(
-        stacked[back], data.y, data.order, data.offsets, data.sample_weight, data.digests, parts
+        X=stacked[back],
+        y=data.y,
+        order=data.order,
+        offsets=data.offsets,
+        sample_weight=data.sample_weight,
+        digests=data.digests,
+        parts=parts,
     )
 
 
