@@ -2,6 +2,7 @@
 
 In a page a block ```` ```python title="NAME" ```` is a file, ```` ```python ```` is run, and
 in ```` ```console ```` every line that begins with ``$`` is a command, followed by what it prints.
+Where a test asks for them, lines of ```` ```sh ```` that begin with ``poisonproof`` are run, too.
 A line ``...`` stands for anything. ``python -m tests.docs.pages PAGE`` fills in what the commands
 of a page print now, except where the page shows ``...`` or nothing.
 """
@@ -42,8 +43,8 @@ class Step:
     """The file's name."""
 
 
-def parse(markdown: str) -> list[Step]:
-    """Return the steps of a page."""
+def parse(markdown: str, *, shell: bool = False) -> list[Step]:
+    """Return the steps of a page, with `shell` those that it shows without their output."""
     steps = []
     for language, title, body in _FENCE.findall(markdown):
         if language == "python":
@@ -56,6 +57,9 @@ def parse(markdown: str) -> list[Step]:
                     more, _, shown = shown.partition("\n")
                     command = command[:-1] + more.removeprefix("> ")
                 steps.append(Step("command", command.strip(), shown))
+        elif language == "sh" and shell:
+            lines = re.sub(r"\\\n\s*", "", body).splitlines()
+            steps += [Step("command", line) for line in lines if line.startswith("poisonproof ")]
     return steps
 
 
@@ -66,7 +70,7 @@ def run_step(step: Step) -> str:
         return ""
     if step.kind == "code":
         return _python(["-c", step.text])
-    program, *arguments = shlex.split(step.text)
+    program, *arguments = shlex.split(step.text, comments=True)
     if program == "python":
         return _python(arguments)
     if program == "head":
