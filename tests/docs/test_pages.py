@@ -80,15 +80,18 @@ def test_the_commands_and_lines_of_a_section_on_methods_run(
     steps = parse(text, shell=True)
     assert steps
     for step in steps:
-        quick = step.text.replace("--device cuda", "--device cpu --epochs 1")
-        run_step(Step(step.kind, quick, name=step.name))
+        if step.kind == "code":
+            exec(step.text, {})
+        else:
+            run_step(Step("command", _quick(step.text) if learns else step.text))
 
 
 def test_every_command_for_a_method_stands_in_a_section() -> None:
     page = (DOCS / "which-method.md").read_text()
     run = [step for text in METHODS.values() for step in parse(text, shell=True)]
     assert run == parse(page, shell=True)
-    assert sum(step.kind == "command" for step in run) == len(re.findall("^poisonproof ", page, re.M))
+    commands = [step for step in run if step.kind == "command"]
+    assert len(commands) == len(re.findall("^poisonproof ", page, re.M)) >= 40
     assert not re.search(r"^\|.*`poisonproof ", page, re.M)  # in a table commands break anywhere
 
 
@@ -98,6 +101,11 @@ COLUMNS = {
     "vendor": ("east", "north", "south", "west"),
     "received": tuple(f"2024-{day % 12 + 1:02}-{day % 28 + 1:02}" for day in range(84)),
 }
+
+
+def _quick(command: str) -> str:
+    """Return a command with which a CPU learns features in seconds."""
+    return command.replace("--device cuda", "--epochs 1").replace("32x32", "8x8")
 
 
 def _write_tables(columns: list[str]) -> None:

@@ -34,3 +34,23 @@ def test_every_row_of_the_paper_is_a_committed_result() -> None:
         assert float(members) == round(outcome["base_percent"], 2), name
         counted = outcome["median_radius"]
         assert median == ("none" if counted is None else str(counted + 1)), name
+
+
+def test_every_measured_row_of_the_page_on_methods_is_a_committed_result() -> None:
+    committed = {(100 * c["right"][0] / c["n_test"], c["median"]) for c in CURVES}
+    tables = ROOT / "research/experiments/closed_form/default_member.json"
+    for name, members in json.loads(tables.read_text())["results"].items():
+        for member in members.values():
+            if isinstance(member, dict):
+                committed.add((100 * member["clean_accuracy"], member["median_radius"], name))
+    shown = {
+        (f"{correct:.{1 if name else 2}f}", f"{median:,}", *name)
+        for correct, median, *name in committed
+        if median is not None
+    }
+    page = (ROOT / "docs/which-method.md").read_text().partition("## What was measured")[2]
+    found = re.findall(r"^\| (.*?) \| .*?(k = \S+)? \| (\S+) % \| (\S+) \|$", page, re.M)
+    assert len(found) == 22
+    for data, k, correct, median in found:
+        name = f"{data.partition(',')[0]}, {k}"
+        assert shown & {(correct, median), (correct, median, name)}, (data, correct, median)
