@@ -228,7 +228,8 @@ def test_the_map_of_the_code_is_the_same_everywhere() -> None:
 def test_the_readme_of_a_room_names_its_files() -> None:
     for room in (DOCS.parent / "src/poisonproof").glob("*/README.md"):
         named = set(re.findall(r"^\| `(\S+)` \|", room.read_text(), re.M))
-        files = {path.relative_to(room.parent).as_posix() for path in room.parent.rglob("*.py")}
+        paths = [*room.parent.rglob("*.py"), *room.parent.rglob("*.json")]
+        files = {path.relative_to(room.parent).as_posix() for path in paths}
         assert named <= files, room
         if room.parent.name != "cli":  # one file per command
             hidden = {name for name in files if name.endswith(("__init__.py", "conftest.py"))}
