@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader
 from tests.cli.conftest import Cli
 
 DECLARED = ("--label", "kind", "--classes", "ham,spam")

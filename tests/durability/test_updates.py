@@ -20,7 +20,7 @@ from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
 from poisonproof.members.closed_form import KernelRidgeClassifier
 from poisonproof.networks import TorchLearner
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader
 
 from ..store.tampering import edit_manifest
 from . import jobs

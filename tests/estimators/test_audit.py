@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from poisonproof import DPAClassifier, SSDPAClassifier, load
 from poisonproof.estimators.auditing import AuditReport, audit_model, detection_odds
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader
 
 X, y = load_digits(return_X_y=True)
 X, y = X[:300], y[:300]

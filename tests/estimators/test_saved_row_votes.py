@@ -23,7 +23,7 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError, StoreErr
 from poisonproof.features import FixedScale
 from poisonproof.members.clusters import SpectralClusters
 from poisonproof.members.weights import WalkWeights
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader
 
 X, Y = load_digits(return_X_y=True)
 X, Y = X.astype(np.float64), Y.astype(np.int64)

@@ -14,7 +14,7 @@ from poisonproof.data import DataSource, Schema
 from poisonproof.estimators import fit_stream
 from poisonproof.estimators import streaming as partitioning
 from poisonproof.exceptions import StoreError
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader
 
 from ..durability.killing import killed_after, killed_at
 

@@ -502,7 +502,7 @@ def standard_scenarios(others: Mapping[str, Any] | None = None) -> list[Scenario
 
 def _all_but_two_partitions(X: NDArray[Any], classifier: DPAClassifier) -> NDArray[Any]:
     """Leave the last two partitions empty, so that attacks can be the first to fill them."""
-    from poisonproof.partition.partitioners import make_partitioner
+    from poisonproof.partition.contributors import make_partitioner
 
     partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
     return np.flatnonzero(partitioner.assign(X) < classifier.n_partitions - 2)

@@ -148,7 +148,7 @@ import sys
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from poisonproof import DPAClassifier
-from poisonproof.partition.partitioners import make_partitioner
+from poisonproof.partition.contributors import make_partitioner
 
 class Late(ClassifierMixin, BaseEstimator):
     def fit(self, X, y):

@@ -10,9 +10,10 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from poisonproof.estimators.loading import partitioner_from_spec
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import GroupHash, NamedSources, TimeBlocks
-from poisonproof.partition.partitioners import make_partitioner, partitioner_from_spec
+from poisonproof.partition.contributors import make_partitioner
 
 SOURCES = NamedSources(["west", "north", 7])
 WEEKS = TimeBlocks("2020-01-01", days=7, n_partitions=10)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_digits
 
+from poisonproof.estimators.loading import partitioner_from_spec
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition import (
     ContentHash,
@@ -23,11 +24,8 @@ from poisonproof.partition import (
     SortedIndex,
     sample_digests,
 )
-from poisonproof.partition.partitioners import (
-    make_partitioner,
-    partitioner_from_spec,
-    reduce_digests,
-)
+from poisonproof.partition.contributors import make_partitioner
+from poisonproof.partition.partitioners import reduce_digests
 
 ALL = [ContentHash, PixelSum, SortedIndex, GroupHash]
 DIGITS = load_digits(return_X_y=True)[0]

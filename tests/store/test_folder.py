@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from poisonproof.exceptions import StoreError
-from poisonproof.store.manifest import Item, Manifest, canonical_json, packed
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import Item, Manifest, ModelReader, canonical_json, packed
 from poisonproof.store.writing import ModelWriter
 
 DRAFT = Manifest(

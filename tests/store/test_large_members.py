@@ -10,7 +10,7 @@ import numpy as np
 
 from poisonproof import DPAClassifier, load
 from poisonproof.networks import TorchLearner
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader
 
 X = np.random.default_rng(0).integers(0, 255, (16, 64)).astype(np.uint8)
 y = np.arange(16) % 2

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition.canonical import sample_digests
+from poisonproof.partition.contributors import make_partitioner
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.partition.partitioners import SortedIndex, make_partitioner
-from poisonproof.partition.rule import Partitioner
+from poisonproof.partition.partitioners import Partitioner, SortedIndex
 from poisonproof_research.datasets.library import ImageDataset, load_images
 from poisonproof_research.methods.finite_aggregation import spread_rows
 from poisonproof_research.methods.shared_buckets import make_spread

@@ -19,8 +19,7 @@ from poisonproof.certificates.threats import Threat, unit_noun
 from poisonproof.estimators.dpa import PartitionAggregation
 from poisonproof.estimators.updating import require_same_spec, training_set
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
-from poisonproof.partition.contributors import GroupPartitioner
-from poisonproof.partition.partitioners import make_partitioner
+from poisonproof.partition.contributors import GroupPartitioner, make_partitioner
 from poisonproof.progress import Progress, reporting
 
 

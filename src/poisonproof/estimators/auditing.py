@@ -18,8 +18,7 @@ from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.store.items import LIST
-from poisonproof.store.manifest import differences, environment_here
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader, differences, environment_here
 
 SUSPECTED = 0.01
 """The share of dishonest members for which the report gives the odds of finding one."""

@@ -53,10 +53,10 @@ from poisonproof.members.member import BatchedLearner, Ensemble, MemberList, gua
 from poisonproof.members.scikit import member_probabilities
 from poisonproof.members.streams import in_own_streams
 from poisonproof.partition.containers import as_objects
-from poisonproof.partition.rule import Partitioner
+from poisonproof.partition.partitioners import Partitioner
 from poisonproof.partition.values import Categories, take_canonical, with_categories
 from poisonproof.progress import Silent, make_progress
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader
 
 
 def input_tags(estimator: Any) -> Any:

@@ -47,9 +47,9 @@ from poisonproof.partition.containers import (
     frame_columns,
     from_tensor,
 )
+from poisonproof.partition.contributors import make_partitioner
 from poisonproof.partition.partitioned import PartitionedData, partition_data
-from poisonproof.partition.partitioners import make_partitioner
-from poisonproof.partition.rule import Partitioner
+from poisonproof.partition.partitioners import Partitioner
 
 MAX_CLASSES = 2**15 - 1
 """Votes are int16, and -1 abstains."""

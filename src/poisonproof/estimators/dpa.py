@@ -39,13 +39,12 @@ from poisonproof.members.scikit import ScikitLearner
 from poisonproof.members.streams import in_own_streams, seed_nested
 from poisonproof.members.training import train, train_portions
 from poisonproof.partition.containers import kind_of
-from poisonproof.partition.contributors import GroupPartitioner
+from poisonproof.partition.contributors import GroupPartitioner, make_partitioner
 from poisonproof.partition.partitioned import PartitionedData
-from poisonproof.partition.partitioners import make_partitioner
 from poisonproof.partition.values import declared_categories, take_canonical
 from poisonproof.progress import make_progress, reporting
 from poisonproof.store.items import StoredEnsemble
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import ModelReader
 from poisonproof.threads import one_thread
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,12 +21,13 @@ from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
 from poisonproof.members.digest import state_digest
-from poisonproof.partition.partitioners import partitioner_from_spec
+from poisonproof.partition.canonical import CANONICAL_FORM
+from poisonproof.partition.contributors import PARTITIONERS
+from poisonproof.partition.partitioners import Partitioner
 from poisonproof.partition.values import Categories
 from poisonproof.store.items import LIST
-from poisonproof.store.manifest import environment_here, is_content_name
+from poisonproof.store.manifest import ModelReader, environment_here, is_content_name
 from poisonproof.store.objects import decode_object, refuse_types, untrusted_types
-from poisonproof.store.reading import ModelReader
 
 _CLASSIFIERS: dict[str, type[CertifyingClassifier]] = {
     "ClusterVoteClassifier": ClusterVoteClassifier,
@@ -177,6 +179,24 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
             raise StoreError(
                 f"{reader.place.called(manifest.templates.name)}: {name} is not what was saved."
             )
+
+
+def partitioner_from_spec(spec: Mapping[str, Any]) -> Partitioner:
+    """Return the partitioner that `Partitioner.spec` described."""
+    options = dict(spec)
+    name, form = str(options.pop("name", None)), options.pop("canonical_form", None)
+    if name in PARTITIONERS and form == CANONICAL_FORM:
+        try:
+            found = PARTITIONERS[name](**options)
+            if json.loads(json.dumps(found.spec())) == dict(spec):
+                return found
+        except (TypeError, ValueError):  # among them what the partitioner itself refuses
+            pass
+    raise InvalidInputError(
+        f"A saved partitioner is one of {', '.join(map(repr, PARTITIONERS))} of canonical form "
+        f"{CANONICAL_FORM}, with n_partitions and its own options as it writes them. Got "
+        f"{spec!r:.200}."
+    )
 
 
 def decode_categories(entry: dict[str, Any]) -> Categories:

@@ -28,9 +28,8 @@ from poisonproof.members.streams import in_own_streams, seed_nested
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import n_rows
 from poisonproof.partition.partitioned import row_keys
-from poisonproof.store.manifest import Item, Manifest, environment_here, json_digest
+from poisonproof.store.manifest import Item, Manifest, ModelReader, environment_here, json_digest
 from poisonproof.store.objects import encode_object
-from poisonproof.store.reading import ModelReader
 from poisonproof.store.writing import ModelWriter
 
 

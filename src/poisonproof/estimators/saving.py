@@ -20,7 +20,7 @@ from poisonproof.data.schema import schema_values
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import MemberList
-from poisonproof.partition.partitioners import PARTITIONERS
+from poisonproof.partition.contributors import PARTITIONERS
 from poisonproof.store.items import (
     StoredEnsemble,
     encode_members,

@@ -16,8 +16,8 @@ from poisonproof.estimators.updating import Receipt, apply_change, plan_update
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.member import BatchedLearner, Finished
 from poisonproof.store.items import StoredEnsemble, decode_members
+from poisonproof.store.manifest import Folder, ModelReader
 from poisonproof.store.objects import encode_object, types_of
-from poisonproof.store.reading import Folder, ModelReader
 from poisonproof.store.training_run import TrainingRun
 from poisonproof.store.writing import ModelWriter, refuse_another
 

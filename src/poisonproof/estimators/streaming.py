@@ -31,8 +31,9 @@ from poisonproof.members.member import Finished
 from poisonproof.members.training import train_portions
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import kind_of
+from poisonproof.partition.contributors import make_partitioner
 from poisonproof.partition.partitioned import Shard, gathered
-from poisonproof.partition.partitioners import ContentHash, make_partitioner
+from poisonproof.partition.partitioners import ContentHash
 from poisonproof.progress import make_progress, reporting
 from poisonproof.store.writing import check_target
 

@@ -14,8 +14,7 @@ from poisonproof.partition.canonical import digests_among, sample_digests
 from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
 from poisonproof.partition.partitioners import ContentHash
 from poisonproof.store.items import decode_rows, encode_rows
-from poisonproof.store.manifest import Item
-from poisonproof.store.reading import ModelReader
+from poisonproof.store.manifest import Item, ModelReader
 
 
 @dataclass(frozen=True)

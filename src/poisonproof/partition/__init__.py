@@ -10,8 +10,7 @@ from poisonproof.partition.partitioned import (
     PartitionedData,
     partition_data,
 )
-from poisonproof.partition.partitioners import ContentHash, PixelSum, SortedIndex
-from poisonproof.partition.rule import Partitioner
+from poisonproof.partition.partitioners import ContentHash, Partitioner, PixelSum, SortedIndex
 from poisonproof.partition.values import take_canonical
 
 __all__ = [

@@ -1,11 +1,13 @@
-"""Partitioners by who contributed a row, or when: the radius counts whom or what they tell apart.
+"""Partitioners by who contributed a row, or when; and all partitioners by name.
 
-They read `groups` and never the samples. What is told apart (sources, entities, where time begins)
-is declared and never found in the rows.
+Of the former the radius counts whom or what they tell apart. They read `groups` and never the
+samples. What is told apart (sources, entities, where time begins) is declared and never found in
+the rows.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,17 +22,21 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.blocks import row_blocks
 from poisonproof.partition.canonical import readable_rows, sample_digests
-from poisonproof.partition.cells import (
-    EPOCH,
-    Instant,
-    canonical_cell,
-    shown,
-)
+from poisonproof.partition.cells import EPOCH, Instant, canonical_cell, shown
 from poisonproof.partition.containers import as_container, is_sparse, n_rows, take_rows
-from poisonproof.partition.rule import Partitioner, reduce_digests
+from poisonproof.partition.partitioners import (
+    ContentHash,
+    Partitioner,
+    PixelSum,
+    SortedIndex,
+    reduce_digests,
+)
 
 MOST_NAMES = 2**20
 """Most sources or accounts that can be declared."""
+
+USUAL_K = 50
+"""Partitions where neither the estimator nor the partitioner says how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,3 +376,30 @@ def _time_text(seconds: int) -> str | None:
         return (EPOCH + timedelta(seconds=seconds)).isoformat(" ").removesuffix(" 00:00:00")
     except OverflowError:
         return None
+
+
+_ALL: tuple[type[Partitioner], ...] = (
+    ContentHash, PixelSum, SortedIndex, GroupHash, NamedSources, TimeBlocks,
+)  # fmt: skip
+PARTITIONERS: Mapping[str, type[Partitioner]] = {rule.name: rule for rule in _ALL}
+
+
+def make_partitioner(
+    partitioner: str | Partitioner, n_partitions: int | None = None
+) -> Partitioner:
+    """Return a partitioner with its number of partitions, which either may leave open."""
+    if isinstance(partitioner, str) and partitioner in PARTITIONERS:
+        partitioner = PARTITIONERS[partitioner]()
+    if not isinstance(partitioner, Partitioner):
+        raise InvalidInputError(
+            f"partitioner must be one of {', '.join(map(repr, PARTITIONERS))} or a Partitioner, "
+            f"but it is {partitioner!r}."
+        )
+    if n_partitions is None:
+        n_partitions = partitioner.n_partitions or USUAL_K
+    if partitioner.n_partitions not in {None, n_partitions}:
+        raise InvalidInputError(
+            f"n_partitions is {n_partitions}, but the partitioner makes "
+            f"{partitioner.n_partitions} partitions. Leave n_partitions (-k) out."
+        )
+    return dataclasses.replace(partitioner, n_partitions=n_partitions)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import as_container, stacked, take_rows
-from poisonproof.partition.partitioners import ContentHash
-from poisonproof.partition.rule import Partitioner
+from poisonproof.partition.partitioners import ContentHash, Partitioner
 from poisonproof.partition.values import Categories, take_canonical, with_categories
 
 Weights = NDArray[np.float64] | None

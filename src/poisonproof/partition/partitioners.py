@@ -1,9 +1,10 @@
-"""The partitioners that read samples, and all partitioners by name."""
+"""What a partitioner is, and the partitioners that read samples."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import operator
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,12 +16,109 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.blocks import row_blocks
 from poisonproof.partition.canonical import CANONICAL_FORM, sample_digests
 from poisonproof.partition.containers import as_container, n_rows
-from poisonproof.partition.contributors import GroupHash, NamedSources, TimeBlocks
-from poisonproof.partition.rule import Partitioner, reduce_digests
 from poisonproof.partition.sorted_order import sample_ranks
 
-USUAL_K = 50
-"""Partitions where neither the estimator nor the partitioner says how many."""
+LARGEST_K = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partitioner(ABC):
+    """A rule that puts every sample into one of k partitions.
+
+    Parameters
+    ----------
+    n_partitions : int, optional
+        The number of partitions, k >= 1. Left out only where an estimator fills it in.
+
+    Attributes
+    ----------
+    name : str
+        What `make_partitioner` and saved models call this rule.
+    certifies : mapping from str to int
+        For each certified threat, how many partitions one unit of the attack can touch.
+    unit : {"row", "sample", "group", "entity", "source", "day", "block"}
+        What the attacker's budget counts.
+    by_group : bool
+        Whether `groups` decide, and not the samples.
+    rowwise : bool
+        Whether a row's partition depends on that row alone.
+    hint : mapping from str to str
+        For each threat that is not certified, what to use instead.
+    """
+
+    n_partitions: int | None = None
+
+    name: ClassVar[str]
+    certifies: ClassVar[Mapping[str, int]] = {"insert_delete": 1, "label_flip": 1, "replace": 2}
+    unit: ClassVar[str] = "row"
+    by_group: ClassVar[bool] = False
+    rowwise: ClassVar[bool] = True
+    hint: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        if self.n_partitions is None:
+            return
+        k = self.n_partitions
+        try:
+            number = operator.index(k)
+        except TypeError:
+            number = 0
+        if isinstance(k, (bool, np.bool_)) or not 1 <= number <= LARGEST_K:
+            raise InvalidInputError(
+                f"n_partitions must be an integer from 1 to {LARGEST_K}, but it is {k!r}."
+            )
+        object.__setattr__(self, "n_partitions", number)
+
+    @property
+    def k(self) -> int:
+        """The number of partitions; raises if it was left out."""
+        if self.n_partitions is None:
+            raise InvalidInputError(
+                f"{type(self).__name__} does not know how many partitions to make. "
+                "Set n_partitions."
+            )
+        return self.n_partitions
+
+    @abstractmethod
+    def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
+        """Return the partition of each sample.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, series or sequence of n samples
+            The samples.
+        groups : array or sequence of n identities, optional
+            Who contributed each row, or when. Read where `by_group` is true.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n,)
+            Numbers in [0, k).
+        """
+
+    def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
+        """Return which samples have a partition, shape (n,); `assign` raises for the others.
+
+        Whether a sample has one depends on that sample (and its group) alone.
+        """
+        return np.ones(n_rows(X), dtype=np.bool_)
+
+    def spec(self) -> dict[str, Any]:
+        """Return everything that decides the partitions, as JSON."""
+        options = {key: v for key, v in dataclasses.asdict(self).items() if v is not None}
+        return {"name": self.name, "canonical_form": CANONICAL_FORM} | options
+
+
+def reduce_digests(digests: NDArray[np.uint8], k: int) -> NDArray[np.int64]:
+    """Return the first 128 bits of each digest, read as a little-endian number, modulo `k`.
+
+    No partition is more likely than another by more than k / 2^128.
+    """
+    words = np.ascontiguousarray(digests[:, :16]).view("<u8")
+    low, high = words[:, 0] % k, words[:, 1] % k
+    # With k < 2^31 no term reaches 2^62, so the exact remainder fits uint64.
+    remainder = (high * np.uint64(2**64 % k) + low) % np.uint64(k)
+    return np.asarray(remainder, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,48 +283,3 @@ class SortedIndex(Partitioner):
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each sample; `groups` are not read."""
         return sample_ranks(X) % self.k
-
-
-_ALL: tuple[type[Partitioner], ...] = (
-    ContentHash, PixelSum, SortedIndex, GroupHash, NamedSources, TimeBlocks,
-)  # fmt: skip
-PARTITIONERS: Mapping[str, type[Partitioner]] = {rule.name: rule for rule in _ALL}
-
-
-def make_partitioner(
-    partitioner: str | Partitioner, n_partitions: int | None = None
-) -> Partitioner:
-    """Return a partitioner with its number of partitions, which either may leave open."""
-    if isinstance(partitioner, str) and partitioner in PARTITIONERS:
-        partitioner = PARTITIONERS[partitioner]()
-    if not isinstance(partitioner, Partitioner):
-        raise InvalidInputError(
-            f"partitioner must be one of {', '.join(map(repr, PARTITIONERS))} or a Partitioner, "
-            f"but it is {partitioner!r}."
-        )
-    if n_partitions is None:
-        n_partitions = partitioner.n_partitions or USUAL_K
-    if partitioner.n_partitions not in {None, n_partitions}:
-        raise InvalidInputError(
-            f"n_partitions is {n_partitions}, but the partitioner makes "
-            f"{partitioner.n_partitions} partitions. Leave n_partitions (-k) out."
-        )
-    return dataclasses.replace(partitioner, n_partitions=n_partitions)
-
-
-def partitioner_from_spec(spec: Mapping[str, Any]) -> Partitioner:
-    """Return the partitioner that `Partitioner.spec` described."""
-    options = dict(spec)
-    name, form = str(options.pop("name", None)), options.pop("canonical_form", None)
-    if name in PARTITIONERS and form == CANONICAL_FORM:
-        try:
-            found = PARTITIONERS[name](**options)
-            if json.loads(json.dumps(found.spec())) == dict(spec):
-                return found
-        except (TypeError, ValueError):  # among them what the partitioner itself refuses
-            pass
-    raise InvalidInputError(
-        f"A saved partitioner is one of {', '.join(map(repr, PARTITIONERS))} of canonical form "
-        f"{CANONICAL_FORM}, with n_partitions and its own options as it writes them. Got "
-        f"{spec!r:.200}."
-    )

@@ -43,9 +43,8 @@ from poisonproof.partition.cells import (
 from poisonproof.partition.containers import as_objects, is_pandas, is_sparse
 from poisonproof.partition.partitioned import Shard
 from poisonproof.progress import Progress
-from poisonproof.store.manifest import Item, environment_here
+from poisonproof.store.manifest import Item, ModelReader, environment_here
 from poisonproof.store.objects import decode_object, encode_object
-from poisonproof.store.reading import ModelReader
 from poisonproof.strict import strict_json
 
 

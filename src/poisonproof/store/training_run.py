@@ -13,8 +13,7 @@ from typing import Any
 from poisonproof.exceptions import StoreError
 from poisonproof.members.member import Ensemble
 from poisonproof.store.items import encode_members, failure_of, shared_of
-from poisonproof.store.manifest import BlockEntry, Item, packed
-from poisonproof.store.reading import Folder
+from poisonproof.store.manifest import BlockEntry, Folder, Item, packed
 from poisonproof.store.writing import JOURNAL, ModelWriter, run_digest, writing
 from poisonproof.strict import parse_json
 

@@ -22,16 +22,17 @@ from poisonproof.exceptions import StoreError
 from poisonproof.files import LOCK, LOCK_FLAGS, TEMPORARY, OpenFolder, writer_lock
 from poisonproof.store.manifest import (
     MANIFEST,
+    OBJECTS,
     BlockEntry,
     Item,
     Manifest,
+    ModelReader,
     content_name,
     encode_block,
     is_content_name,
     json_digest,
     packed,
 )
-from poisonproof.store.reading import OBJECTS, ModelReader
 
 JOURNAL = "journal"
 """The file that lists finished members of a training run until they are part of a model."""
