@@ -124,7 +124,7 @@ _MADE: Mapping[str, Callable[[Any], Any]] = {
 
 def classifier_of(method: str) -> Any:
     """Return the class of a method."""
-    return getattr(import_module("poisonproof"), METHODS[method].name)
+    return getattr(import_module("poisonproof.estimators"), METHODS[method].name)
 
 
 def choose_method(method: str | None, threat: str | None) -> str:

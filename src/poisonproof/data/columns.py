@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import cache, cached_property
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,11 +43,14 @@ class Column(ABC):
     ----------
     type : str
         What the schema file calls this kind of column.
+    plain : bool
+        Whether cells are numbers as programs write them. All others are read as texts.
     """
 
     name: str
 
     type: ClassVar[str]
+    plain: ClassVar[bool] = False
     _called: ClassVar[str] = "column"
     _if_set: ClassVar[tuple[str, ...]] = ()
     """Keys that a schema file names only where they are set."""
@@ -174,11 +177,7 @@ class NumberColumn(Column):
         self._check_choice("format", self.format, ("", *NUMBER_FORMATS))
         if not isinstance(self.unit, str) or re.search(r"[\d.,+-]|^\s|\s$", self.unit):
             raise self._refuse(f"unit is a text without digits, such as %. Got {self.unit!r}.")
-
-    @cached_property
-    def plain(self) -> bool:
-        """Whether cells are written as programs write numbers."""
-        return not (self.unit or self.format)
+        object.__setattr__(self, "plain", not (self.unit or self.format))
 
     @property
     def point(self) -> str:

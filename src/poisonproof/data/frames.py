@@ -117,8 +117,7 @@ def frame_rows(X: Any, schema: Schema) -> RawRows:
     def _numbers(name: str) -> NDArray[np.float64]:
         return _cell_numbers(cells[name], name, schema, reasons)
 
-    read = [(c, isinstance(c, NumberColumn) and c.plain) for c in schema.columns]
-    numbers = [column.name for column, number in read if number]
+    numbers = [column.name for column in schema.columns if column.plain]
     n_rows = len(next(iter(cells.values())))
     return RawRows(
         X=np.array([_numbers(name) for name in numbers]).T.reshape(n_rows, len(numbers)),
@@ -130,8 +129,8 @@ def frame_rows(X: Any, schema: Schema) -> RawRows:
         unit="row",
         texts=tuple(
             _texts(column.name, point=column.point if isinstance(column, NumberColumn) else ".")
-            for column, number in read
-            if not number
+            for column in schema.columns
+            if not column.plain
         ),
         reasons=reasons,
         label_reasons=label_reasons,

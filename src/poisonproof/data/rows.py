@@ -77,7 +77,7 @@ class RawRows:
         texts, numbers = iter(self.texts), iter(self.X.T)
         found: dict[str, Any] = {}
         for column in schema.columns:
-            if isinstance(column, NumberColumn) and column.plain:
+            if column.plain:
                 found[column.name] = next(numbers)
                 continue
             cells = present_texts(next(texts), column, schema)

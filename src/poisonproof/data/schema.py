@@ -394,8 +394,8 @@ class Schema:
                 "does not know. Ignore what is not a feature (on the command line: --ignore "
                 f"{','.join(rest[:12])}; certify, report and predict take --label)."
             )
-        numbers = [c.name for c in self.columns if isinstance(c, NumberColumn) and c.plain]
-        texts = [c.name for c in self.columns if not isinstance(c, NumberColumn) or not c.plain]
+        numbers = [column.name for column in self.columns if column.plain]
+        texts = [column.name for column in self.columns if not column.plain]
         features = numbers if self.columns else rest
         if "" in features:
             raise InvalidInputError(

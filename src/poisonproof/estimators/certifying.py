@@ -24,12 +24,10 @@ from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import (
-    DECLARED_CATEGORIES,
     OBSERVED_LABELS,
     OBSERVED_TYPES,
     Threat,
     parse_threat,
-    resolve_threat,
     uncertified,
 )
 from poisonproof.data.frames import (
@@ -52,7 +50,7 @@ from poisonproof.members.closed_form.stacked import StackedMembers
 from poisonproof.members.member import BatchedLearner, Ensemble, MemberList, guarded, mapped_by
 from poisonproof.members.scikit import member_probabilities
 from poisonproof.members.streams import in_own_streams
-from poisonproof.partition.containers import as_objects
+from poisonproof.partition.containers import as_objects, from_tensor
 from poisonproof.partition.partitioners import Partitioner
 from poisonproof.partition.values import Categories, take_canonical, with_categories
 from poisonproof.progress import Silent, make_progress
@@ -285,7 +283,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         if read and X.shape[1] == getattr(self, "n_features_in_", None) and np.isfinite(X.sum()):
             return take_canonical(X, None)  # nothing is left to check
         samples = SampleRules.of(self)
-        X = samples.check(self, X, reset=False)
+        X = samples.check(self, from_tensor(X), reset=False)
         samples.refuse(self, ~samples.usable(X))
         return take_canonical(X, None)
 
@@ -493,13 +491,6 @@ class VotingMembers(CertifyingClassifier):
             return self.threats[0]
         # Contributors are certified against whatever they do.
         return next(name for name in certifies if name in self.threats)
-
-    def _threat(self, threat: str | Threat, assumptions: tuple[str, ...]) -> Threat:
-        return resolve_threat(threat, self.partitioner_, (*self._assumptions(), *assumptions))
-
-    def _assumptions(self) -> tuple[str, ...]:
-        """Return what the method itself takes for granted."""
-        return (DECLARED_CATEGORIES,) if self.categories_ else ()
 
     def _sees_samples_first(self) -> Any:
         return self._template() if self.features is None else self.features

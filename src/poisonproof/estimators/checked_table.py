@@ -104,17 +104,17 @@ def check_table(
     A row with an unknown label, or values that no member or no partition takes, is an error; with
     ``invalid_rows="drop"`` it is left out, alone. Votes of single rows have no `partitioner`.
     """
+    drop = classifier.drops_invalid_rows
     X, y, groups, sample_weight, n_left_out = classifier.read_training(
         X, y, groups, sample_weight, reset=classes is None
     )
-    drop = classifier.drops_invalid_rows
     if groups is not None and partitioner is not None and not partitioner.by_group:
         raise InvalidInputError(
             f"groups were given, but partitioner={partitioner.name!r} does not read them, so "
             "certificates would count rows and not contributors. Set partitioner='group', or leave "
             "groups out."
         )
-    y, groups, sample_weight = map(from_tensor, (y, groups, sample_weight))
+    X, y, groups, sample_weight = map(from_tensor, (X, y, groups, sample_weight))
     samples = SampleRules.of(classifier, training=True)
     X = samples.check(classifier, X, reset=classes is None, any_cells=drop)
     declared = classifier.declared_classes
@@ -247,7 +247,6 @@ class SampleRules:
         are recorded when `reset` is true and compared otherwise, as scikit-learn does. Images
         become flat rows unless what sees them first takes images.
         """
-        X = from_tensor(X)
         if is_table(X):
             _refuse_repeated_columns(X)
             validate_data(classifier, X, reset=reset, skip_check_array=True)

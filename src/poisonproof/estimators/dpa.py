@@ -17,7 +17,14 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
-from poisonproof.certificates.threats import TRUSTED_SAMPLES, UNTOUCHED_MAP, unit_noun
+from poisonproof.certificates.threats import (
+    DECLARED_CATEGORIES,
+    TRUSTED_SAMPLES,
+    UNTOUCHED_MAP,
+    Threat,
+    resolve_threat,
+    unit_noun,
+)
 from poisonproof.data.schema import Schema
 from poisonproof.estimators.certifying import VotingMembers, check_random_state
 from poisonproof.estimators.checked_table import check_table
@@ -295,6 +302,13 @@ class PartitionAggregation(VotingMembers):
         seed = check_random_state(self.random_state)
         self.ensemble_ = StoredEnsemble(reader, self.classes_, seed, trusted)
         self.failures_ = self.ensemble_.failures()
+
+    def _threat(self, threat: str | Threat, assumptions: tuple[str, ...]) -> Threat:
+        return resolve_threat(threat, self.partitioner_, (*self._assumptions(), *assumptions))
+
+    def _assumptions(self) -> tuple[str, ...]:
+        """Return what the method itself takes for granted."""
+        return (DECLARED_CATEGORIES,) if self.categories_ else ()
 
     def _train(self, data: PartitionedData, which: Sequence[int]) -> Ensemble:
         progress = make_progress(self.verbose)
