@@ -378,10 +378,14 @@ def _time_text(seconds: int) -> str | None:
         return None
 
 
-_ALL: tuple[type[Partitioner], ...] = (
-    ContentHash, PixelSum, SortedIndex, GroupHash, NamedSources, TimeBlocks,
-)  # fmt: skip
-PARTITIONERS: Mapping[str, type[Partitioner]] = {rule.name: rule for rule in _ALL}
+PARTITIONERS: Mapping[str, type[Partitioner]] = {
+    ContentHash.name: ContentHash,
+    PixelSum.name: PixelSum,
+    SortedIndex.name: SortedIndex,
+    GroupHash.name: GroupHash,
+    NamedSources.name: NamedSources,
+    TimeBlocks.name: TimeBlocks,
+}
 
 
 def make_partitioner(
