@@ -34,6 +34,7 @@ from poisonproof.estimators import certify_runoff
 from poisonproof.evaluation import certified_accuracy
 from poisonproof.exceptions import GuaranteeError, MemberWarning
 from tests.cli.conftest import Cli, mails, write_csv
+from tests.data.test_proposing_messy import messy
 
 TRAIN = "--label kind --classes ham,spam --out m"
 HEADER = ["length", "links", "kind"]
@@ -426,3 +427,11 @@ def test_more_partitions_than_rows_or_contributors_warn() -> None:
     grouped = dpa(partitioner="group", n_partitions=40)
     with pytest.warns(MemberWarning, match="Take fewer partitions than there are contributors"):
         grouped.fit(X, Y, groups=np.arange(200) % 7)
+
+
+def test_rare_and_look_alike_labels_are_pointed_at(cli: Cli, tmp_path: Path) -> None:
+    said = " ".join(cli("schema", messy(tmp_path / "m.csv"), "--label", "verdict").out.split())
+    assert "classes: Good, bad, 'bad ', good." in said
+    assert "Rare, a mistake? Label Good (4 rows), 'bad ' (4 rows)." in said
+    assert "The labels 'Good' and 'good' differ in spaces or capitals only" in said
+    assert "The labels 'bad' and 'bad ' differ in spaces or capitals only" in said
