@@ -26,8 +26,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from poisonproof.data.columns import cell_number
-from poisonproof.data.rows import RawRows, RowProblem, too_long
+from poisonproof.data.rows import RawRows, RowProblem
 from poisonproof.data.schema import Layout, Schema
+from poisonproof.data.value_text import too_long
 from poisonproof.exceptions import InvalidInputError, needing
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

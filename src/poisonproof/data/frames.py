@@ -32,9 +32,9 @@ from poisonproof.data.columns import (
 )
 from poisonproof.data.npz_files import array_texts
 from poisonproof.data.parquet_files import arrow_texts, has_texts, is_text, table_rows
-from poisonproof.data.rows import CheckedRows, RawRows, too_long
+from poisonproof.data.rows import CheckedRows, RawRows
 from poisonproof.data.schema import Limits, Schema, freeze_schema, listed
-from poisonproof.data.value_text import NoTextError, label_text
+from poisonproof.data.value_text import label_text, texts_of, too_long
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition.cells import NoCanonicalFormError, canonical_cell, nearest_float, shown
 from poisonproof.partition.containers import (
@@ -191,30 +191,7 @@ def cell_texts(cells: NDArray[Any], most: int = Limits().cell) -> tuple[list[str
     """Return the text of every cell, as `label_text` writes it, and why some have none."""
     if cells.dtype.kind in "biuf" and cells.ndim == 1:
         return array_texts(cells, "X", NAME, most)
-    texts: list[str | None] = []
-    reasons: Reasons = {}
-    known: dict[str, str | None] = {}
-    for row, cell in enumerate(cells):
-        try:
-            if type(cell) is not str:
-                texts.append(_text(cell, most))
-                continue
-            if cell not in known:
-                known[cell] = _text(cell, most)
-            texts.append(known[cell])
-        except (NoTextError, NoCanonicalFormError) as error:
-            texts.append(None)
-            reasons[row] = str(error)
-    return texts, reasons
-
-
-def _text(cell: Any, most: int) -> str | None:
-    if not isinstance(cell, Decimal):
-        canonical_cell(cell)  # refuses objects, whose text may be their address
-    text = label_text(cell)
-    if text is not None and len(text) > most // 4 and len(text.encode()) > most:
-        raise NoTextError(too_long("it", most))
-    return text
+    return texts_of(cells, most)
 
 
 def _written(cells: NDArray[Any], point: str) -> NDArray[Any]:

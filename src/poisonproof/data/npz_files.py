@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.columns import ArrayColumn, Reasons
-from poisonproof.data.rows import RawRows, too_long
+from poisonproof.data.rows import RawRows
 from poisonproof.data.schema import Limits, Schema, listed
-from poisonproof.data.value_text import NoTextError, label_text
+from poisonproof.data.value_text import texts_of
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.strict import read_array, read_npz
 
@@ -122,17 +122,7 @@ def array_texts(
         )
     # One text per distinct value: labels repeat.
     values, inverse = np.unique(array.reshape(-1), return_inverse=True)
-    known: list[str | None] = []
-    unknown: Reasons = {}
-    for code in range(len(values)):
-        try:
-            text = label_text(values[code])
-            if text is not None and len(text.encode()) > most:
-                raise NoTextError(too_long("it", most))
-            known.append(text)
-        except (NoTextError, SystemError) as error:  # NumPy fails on what is no Unicode
-            known.append(None)
-            unknown[code] = str(error)
+    known, unknown = texts_of(values, most)
     codes = inverse.reshape(-1).tolist()
     reasons = {row: unknown[code] for row, code in enumerate(codes) if code in unknown}
     return [known[code] for code in codes], reasons

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.columns import NumberColumn, Reasons
-from poisonproof.data.rows import RawRows, present_texts, too_long
+from poisonproof.data.rows import RawRows, present_texts
 from poisonproof.data.schema import Layout, Limits, Schema
-from poisonproof.data.value_text import NoTextError, label_text
+from poisonproof.data.value_text import texts_of
 from poisonproof.exceptions import InvalidInputError, needing
 
 
@@ -38,16 +38,7 @@ def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None
     reasons: Reasons = {}
     for chunk in column.chunks:
         values, codes = _distinct(chunk)
-        known: list[str | None] = []
-        unknown: dict[int, str] = {}
-        for code, value in enumerate(_plain_values(values)):
-            try:
-                if isinstance(value, bytes) and len(value) > most:
-                    raise NoTextError(too_long("it", most))
-                known.append(label_text(value))
-            except NoTextError as error:
-                known.append(None)
-                unknown[code] = str(error)
+        known, unknown = texts_of(list(_plain_values(values)), most)
         for place in np.flatnonzero(np.isin(codes, list(unknown))).tolist() if unknown else ():
             reasons[len(texts) + place] = unknown[int(codes[place])]
         texts += np.array([*known, None], dtype=object)[codes].tolist()

@@ -122,11 +122,6 @@ def present_texts(
     return [None if cell is not None and cell.strip() in gone else cell for cell in cells]
 
 
-def too_long(what: str, most: int) -> str:
-    """Return why a cell or line is rejected whose size is beyond the declared limit."""
-    return f"{what} holds more than {most:,} bytes, the limit that is declared"
-
-
 @dataclass(frozen=True, eq=False)
 class CheckedRows:
     """The rows of a file that fit the schema.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidInputError
 
@@ -45,10 +46,11 @@ def label_text(value: Any) -> str | None:
     Raises
     ------
     NoTextError
-        For dates outside the years 1 to 9999, and text that is not Unicode.
+        For objects, dates outside the years 1 to 9999, and text that is not Unicode.
 
     Examples
     --------
+    >>> import numpy as np
     >>> [label_text(value) for value in (7, 7.0, np.uint8(7), Decimal("7.00"), "7", b"7", True)]
     ['7', '7', '7', '7', '7', '7', '1']
     >>> [label_text(value) for value in (0.5, Decimal("0.50"), 1e-7, "ham", b"ham", None, "")]
@@ -66,15 +68,40 @@ def label_text(value: Any) -> str | None:
         return None if value.is_nan() else _digits(value)
     try:
         cell = canonical_cell(value)
-    except NoCanonicalFormError as error:
-        if isinstance(value, np.generic):
-            raise NoTextError(f"it cannot be written as text: {error}") from None
-        return str(value)
+    except NoCanonicalFormError as error:  # the text of an object may be its address
+        raise NoTextError(f"it cannot be written as text: {error}") from None
     if isinstance(cell, Instant):
         return _moment_text(cell)
     if isinstance(cell, float):
         return None if math.isnan(cell) else _float_text(cell)
     return str(cell)
+
+
+def texts_of(
+    values: Sequence[Any] | NDArray[Any], most: int
+) -> tuple[list[str | None], dict[int, str]]:
+    """Return the text of every value, as `label_text` writes it, and why some have none.
+
+    A value of more than `most` bytes has none.
+    """
+    texts: list[str | None] = []
+    reasons: dict[int, str] = {}
+    for number in range(len(values)):
+        try:
+            value = values[number]
+            text = label_text(value)
+            if len(value if isinstance(value, bytes) else (text or "").encode()) > most:
+                raise NoTextError(too_long("it", most))
+            texts.append(text)
+        except (NoTextError, SystemError) as error:  # NumPy fails on what is no Unicode
+            texts.append(None)
+            reasons[number] = str(error)
+    return texts, reasons
+
+
+def too_long(what: str, most: int) -> str:
+    """Return why a cell or line is rejected whose size is beyond the declared limit."""
+    return f"{what} holds more than {most:,} bytes, the limit that is declared"
 
 
 def _checked(text: str) -> str | None:

@@ -104,10 +104,10 @@ def check_table(
     A row with an unknown label, or values that no member or no partition takes, is an error; with
     ``invalid_rows="drop"`` it is left out, alone. Votes of single rows have no `partitioner`.
     """
-    drop = classifier.drops_invalid_rows
     X, y, groups, sample_weight, n_left_out = classifier.read_training(
         X, y, groups, sample_weight, reset=classes is None
     )
+    drop = classifier.drops_invalid_rows
     if groups is not None and partitioner is not None and not partitioner.by_group:
         raise InvalidInputError(
             f"groups were given, but partitioner={partitioner.name!r} does not read them, so "
