@@ -461,6 +461,10 @@ class DateColumn(Column):
             raise self._refuse(f"parts is a list of {', '.join(PARTS)}. Got {self.parts!r}.")
         object.__setattr__(self, "parts", parts)
 
+    def number(self, cell: str) -> float:
+        """Return the days from 1970 to a cell; anything but a date raises ValueError."""
+        return days_of(cell, self.format)
+
     @property
     def fills(self) -> bool:
         """Whether a declared date takes the place of missing ones."""
@@ -474,7 +478,7 @@ class DateColumn(Column):
     def encode(self, cells: Sequence[str | None], reasons: Reasons) -> NDArray[np.float64]:
         """Count days from the origin; fill missing cells if so declared."""
         what = f"not a date such as {datetime(2020, 1, 31).strftime(self.format or '%Y-%m-%d')}"
-        days = self._parse(cells, lambda cell: days_of(cell, self.format), what, reasons)
+        days = self._parse(cells, self.number, what, reasons)
         missing = _empty(cells)
         if self.missing == "reject":
             self._reject(missing, "is missing", reasons)

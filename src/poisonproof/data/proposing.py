@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ from poisonproof.data.image_files import (
 from poisonproof.data.npz_files import array_texts, load_arrays
 from poisonproof.data.parquet_files import column_names, parquet_texts
 from poisonproof.data.parquet_files import count_rows as parquet_rows
-from poisonproof.data.rows import list_kinds, present_texts, problem_kind
+from poisonproof.data.rows import list_kinds, present_texts, problem_kind, without_texts
 from poisonproof.data.schema import (
     DELIMITERS,
     MAX_COLUMNS,
@@ -92,7 +92,7 @@ DATE_FORMATS = tuple(
     for time in ("", " %H:%M", " %H:%M:%S")
 )
 TRIED = 300
-"""Cells by which a notation is found."""
+"""About how many cells a notation is found by."""
 
 LARGEST_SCALE = 1e300
 """A spread above this comes from cells that somebody made up."""
@@ -248,7 +248,7 @@ def propose_seen(seen: Seen, options: ProposalOptions, source: object) -> Propos
     ignored: list[str] = []
     notes: dict[str, str] = {}
     for name, cells in features.items():
-        column, notes[name] = _propose(name, _without(cells, missing), options)
+        column, notes[name] = _propose(name, without_texts(cells, missing), options)
         if column is None:
             ignored.append(name)
         else:
@@ -367,19 +367,13 @@ def _filled(cells: Sequence[str | None]) -> list[str]:
     return [cell for cell in cells if cell is not None and cell.strip()]
 
 
-def _without(cells: Sequence[str | None], missing: set[str]) -> Sequence[str | None]:
-    if not missing:
-        return cells
-    return [None if cell is not None and cell.strip() in missing else cell for cell in cells]
-
-
 def _missing_texts(columns: Iterable[Sequence[str | None]]) -> set[str]:
     """Return the texts that stand for missing values in columns of numbers or dates."""
     found: Counter[str] = Counter()
     for cells in columns:
         texts = [text for cell in cells if (text := (cell or "").strip()) in MISSING_TEXTS]
         if texts:
-            rest = _filled(_without(cells, set(texts)))
+            rest = _filled(without_texts(cells, set(texts)))
             read = max(len(_as_numbers("", rest)[1]), len(_as_dates("", rest)[1]))
             found.update(texts if rest and read >= NUMERIC_SHARE * len(rest) else ())
     return {text for text, count in found.items() if count > 1}  # one is an accident
@@ -436,11 +430,9 @@ def _propose(
 def _dates_seen(written: DateColumn, dates: list[float], cells: list[str], missing: int) -> str:
     """Return what a human should know about dates."""
     seen = f"{_day(min(dates))} to {_day(max(dates))}"
-    other = written.format.replace("%m/%d", "%d/%m")
-    if other != written.format and len(_parsed(cells, partial(days_of, written=other))) >= len(
-        dates
-    ):
-        seen += f", or with the day first: format {other}"
+    other = replace(written, format=written.format.replace("%m/%d", "%d/%m"))
+    if other != written and len(_parsed(cells, other.number)) >= len(dates):
+        seen += f", or with the day first: format {other.format}"
     return f"{seen}; {missing:,} missing"
 
 
@@ -455,15 +447,12 @@ def _as_numbers(name: str, cells: list[str]) -> tuple[NumberColumn, list[float]]
     """Return how the numbers in cells are written, and those that there are."""
     column = NumberColumn(name=name)
     numbers = _parsed(cells, column.number)
-    some = cells[:: max(1, len(cells) // TRIED)]
+    some = _some(cells)
     if len(numbers) >= NUMERIC_SHARE * len(cells) or not any(map(_has_digit, some)):
         return column, numbers
     units = ["", *(unit for unit in UNITS if any(unit in cell for cell in some))]
-    tried = [
-        NumberColumn(name=name, unit=unit, format=form)
-        for unit in units
-        for form in ("", *NUMBER_FORMATS)
-    ]
+    forms = product(units, ("", *NUMBER_FORMATS))
+    tried = [NumberColumn(name=name, unit=unit, format=form) for unit, form in forms]
     column = max(tried, key=lambda tried: len(_parsed(some, tried.number)))
     return column, _parsed(cells, column.number)
 
@@ -472,14 +461,19 @@ def _as_dates(name: str, cells: list[str], every: bool = False) -> tuple[DateCol
     """Return how the dates in cells are written, and those that there are."""
     # 20200131 is a date as well, but more often a number.
     dates = _parsed([cell for cell in cells if every or "-" in cell], days_of)
-    some = cells[:: max(1, len(cells) // TRIED)]
+    some = _some(cells)
     if 2 * len(dates) >= len(cells) or not any(map(_has_digit, some)):
         return DateColumn(name=name), dates
-    tried = {form: len(_parsed(some, partial(days_of, written=form))) for form in DATE_FORMATS}
-    best = max(tried, key=lambda form: tried[form])
-    if not tried[best]:
+    tried = [DateColumn(name=name, format=form) for form in DATE_FORMATS]
+    best = max(tried, key=lambda tried: len(_parsed(some, tried.number)))
+    if not _parsed(some, best.number):
         return DateColumn(name=name), dates
-    return DateColumn(name=name, format=best), _parsed(cells, partial(days_of, written=best))
+    return best, _parsed(cells, best.number)
+
+
+def _some(cells: list[str]) -> list[str]:
+    """Return the cells by which a notation is found."""
+    return cells[:: max(1, len(cells) // TRIED)]
 
 
 def _has_digit(cell: str) -> bool:
@@ -588,12 +582,7 @@ def _rounded(value: float, scale: float = math.inf) -> float:
 
 
 def _text(name: str, options: ProposalOptions) -> TextColumn:
-    model = options.embedding
-    if model is None:
-        return TextColumn(name=name)
-    return TextColumn(
-        name=name, encoder="sentences", size=model.size, model=model.model, digest=model.digest
-    )
+    return replace(options.embedding or TextColumn(name=name), name=name)
 
 
 LOOKED_AT = 50

@@ -117,6 +117,11 @@ def present_texts(
     gone = set(schema.missing_texts)
     if isinstance(column, CategoryColumn):
         gone -= set(column.categories)
+    return without_texts(cells, gone)
+
+
+def without_texts(cells: Sequence[str | None], gone: set[str]) -> Sequence[str | None]:
+    """Return cells as text, None for those that are one of the texts, without spaces around."""
     if not gone:
         return cells
     return [None if cell is not None and cell.strip() in gone else cell for cell in cells]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Sequence
 from decimal import Decimal
@@ -14,8 +13,6 @@ from poisonproof.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from poisonproof.partition.cells import Instant
-
-_FIRST_DAY = datetime.date(1970, 1, 1).toordinal()
 
 
 class NoTextError(InvalidInputError):
@@ -50,7 +47,7 @@ def label_text(value: Any) -> str | None:
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import datetime, numpy as np
     >>> [label_text(value) for value in (7, 7.0, np.uint8(7), Decimal("7.00"), "7", b"7", True)]
     ['7', '7', '7', '7', '7', '7', '1']
     >>> [label_text(value) for value in (0.5, Decimal("0.50"), 1e-7, "ham", b"ham", None, "")]
@@ -124,17 +121,14 @@ def _digits(value: Decimal) -> str:
 
 
 def _moment_text(moment: Instant) -> str:
-    days, seconds = divmod(moment.seconds, 86_400)
-    if not 1 <= _FIRST_DAY + days <= datetime.date.max.toordinal():
+    from poisonproof.partition.cells import time_text
+
+    text = time_text(moment.seconds)
+    if text is None:
         raise NoTextError("it is a date outside the years 1 to 9999")
-    day = str(datetime.date.fromordinal(_FIRST_DAY + days))
-    if not seconds and not moment.attoseconds:
-        return day
-    minutes, second = divmod(seconds, 60)
-    text = f"{day} {minutes // 60:02}:{minutes % 60:02}:{second:02}"
     if not moment.attoseconds:
         return text
     digits = f"{moment.attoseconds:018}"
     while len(digits) > 6 and digits.endswith("000"):
         digits = digits[:-3]
-    return f"{text}.{digits}"
+    return f"{text}{'' if ':' in text else ' 00:00:00'}.{digits}"

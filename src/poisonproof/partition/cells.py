@@ -67,6 +67,15 @@ def canonical_cell(value: Any) -> Cell:
     return cell
 
 
+def time_text(seconds: int) -> str | None:
+    """Return a time of the years 1 to 9999 as ISO 8601, without the hour at midnight."""
+    try:
+        moment = EPOCH + datetime.timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+    return moment.isoformat(" ").removesuffix(" 00:00:00")
+
+
 def shown(value: Any) -> str:
     """Return the beginning of a value's `repr`; its type if it cannot be shown."""
     try:

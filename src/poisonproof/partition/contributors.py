@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.blocks import row_blocks
 from poisonproof.partition.canonical import readable_rows, sample_digests
-from poisonproof.partition.cells import EPOCH, Instant, canonical_cell, shown
+from poisonproof.partition.cells import Instant, canonical_cell, shown, time_text
 from poisonproof.partition.containers import as_container, is_sparse, n_rows, take_rows
 from poisonproof.partition.partitioners import (
     ContentHash,
@@ -335,7 +335,7 @@ class TimeBlocks(GroupPartitioner):
     def __post_init__(self) -> None:
         super().__post_init__()
         start = _seconds_of(self.start if isinstance(self.start, str) else _cells([self.start])[0])
-        if start is None or (text := _time_text(start)) is None:
+        if start is None or (text := time_text(start)) is None:
             raise InvalidInputError(
                 "TimeBlocks needs the time at which a block begins: TimeBlocks('2020-01-01'). Got "
                 f"{shown(self.start)}."
@@ -353,7 +353,7 @@ class TimeBlocks(GroupPartitioner):
     def _unit(self, cell: Any) -> Any:
         if _seconds_of(cell) is None:
             return None
-        return _time_text((_seconds_of(self.start) or 0) + self._block(cell) * 86_400 * self.days)
+        return time_text((_seconds_of(self.start) or 0) + self._block(cell) * 86_400 * self.days)
 
     def _places(self, groups: Any, units: list[Any]) -> NDArray[np.int64]:
         return np.array([self._block(unit) % self.k for unit in units], dtype=np.int64)
@@ -368,14 +368,6 @@ def _seconds_of(cell: Any) -> int | None:
     except (ValueError, OverflowError):
         return None
     return cell.seconds if isinstance(cell, Instant) else None
-
-
-def _time_text(seconds: int) -> str | None:
-    """Return a time of the years 1 to 9999 as ISO 8601, without the hour at midnight."""
-    try:
-        return (EPOCH + timedelta(seconds=seconds)).isoformat(" ").removesuffix(" 00:00:00")
-    except OverflowError:
-        return None
 
 
 PARTITIONERS: Mapping[str, type[Partitioner]] = {
