@@ -49,16 +49,14 @@ class Columns:
 
 @dataclass(frozen=True)
 class TrainingSource:
-    """A way to read training data: by a frozen schema, or by columns named as options."""
+    """A way to read training data: by a frozen schema, or by columns named as options.
+
+    `table` is the schema if it comes from a file.
+    """
 
     schema: Schema
     invalid_rows: str
-    from_file: bool = False
-
-    @property
-    def table(self) -> Schema | None:
-        """The schema, if it comes from a file."""
-        return self.schema if self.from_file else None
+    table: Schema | None = None
 
     def read(self, path: Path, *, droppable: bool = True, **options: Any) -> CheckedRows:
         """Read the rows; unless `droppable` (not in SS-DPA), none may be left out for its label."""
@@ -109,7 +107,7 @@ def open_source(
             raise InvalidInputError(
                 f"--label is {columns.label!r}, but the schema {schema} declares {table.label!r}."
             )
-        return TrainingSource(table, invalid_rows or table.invalid_rows, from_file=True)
+        return TrainingSource(table, invalid_rows or table.invalid_rows, table)
     if data.is_dir() and not stream:
         raise InvalidInputError(
             f"{data} is a folder. A folder of images needs a schema: poisonproof schema {data} "

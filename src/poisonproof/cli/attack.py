@@ -250,7 +250,7 @@ def _with_model(
         columns.refuse(f"the schema of {path}")
         if model.table.weights is not None:
             raise InvalidInputError(WEIGHTED)
-        source = TrainingSource(model.table, model.table.invalid_rows, from_file=True)
+        source = TrainingSource(model.table, model.table.invalid_rows, model.table)
         return classifier, _read(source, data, test, takes_missing(classifier))
     if test is None:
         raise InvalidInputError(

@@ -87,7 +87,7 @@ def plan(
     )
     if holes:
         kinds = {name: member for name, member in kinds.items() if takes_missing(member)} or kinds
-    rows = TrainingSource(known, "drop", True).read(trusted, allow_missing=holes)
+    rows = TrainingSource(known, "drop", known).read(trusted, allow_missing=holes)
     rows.refuse_problems("Trusted rows must all fit the schema.")
     names = np.array(known.classes)
     with spoken_warnings():
