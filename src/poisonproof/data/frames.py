@@ -38,6 +38,7 @@ from poisonproof.data.value_text import label_text, texts_of, too_long
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition.cells import NoCanonicalFormError, canonical_cell, nearest_float, shown
 from poisonproof.partition.containers import (
+    enum_categories,
     frame_columns,
     is_pandas,
     is_polars,
@@ -277,20 +278,11 @@ def typed_schema(X: Any) -> Schema | None:
         columns = [_pandas_column(str(name), X.dtypes.iloc[i]) for i, name in enumerate(X.columns)]
     else:
         fields = X.head(0).to_arrow().schema if is_polars(X) else X.schema
-        lists = _polars_categories(X) if is_polars(X) else {}
+        lists = enum_categories(X)
         columns = [_arrow_column(field.name, field.type, lists.get(field.name)) for field in fields]
     if all(isinstance(column, NumberColumn) for column in columns) and not is_arrow(X):
         return None
     return Schema(columns=columns, invalid_rows="raise")
-
-
-def _polars_categories(X: Any) -> dict[str, list[str]]:
-    polars = sys.modules["polars"]
-    return {
-        name: kind.categories.to_list()
-        for name, kind in X.schema.items()
-        if isinstance(kind, polars.Enum)
-    }
 
 
 def _pandas_column(name: str, kind: Any) -> Column:

@@ -466,7 +466,10 @@ def _repeated(names: Sequence[str]) -> list[str]:
 def refuse_repeated(header: Sequence[str], file: object) -> None:
     """Raise if two columns of a file have one name."""
     if repeated := _repeated(header):
-        raise InvalidInputError(f"{file} has more than one column named {listed(repeated)}.")
+        raise InvalidInputError(
+            f"{file} has more than one column named {listed(repeated)}. Rename or drop them: "
+            "features are known by their names."
+        )
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:

@@ -23,6 +23,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from poisonproof.data.schema import refuse_repeated
 from poisonproof.exceptions import (
     GuaranteeError,
     InvalidInputError,
@@ -248,7 +249,7 @@ class SampleRules:
         become flat rows unless what sees them first takes images.
         """
         if is_table(X):
-            _refuse_repeated_columns(X)
+            refuse_repeated([str(name) for name in X.columns], "X")
             validate_data(classifier, X, reset=reset, skip_check_array=True)
             if X.shape[0] == 0 or X.shape[1] == 0:
                 raise InvalidRowsError(
@@ -502,15 +503,6 @@ def _refuse_texts(X: Any) -> None:
             "X holds one text per row, but the member takes numbers. Map texts row by row, "
             "features=HashedNGrams() of poisonproof.features, or put a vectorizer into the member, "
             "make_pipeline(TfidfVectorizer(), ...)."
-        )
-
-
-def _refuse_repeated_columns(X: Any) -> None:
-    counts = Counter(str(name) for name in X.columns)
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise InvalidInputError(
-            f"X has more than one column named {', '.join(map(repr, twice[:5]))}. Rename or drop "
-            "them: features are known by their names."
         )
 
 

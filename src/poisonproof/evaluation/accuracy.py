@@ -337,7 +337,10 @@ class Summary:
     @property
     def standing(self) -> tuple[str, ...]:
         """In words, what the accuracy is to be held against, and whether it is hardly better."""
-        base = baseline_sentence(self.majority_share, self.balanced_accuracy)
+        base = (
+            f"Always predicting the commonest class gets {_percent(self.majority_share)} right. "
+            f"The balanced accuracy is {_percent(self.balanced_accuracy)}."
+        )
         return (base,) if self.worthy else (base, LITTLE_LEARNED)
 
     @property
@@ -482,14 +485,6 @@ SAME_SOURCE = (
     "The test rows come from the same source as the training rows: the attack sizes are proved all "
     "the same, but the accuracy is only as honest as the source."
 )
-
-
-def baseline_sentence(majority: float, balanced: float) -> str:
-    """Return in words against what an accuracy is to be held."""
-    return (
-        f"Always predicting the commonest class gets {_percent(majority)} right. The balanced "
-        f"accuracy is {_percent(balanced)}."
-    )
 
 
 def majority_share(y_true: ArrayLike) -> float:

@@ -153,10 +153,18 @@ def as_pandas(X: Any) -> Any:
     """Return a frame or a series of Polars as one of pandas that holds the same cells."""
     with needing("pyarrow", "data"):
         frame = X.to_pandas(use_pyarrow_extension_array=True)
-    # An Enum declares its categories. Those of a Categorical are taken from the rows.
-    enums = {n: t for n, t in getattr(X, "schema", {}).items() if type(t).__name__ == "Enum"}
-    declared = {n: pandas().CategoricalDtype(t.categories.to_list()) for n, t in enums.items()}
+    found = enum_categories(X)
+    declared = {name: pandas().CategoricalDtype(values) for name, values in found.items()}
     return frame.astype(declared) if declared else frame
+
+
+def enum_categories(X: Any) -> dict[str, list[str]]:
+    """Return the categories that columns of a Polars frame declare, by name.
+
+    An Enum declares them. Those of a Categorical are taken from the rows.
+    """
+    kinds = getattr(X, "schema", {}).items() if is_polars(X) else ()
+    return {n: kind.categories.to_list() for n, kind in kinds if type(kind).__name__ == "Enum"}
 
 
 def frame_columns(X: Any) -> list[NDArray[Any]]:
