@@ -52,8 +52,10 @@ def test_from_a_file_to_a_report(cli: Cli, mails: Path, tmp_path: Path, by: str)
         "--ignore", "sent,land" if by == "groups" else "user",
     )  # fmt: skip
     assert f"Certificates count {noun} (" in proposed
-    run("schema", file, "--freeze")
+    assert ("59 accounts of 30." in proposed) == (by == "groups")
+    frozen = run("schema", file, "--freeze")
     k = () if by == "sources" else ("-k", 11)
+    assert (" -k " in frozen) == bool(k)
     train = ("train", mails, "--schema", file, "--model", "naive-bayes", *k, "--keep-data")
     trained = run(*train, "--out", model)
     known = poisonproof.load(model)

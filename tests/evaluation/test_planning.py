@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -72,6 +74,14 @@ def test_the_frontier_holds_what_nothing_beats(curves: LearningCurves) -> None:
             other.accuracy >= row.accuracy and other.median_radius >= row.median_radius
             for other in plan.frontier
         )
+
+
+def test_what_is_proposed_stands_in_the_table_before_others_that_are_as_good() -> None:
+    same = {name: RidgeClassifier() for name in ("second name", "first name")}
+    measured = measure_curves(X[:600], Y[:600], same, DIGITS)
+    members = [point for point in measured.points if point.rows_per_member]
+    plan = make_plan(replace(measured, points=tuple(members)), 2000)
+    assert any(row is plan.proposed for row in plan.frontier)
 
 
 def test_against_flipped_labels_clusters_and_walks_are_measured_too() -> None:

@@ -212,9 +212,10 @@ def _show_or_freeze(file: Path, freeze: bool) -> None:
         write_bytes(file, dump_schema(known))
     _print(known, None)
     if known.frozen:
+        k = "" if known.unit == "source" else " -k 50"  # every source has a member of its own
         say(
             f"Frozen: {known.frozen[:16]}. Whoever changes a word of it must freeze it again.",
-            f"Next: poisonproof train DATA --schema {file} -k 50 --out model",
+            f"Next: poisonproof train DATA --schema {file}{k} --out model",
         )
     else:
         say(f"Not frozen. When you agree with it: poisonproof schema {file} --freeze")
@@ -249,7 +250,14 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
         say(f"CSV files: {', '.join(f'{key} {value!r}' for key, value in file.items())}.")
     unit = "rows" if known.groups is None else f"{unit_noun(known.unit)} ({shown(known.groups)})"
     if known.partition is not None:
-        say(f"Certificates count {unit}: {shown(json.dumps(known.to_json()['partition']), 400)}.")
+        declared = known.to_json()["partition"]
+        owners = declared.get("entities")
+        what = (
+            shown(json.dumps(declared), 400)
+            if owners is None
+            else f"{counted(len(owners), 'account')} of {len(set(owners.values())):,}"
+        )
+        say(f"Certificates count {unit}: {what}.")
     unit = "rows" if known.unit == "source" else unit
     say(f"Held out of training: {100 * known.test_share:g} % of the {unit}, by their hash.")
 

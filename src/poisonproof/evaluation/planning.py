@@ -304,7 +304,9 @@ class Plan:
     def frontier(self) -> list[PlanRow]:
         """The rows that no other beats in accuracy and median radius, the most accurate first."""
         found: list[PlanRow] = []
-        for row in sorted(self.rows, key=lambda row: (-row.accuracy, -row.median_radius)):
+        best = self.proposed  # before others that are as good
+        order = sorted(self.rows, key=lambda r: (-r.accuracy, -r.median_radius, r is not best))
+        for row in order:
             if not found or row.median_radius > found[-1].median_radius:
                 found.append(row)
         return found
