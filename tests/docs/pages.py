@@ -3,8 +3,9 @@
 In a page a block ```` ```python title="NAME" ```` is a file, ```` ```python ```` is run, and
 in ```` ```console ```` every line that begins with ``$`` is a command, followed by what it prints.
 Where a test asks for them, lines of ```` ```sh ```` that begin with ``poisonproof`` are run, too.
-A line ``...`` stands for anything. ``python -m tests.docs.pages PAGE`` fills in what the commands
-of a page print now, except where the page shows ``...`` or nothing.
+A line ``...`` stands for anything, and a command that prints ``Error:`` must be refused.
+``python -m tests.docs.pages PAGE`` fills in what the commands of a page print now, except where the
+page shows ``...`` or nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def run_step(step: Step) -> str:
         return "".join(lines[: -int(arguments[0])])
     if program != "poisonproof":
         raise ValueError(f"a page runs python, poisonproof and head, not {program!r}")
-    return _poisonproof(arguments)
+    return _poisonproof(arguments, refused="Error:" in step.shown)
 
 
 def agrees(shown: str, printed: str) -> bool:
@@ -135,7 +136,7 @@ def _python(arguments: list[str]) -> str:
     return done.stdout
 
 
-def _poisonproof(arguments: list[str]) -> str:
+def _poisonproof(arguments: list[str], refused: bool) -> str:
     before, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), "80"
     both = io.StringIO()
     try:
@@ -145,7 +146,7 @@ def _poisonproof(arguments: list[str]) -> str:
         os.environ.pop("COLUMNS")
         if before is not None:
             os.environ["COLUMNS"] = before
-    if code:
+    if bool(code) != refused:
         raise RuntimeError(both.getvalue())
     return both.getvalue()
 

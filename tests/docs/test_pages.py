@@ -34,6 +34,8 @@ CODE_PAGES = {
     "scikit-learn.md": 4,
     "texts.md": 2,
 }
+REAL_DATA = (DOCS / "tutorials/real-data.md").read_text()
+REAL_JOBS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", REAL_DATA, re.M | re.S))
 NEED_TORCH = ("networks.md", "learned-features.md")
 
 
@@ -148,6 +150,23 @@ def _write_network() -> None:
     shutil.copy(network_file(), "resnet18.safetensors")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "POISONPROOF_OUTSIDE" not in os.environ,
+    reason="set POISONPROOF_OUTSIDE to a folder with the data of tutorials/real-data.md",
+)
+@pytest.mark.usefixtures("self_check")
+@pytest.mark.parametrize("job", REAL_JOBS)
+def test_a_job_on_real_data_can_be_followed_from_an_empty_folder(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in parse(REAL_JOBS[job]):
+        printed = run_step(step)
+        if step.shown.strip():
+            assert agrees(step.shown, printed), f"{step.text}\n{step.shown}\n---\n{printed}"
+
+
 @pytest.mark.parametrize("page", CODE_PAGES)
 def test_the_code_of_the_page_runs_and_prints_what_it_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -199,6 +218,17 @@ def test_what_a_page_shows_is_really_compared() -> None:
     assert agrees("...\nHalf of them keep 7 of 90.\n...\n", shown + "More.")
     assert not agrees("...\nHalf of us keep 7 of 90.\n...\n", shown)
     assert agrees("It took 1.0 s.\n", "It took 12.5 s.\n")
+
+
+def test_a_command_is_refused_where_the_page_shows_an_error_and_only_there() -> None:
+    command = "poisonproof certify nothing-here rows.csv"
+    assert run_step(Step("command", command, "Error: ...\n")).startswith("Error: ")
+    for step in (
+        Step("command", command, "...\n"),
+        Step("command", "poisonproof --help", "Error:"),
+    ):
+        with pytest.raises(RuntimeError):
+            run_step(step)
 
 
 def test_files_commands_and_code_are_found_in_a_page() -> None:

@@ -54,3 +54,15 @@ def test_every_measured_row_of_the_page_on_methods_is_a_committed_result() -> No
     for data, k, correct, median in found:
         name = f"{data.partition(',')[0]}, {k}"
         assert shown & {(correct, median), (correct, median, name)}, (data, correct, median)
+
+
+def test_the_table_of_walks_is_the_committed_result() -> None:
+    page = (ROOT / "docs/tutorials/real-data.md").read_text()
+    found = re.findall(
+        r"^\| \[(.+)\]\(#\S+\) \| .+ \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", page, re.M
+    )
+    walks = json.loads((ROOT / "benchmarks/results/walks.json").read_text())["walks"]
+    keys = ("commands", "scripts", "seconds", "edits_by_hand")
+    assert found == [(walk["job"], *(str(round(walk[key])) for key in keys)) for walk in walks]
+    assert [walk["job"] for walk in walks] == re.findall(r"^## (.+)$", page, re.M)
+    assert max(walk["commands"] for walk in walks if "flatter" in walk["job"]) <= 6
