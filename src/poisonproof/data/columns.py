@@ -657,17 +657,20 @@ TRUTH_VALUES = ({"False", "false", "FALSE", "0"}, {"True", "true", "TRUE", "1"})
 
 
 def positions(names: Sequence[str]) -> dict[str, int]:
-    """Return where each text stands in a list; two truth values by any of their texts.
+    """Return where each text stands in a list; truth values by any of their texts.
 
-    >>> positions(["no", "yes"]), positions(["False", "True"])["1"]
+    Whether a frame holds them as truth values or as texts is decided by all rows of the column.
+
+    >>> positions(["no", "yes"]), positions(["False", "True", "unknown"])["1"]
     ({'no': 0, 'yes': 1}, 1)
     """
     index = {name: position for position, name in enumerate(names)}
     pairs = [same & set(index) for same in TRUTH_VALUES]
-    if len(index) == 2 and all(pairs):
-        either = zip(TRUTH_VALUES, pairs, strict=True)
-        return {text: index[min(pair)] for same, pair in either for text in same}
-    return index
+    of_both = len(index) == 2 and all(pairs)
+    if not of_both and not {"0", "1"}.isdisjoint(index):  # numbers, or 0 and 1 among others
+        return index
+    known = ((same, pair) for same, pair in zip(TRUTH_VALUES, pairs, strict=True) if len(pair) == 1)
+    return index | {text: index[min(pair)] for same, pair in known for text in same}
 
 
 def _empty(cells: Sequence[str | None]) -> NDArray[np.bool_]:

@@ -35,7 +35,7 @@ from poisonproof.data.parquet_files import arrow_texts, has_texts, is_text, tabl
 from poisonproof.data.rows import CheckedRows, RawRows
 from poisonproof.data.schema import Limits, Schema, freeze_schema, listed
 from poisonproof.data.value_text import label_text, texts_of, too_long
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 from poisonproof.partition.cells import NoCanonicalFormError, canonical_cell, nearest_float, shown
 from poisonproof.partition.containers import (
     enum_categories,
@@ -110,10 +110,15 @@ def frame_rows(X: Any, schema: Schema) -> RawRows:
         cells = _columns_of(X, schema, reasons)
 
     def _texts(name: str, problems: Reasons = reasons, point: str = ".") -> list[str | None]:
-        texts, without = cell_texts(_written(cells[name], point), schema.limits.cell)
+        texts, without = cell_texts(cells[name], schema.limits.cell)
         for row, reason in without.items():
             problems.setdefault(row, f"column {name!r}: {reason}")
-        return texts
+        if point == ".":
+            return texts
+        return [  # only a text is written with the point that the column declares
+            text if text is None or isinstance(cell, (str, bytes)) else text.replace(".", point)
+            for text, cell in zip(texts, cells[name], strict=True)
+        ]
 
     def _numbers(name: str) -> NDArray[np.float64]:
         return _cell_numbers(cells[name], name, schema, reasons)
@@ -179,7 +184,11 @@ def _columns_of(X: Any, schema: Schema, reasons: Reasons) -> dict[str, NDArray[A
             for name, column in cells.items():
                 column[row] = sample.get(name)
             continue
-        values = row_array(sample, row)
+        try:
+            values = row_array(sample, row)
+        except InvalidRowsError as error:
+            reasons[row] = str(error)
+            continue
         if len(values) != len(features):
             reasons[row] = f"it has {len(values)} cells where the schema has {len(features)}"
             continue
@@ -193,19 +202,6 @@ def cell_texts(cells: NDArray[Any], most: int = Limits().cell) -> tuple[list[str
     if cells.dtype.kind in "biuf" and cells.ndim == 1:
         return array_texts(cells, "X", NAME, most)
     return texts_of(cells, most)
-
-
-def _written(cells: NDArray[Any], point: str) -> NDArray[Any]:
-    """Return cells with numbers as texts that have this decimal point, each by itself."""
-    if point == ".":
-        return cells
-    found = np.empty(len(cells), dtype=object)
-    for row, cell in enumerate(cells.tolist()):
-        number = isinstance(cell, (int, float)) and not isinstance(cell, bool)
-        finite = number and np.isfinite(cell)
-        text = np.format_float_positional(cell, trim="-") if finite else ""
-        found[row] = text.replace(".", point) if finite else cell
-    return found
 
 
 def _cell_numbers(

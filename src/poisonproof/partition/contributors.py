@@ -162,7 +162,8 @@ class GroupHash(GroupPartitioner):
         The number of partitions, k.
     entities : mapping of account to entity, optional
         Whose the accounts are, where several may be one contributor's: texts or integers. An
-        account that is not listed is an entity of its own.
+        account that is not listed is an entity of its own; one that is a text where those listed are
+        integers, or the other way round, is invalid.
 
     Guarantee
     ---------
@@ -194,12 +195,21 @@ class GroupHash(GroupPartitioner):
         if self.entities is not None:
             object.__setattr__(self, "entities", _entities(self.entities))
             object.__setattr__(self, "unit", "entity")
+            kind = " or ".join({False: "an integer", True: "a text"}[kind] for kind in self._texts)
+            object.__setattr__(self, "allowed", f"{kind}, as the accounts in entities are")
 
     @cached_property
     def _owner(self) -> dict[Any, Any]:
         return dict(self.entities or ())
 
+    @cached_property
+    def _texts(self) -> list[bool]:
+        """Whether names in `entities` are texts: one of another type would match none of them."""
+        return sorted({isinstance(name, str) for pair in self.entities for name in pair})
+
     def _unit(self, cell: Any) -> Any:
+        if self._owner and isinstance(cell, str) not in self._texts:
+            return None
         return self._owner.get(cell, cell)
 
     def _places(self, groups: Any, units: list[Any]) -> NDArray[np.int64]:
