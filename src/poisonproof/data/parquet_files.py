@@ -131,7 +131,7 @@ def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row
     def _numbers(index: int) -> NDArray[np.float64]:
         column, name = table.column(layout.header[index]), layout.header[index]
         # One cell that is no number turns a column into text; its name was declared as numbers.
-        if schema.columns and index != layout.weights and is_text(column.type):
+        if (schema.columns or index == layout.weights) and is_text(column.type):
             cells = present_texts(_texts(index), column := NumberColumn(name=name), schema)
             return column.parse(cells, reasons)
         return column_numbers(column, name, path)
