@@ -130,7 +130,7 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
     kind: Any = _CLASSIFIERS[model["classifier"]]
     parameters = {name: model["parameters"][name] for name in kind.plain_parameters()}
     parameters |= {name: part for name, part in templates.items() if not name.endswith("_")}
-    if model["partitioner"] is not None:
+    if "partitioner" in kind._get_param_names():
         parameters["partitioner"] = partitioner_from_spec(model["partitioner"])
     classes = decode_classes(model["classes"])
     declared = classes if model["classes_declared"] else None
@@ -207,6 +207,7 @@ def decode_categories(entry: dict[str, Any]) -> Categories:
             raise ValueError("categories of a column are text or numbers")
         if len(set(values)) != len(values):
             raise ValueError("a column has a category twice")
+        "".join(map(str, values)).encode()  # half of a surrogate pair is no text
     return found
 
 
