@@ -48,6 +48,7 @@ from poisonproof.members.training import train, train_portions
 from poisonproof.partition.containers import kind_of
 from poisonproof.partition.contributors import GroupPartitioner, make_partitioner
 from poisonproof.partition.partitioned import PartitionedData
+from poisonproof.partition.partitioners import Partitioner
 from poisonproof.partition.values import declared_categories, take_canonical
 from poisonproof.progress import make_progress, reporting
 from poisonproof.store.items import StoredEnsemble
@@ -259,13 +260,16 @@ class PartitionAggregation(VotingMembers):
             )
         check_random_state(self.random_state)
 
+    def _declared_partitioner(self) -> Partitioner:
+        """Return the partitioner: for "group" the one that the schema declares, if it does."""
+        declared = self.schema.partition if isinstance(self.schema, Schema) else None
+        by_schema = declared is not None and self.partitioner == "group"
+        return make_partitioner(declared if by_schema else self.partitioner, self.n_partitions)
+
     def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> PartitionedData:
         """Check the rows, cut them into partitions and fit the feature map."""
         self._check_parameters()
-        declared = self.schema.partition if isinstance(self.schema, Schema) else None
-        by_schema = declared is not None and self.partitioner == "group"
-        rule: Any = declared if by_schema else self.partitioner
-        partitioner = make_partitioner(rule, self.n_partitions)
+        partitioner = self._declared_partitioner()
         rows = check_table(self, X, y, partitioner, groups, sample_weight)
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped

@@ -31,7 +31,6 @@ from poisonproof.members.member import Finished
 from poisonproof.members.training import train_portions
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import kind_of
-from poisonproof.partition.contributors import make_partitioner
 from poisonproof.partition.partitioned import Shard, gathered
 from poisonproof.partition.partitioners import ContentHash
 from poisonproof.progress import make_progress, reporting
@@ -293,7 +292,7 @@ def _check(classifier: Any, source: DataSource, memory: int) -> None:
             "Streamed rows need a declared label set: classes=[...]. It cannot be collected while "
             "rows are read, and an attacker could change it."
         )
-    partitioner = make_partitioner(classifier.partitioner, classifier.n_partitions)
+    partitioner = classifier._declared_partitioner()
     if not partitioner.rowwise:
         raise InvalidInputError(
             f"The partitioner {partitioner.name!r} looks at all rows before it places one, so rows "
@@ -306,7 +305,8 @@ def _check(classifier: Any, source: DataSource, memory: int) -> None:
         )
     classifier.partitioner_ = partitioner
     classifier.classes_ = np.unique(np.asarray(classifier.declared_classes))
-    vars(classifier).pop("n_features_in_", None)  # of an earlier fit
+    for name in ("n_features_in_", "n_groups_"):  # of an earlier fit
+        vars(classifier).pop(name, None)
 
 
 def _parts(
