@@ -208,6 +208,7 @@ def test_the_manifest_describes_what_decides_the_bits(tmp_path: Path) -> None:
         (["model", "parameters", "n_partitions"], 9),
         (["model", "parameters", "random_state"], None),
         (["model", "partitioner"], {"name": "os.system"}),
+        (["model", "partitioner"], None),
         (["model", "n_features_in"], "64"),
         (["model", "parameters"], {}),
         (["model", "templates"], {}),

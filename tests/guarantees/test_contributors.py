@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
 from poisonproof import DPAClassifier, certify_votes
+from poisonproof.data import DataSource, Schema, freeze_schema, number_columns
+from poisonproof.estimators import fit_stream
+from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.closed_form import RidgeClassifier
 from poisonproof.partition import GroupHash, NamedSources, TimeBlocks
@@ -192,3 +196,49 @@ def test_the_partitioner_comes_back_with_a_saved_model(tmp_path: Any) -> None:
         assert again.ensemble_.digests() == clf.ensemble_.digests()
         prints.add(again._fingerprint())
     assert len(prints) == len(RULES)
+
+
+def test_accounts_of_another_type_than_the_declared_ones_are_invalid() -> None:
+    """Integers declared, texts read: every account would be an attacker of its own."""
+    X, y = np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 0, 1]
+    rule = GroupHash(n_partitions=50, entities={1: 7, 2: 7})
+    assert rule.units([1, 2.0, 7, 9, "1", None]) == [7, 7, 7, 9, None, None]
+    schema = freeze_schema(
+        Schema(columns=number_columns("ab"), label="y", classes=("0", "1"), groups="who")
+    )
+    table = pd.DataFrame(X, columns=list("ab")).assign(y=y, who=[1, 2, 7] * 2)
+    with pytest.raises(InvalidInputError):
+        DPAClassifier(schema=schema, partitioner=rule).fit(table)
+    texts = GroupHash(n_partitions=2, entities={"1": "7", "2": "7"})
+    clf = DPAClassifier(schema=schema, partitioner=texts).fit(table)
+    assert (clf.n_groups_, np.count_nonzero(clf.partition_sizes_)) == (1, 1)
+
+
+@pytest.mark.parametrize("by", ["source", "time", "entity"])
+def test_streamed_rows_have_the_declared_partitions(by: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    rules = {
+        "source": NamedSources(["ann", "bo", "cy"]),
+        "time": TimeBlocks("2020-01-01", days=2),
+        "entity": GroupHash(entities={"ann": "bo"}),
+    }
+    whose = [f"2020-01-{day:02}" for day in range(1, 20)] if by == "time" else ["ann", "bo", "cy"]
+    table = pd.DataFrame(rng.normal(size=(300, 2)).round(3), columns=list("ab"))
+    table = table.assign(y=rng.integers(0, 2, 300), who=rng.choice(whose, 300))
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    schema = freeze_schema(
+        Schema(
+            columns=number_columns("ab"),
+            label="y",
+            classes=("0", "1"),
+            groups="who",
+            partition=rules[by],
+        )
+    )
+    k = {"source": None, "time": 7, "entity": 2}[by]
+    one, other = (DPAClassifier(None, k, schema=schema, partitioner="group") for _ in range(2))
+    one.fit(table)
+    fit_stream(other, tmp_path / "m", DataSource(tmp_path / "rows.csv", schema), self_check=False)
+    assert other.partitioner_ == one.partitioner_
+    assert model_fingerprint(other) == model_fingerprint(one)
+    assert one.without_schema().partitioner == one.partitioner_

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
@@ -142,9 +144,6 @@ def test_without_a_schema_a_strange_row_reaches_one_member(change):
 
 def test_types_of_a_frame_are_an_assumption_of_the_threat(tmp_path):
     table, y = people()
-    numbers = DPAClassifier(n_partitions=5, classes=[0, 1]).fit(table[["age", "income"]], y)
-    assert numbers.schema_ is None
-    assert numbers.certify(table[["age", "income"]], require_declared=True).threat.assumptions == ()
     for clf in (DPAClassifier(n_partitions=5), NeighborVoteClassifier(threshold=0.5)):
         clf.fit(table, y)
         assert {OBSERVED_LABELS, OBSERVED_TYPES} <= set(clf.certify(table[:9]).threat.assumptions)
@@ -155,6 +154,36 @@ def test_types_of_a_frame_are_an_assumption_of_the_threat(tmp_path):
             loaded.certify(table[:9], require_declared=True)
         assert np.array_equal(loaded.predict(table), clf.predict(table))
     assert clf.set_params(schema=SCHEMA, invalid_rows="raise").get_params()["schema"] is SCHEMA
+
+
+@pytest.mark.parametrize("name", ["dpa", "neighbors"])
+def test_that_a_frame_holds_numbers_alone_is_an_assumption_too(name, tmp_path):
+    """A text in a column that is empty otherwise changes its type, and with it every member."""
+    table, y = people()
+    clf = DPAClassifier(n_partitions=K, classes=[0, 1])
+    if name == "neighbors":
+        clf = NeighborVoteClassifier(threshold=0.5, classes=[0, 1])
+    columns = ["age", "income"] if name == "neighbors" else ["age", "income", "notes"]
+    written = table.assign(notes=None)[columns].to_csv(index=False)
+    numbers = pd.read_csv(StringIO(written))
+    clf.fit(numbers, y)
+    assert clf.schema_ is None
+    assert clf.certify(numbers[:9]).threat.assumptions == (OBSERVED_TYPES,)
+    clf.save(tmp_path / "m")
+    loaded = poisonproof.load(tmp_path / "m")
+    assert loaded.certify(numbers[:9]).threat.assumptions == (OBSERVED_TYPES,)
+    with pytest.raises(GuaranteeError, match="to_numpy"):
+        loaded.certify(numbers[:9], require_declared=True)
+    array = clf.fit(numbers.to_numpy(dtype=float), y)
+    assert array.certify(array_of(numbers[:9]), require_declared=True).threat.assumptions == ()
+    if name == "dpa":
+        poisoned = pd.read_csv(StringIO(written + "33,0.5,hello\n"), dtype={"notes": "string"})
+        after = clone(clf).fit(poisoned, [*y, 1])
+        assert len(changed_members(clone(clf).fit(numbers, y), after, poisoned[:50])) == K
+
+
+def array_of(frame: pd.DataFrame) -> np.ndarray:
+    return frame.to_numpy(dtype=float)
 
 
 def test_new_rows_are_read_by_name_and_by_the_types_of_training():

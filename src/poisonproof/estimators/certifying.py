@@ -131,6 +131,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
     features_: Any
     n_dropped_: int
     n_groups_: int | None = None
+    container_: str | None = None
     schema_: Schema | None = None
     """How rows are read: the declared schema, or, not frozen, what the types of a frame say."""
 
@@ -371,6 +372,15 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         self.schema.require_frozen()
         return named_columns(self.schema, X)
 
+    def _types_observed(self) -> bool:
+        """Say whether the types of a frame decided how training rows are read.
+
+        Those of a frame of numbers did, too: a text in one row would have made its column texts.
+        """
+        if self.schema_ is not None:
+            return not self.schema_.frozen
+        return self.container_ == "frame" and self._takes_numbers_alone()
+
     def _takes_numbers_alone(self) -> bool:
         """Say whether what sees samples first is known to take nothing but numbers."""
         return isinstance(self._sees_samples_first(), BatchedLearner)
@@ -401,11 +411,12 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
                 "the label set was taken from the training labels, so the attacker has a say in "
                 "it. Declare it: classes=[...]."
             )
-        if self.schema_ is not None and not self.schema_.frozen:
+        if self._types_observed():
             if require_declared:
                 raise GuaranteeError(
                     "the columns were read by the types of the training frame, in which the "
-                    "attacker may have a say. Declare them: schema=freeze_schema(Schema(...))."
+                    "attacker may have a say. Declare them: schema=freeze_schema(Schema(...)); or "
+                    "give numbers as an array: X.to_numpy(dtype=float)."
                 )
             assumed = (*assumed, OBSERVED_TYPES)
         threat = self._usual_threat() if threat is None else threat

@@ -260,6 +260,12 @@ class PartitionAggregation(VotingMembers):
             )
         check_random_state(self.random_state)
 
+    def without_schema(self) -> Self:
+        """Return a copy that takes features as the schema makes them, with what it declares."""
+        bare = super().without_schema()
+        bare.partitioner = self._declared_partitioner()
+        return bare
+
     def _declared_partitioner(self) -> Partitioner:
         """Return the partitioner: for "group" the one that the schema declares, if it does."""
         declared = self.schema.partition if isinstance(self.schema, Schema) else None
@@ -298,8 +304,6 @@ class PartitionAggregation(VotingMembers):
         self.partitioner_, self.features_ = self.partitioner, templates["features_"]
         self.context_ = model["context"]
         self.n_self_checked_ = int(manifest.notes.get("n_self_checked", 0))
-        if "container" in manifest.notes:
-            self.container_ = str(manifest.notes["container"])
         self.partition_sizes_ = np.asarray(manifest.partition_sizes, dtype=np.intp)
         self.partition_digests_ = list(manifest.partition_digests)
         self.rows_ = TrainingSet(reader) if manifest.keeps_data else None
@@ -397,8 +401,8 @@ class DPAClassifier(PartitionAggregation):
         A frozen `poisonproof.data.Schema`. Frames, lists of dicts and rows of cells are then read
         by it, to train and to predict, and become what the same rows of a file become. Labels,
         contributors and weights may come from the columns that it names, and rows that it holds
-        out are not trained on. Without one, members that take numbers alone read the text,
-        category and date columns of a frame by their types, which certificates then assume.
+        out are not trained on. Without one, members that take numbers alone read the columns of a
+        frame by their types, which certificates then assume.
     invalid_rows : {"raise", "drop"}, optional
         What to do with a training row that has an unknown label or values no member can take. By
         default what the schema says, else "raise".

@@ -140,6 +140,7 @@ def _classifier(reader: ModelReader, templates: Any, trusted: tuple[str, ...]) -
     classifier.classes_, classifier.schema_ = classes, schema
     classifier.n_dropped_ = reader.manifest.notes["n_dropped"]
     classifier.n_groups_ = reader.manifest.notes["n_groups"]
+    classifier.container_ = reader.manifest.notes.get("container")
     if model["n_features_in"] is not None:
         classifier.n_features_in_ = model["n_features_in"]
     if model["feature_names_in"] is not None:

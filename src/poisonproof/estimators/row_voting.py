@@ -26,7 +26,7 @@ from poisonproof.members.digest import state_digest
 from poisonproof.members.member import guarded, mapped_by
 from poisonproof.members.streams import in_own_streams, seed_nested
 from poisonproof.partition.canonical import sample_digests
-from poisonproof.partition.containers import n_rows
+from poisonproof.partition.containers import kind_of, n_rows
 from poisonproof.partition.partitioned import row_keys
 from poisonproof.store.manifest import Item, Manifest, ModelReader, environment_here, json_digest
 from poisonproof.store.objects import encode_object
@@ -74,7 +74,7 @@ class RowVoting(CertifyingClassifier):
         self.classes_, self.environment_ = rows.classes, environment_here()
         self.stored_as_ = None
         self.n_dropped_ = rows.n_dropped
-        self.n_rows_ = n_rows(rows.X)
+        self.n_rows_, self.container_ = n_rows(rows.X), kind_of(rows.X)
         self.data_digest_ = rows_digest(digests, rows.y)
         self._fit_rows(rows, digests)
         return self

@@ -130,7 +130,7 @@ def member_spec(classifier: Any, model: Mapping[str, Any]) -> str:
         "context": model["context"],
         "environment": environment_here(),
     }
-    kind = getattr(classifier, "container_", None)
+    kind = classifier.container_
     if kind not in (None, "array"):
         spec["container"] = kind
     if kind == "frame":
@@ -178,7 +178,7 @@ def notes_of(classifier: Any) -> dict[str, Any]:
         "n_groups": classifier.n_groups_,
         "n_self_checked": int(getattr(classifier, "n_self_checked_", 0)),
     }
-    kind = getattr(classifier, "container_", None)
+    kind = classifier.container_
     return notes if kind is None else {**notes, "container": kind}
 
 

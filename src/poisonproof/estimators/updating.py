@@ -289,7 +289,7 @@ def _trained(classifier: Any, change: Change, writer: ModelWriter | None) -> Ens
 
 def _require_same_container(classifier: Any, change: Change) -> None:
     """Refuse rows in another kind of container than the members were trained from."""
-    known, found = getattr(classifier, "container_", None), kind_of(change.data.X)
+    known, found = classifier.container_, kind_of(change.data.X)
     if known is not None and found != known:
         raise GuaranteeError(
             f"The model was trained on {known} data, but these rows are {found}. Pass {known} data "

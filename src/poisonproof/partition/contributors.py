@@ -162,8 +162,8 @@ class GroupHash(GroupPartitioner):
         The number of partitions, k.
     entities : mapping of account to entity, optional
         Whose the accounts are, where several may be one contributor's: texts or integers. An
-        account that is not listed is an entity of its own; one that is a text where those listed are
-        integers, or the other way round, is invalid.
+        account that is not listed is an entity of its own. Where all that are listed are integers,
+        a text is invalid, and the other way round: it could match none of them.
 
     Guarantee
     ---------
