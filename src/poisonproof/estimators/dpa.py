@@ -270,7 +270,8 @@ class PartitionAggregation(VotingMembers):
         """Return the partitioner: for "group" the one that the schema declares, if it does."""
         declared = self.schema.partition if isinstance(self.schema, Schema) else None
         by_schema = declared is not None and self.partitioner == "group"
-        return make_partitioner(declared if by_schema else self.partitioner, self.n_partitions)
+        rule: Any = declared if by_schema else self.partitioner
+        return make_partitioner(rule, self.n_partitions)
 
     def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> PartitionedData:
         """Check the rows, cut them into partitions and fit the feature map."""
