@@ -41,11 +41,15 @@ _LONGEST_HEADER = 2**27
 _LOCAL_HEAD, _END = 30, 22
 
 
-def parse_json(data: bytes | str) -> Any:
-    """Parse JSON that has one meaning: no key twice, no NaN, UTF-8. Else raise `ValueError`."""
+def parse_json(data: bytes | str, *, constants: bool = False) -> Any:
+    """Parse JSON that has one meaning: no key twice, UTF-8, no NaN unless `constants` are allowed.
+
+    Else raise `ValueError`.
+    """
     text = data if isinstance(data, str) else data.decode("utf-8")
     try:
-        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
+        constant = None if constants else _no_constant
+        return json.loads(text, parse_constant=constant, object_pairs_hook=_no_repeats)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 

@@ -179,6 +179,8 @@ class _Walk:
             return _hash("partial", map(self.digest, (value.func, value.args, value.keywords)))
         if isinstance(value, (KDTree, BallTree)):
             return self.digest_neighbour_tree(value)
+        if class_name(type(value)) == "xgboost.core.Booster":  # without settings of its training
+            return _hash("xgboost", [bytes(value.save_raw("json"))])
         if isinstance(value, np.random.RandomState):
             # Its generator also remembers what it was seeded from, which a stored one does not.
             return _hash("stream", [self.digest(value.get_state(legacy=False))])

@@ -44,6 +44,7 @@ from sklearn.tree._tree import Tree
 from sklearn.utils import check_array
 
 from poisonproof.exceptions import StoreError
+from poisonproof.store.boosters import BOOSTERS, check_classifier
 
 LOADED = frozenset(
     """
@@ -79,7 +80,7 @@ def check_parts(value: Any, name: str, trusted: Collection[str] = ()) -> None:
     `name` says what was read; types whose full names are `trusted` are not checked.
     """
     for part in _parts(value):
-        if f"{type(part).__module__}.{type(part).__qualname__}" in trusted:
+        if _name(part) in trusted:
             continue
         try:
             sound = all(
@@ -117,6 +118,10 @@ def _parts(value: Any) -> Iterator[Any]:
         else:
             yield part
             waiting += _state(part).values()
+
+
+def _name(part: Any) -> str:
+    return f"{type(part).__module__}.{type(part).__qualname__}"
 
 
 def _state(part: Any) -> dict[str, Any]:
@@ -368,6 +373,7 @@ def _check_stream(stream: Any) -> bool:
 
 _CHECKS: tuple[tuple[Any, str | None, Callable[[Any], bool]], ...] = (
     (BaseEstimator, None, lambda part: isinstance(part.get_params(deep=False), dict)),
+    (BaseEstimator, None, lambda part: _name(part) not in BOOSTERS or check_classifier(part)),
     (Tree, None, _check_tree),
     (BaseDecisionTree, "tree_", lambda tree: _trees_of(tree, [tree])),
     (BaseForest, "estimators_", lambda forest: _trees_of(forest, forest.estimators_)),

@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Iterable
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,6 +20,7 @@ from poisonproof import features
 from poisonproof.exceptions import StoreError
 from poisonproof.members import closed_form
 from poisonproof.members.digest import forget_folders, idle_attributes
+from poisonproof.store.boosters import BOOSTERS, build_booster, xgboost_model
 from poisonproof.store.checks import LOADED, check_parts
 from poisonproof.strict import Buffer, check_zip, strict_json
 
@@ -39,15 +41,28 @@ def skops_io() -> Any:
         with _passed_over(_WRAPPERS):
             import_module("skops.io")
     skops = import_module("skops.io")  # waits, if another thread is importing it
-    _check_trees_first()
+    _check_first()
     return skops
 
 
+_UNCHECKED: ContextVar[frozenset[str]] = ContextVar("_UNCHECKED", default=frozenset())
+"""The types that whoever is loading an object trusts."""
+
+
 @cache
-def _check_trees_first() -> None:
-    """Let skops look at the shapes of a tree's parts, which scikit-learn takes for granted."""
+def _check_first() -> None:
+    """Let skops look at what trees and boosters are made of before native code takes it."""
     from skops.io._audit import NODE_TYPE_MAPPING
+    from skops.io._general import ObjectNode
     from skops.io._sklearn import TreeNode
+
+    class CheckedObjectNode(ObjectNode):
+        def _construct(self) -> Any:
+            name = f"{self.module_name}.{self.class_name}"
+            if name in BOOSTERS.values():
+                state = self.attrs.construct()
+                return build_booster(name, state, checked=name not in _UNCHECKED.get())
+            return super()._construct()
 
     class CheckedTreeNode(TreeNode):
         def _construct(self) -> Any:
@@ -62,9 +77,9 @@ def _check_trees_first() -> None:
                 raise ValueError("the arrays of a tree have shapes that no tree has")
             return super()._construct()
 
+    checked = {TreeNode: CheckedTreeNode, ObjectNode: CheckedObjectNode}
     for key, kind in NODE_TYPE_MAPPING.items():
-        if kind is TreeNode:
-            NODE_TYPE_MAPPING[key] = CheckedTreeNode
+        NODE_TYPE_MAPPING[key] = checked.get(kind, kind)
 
 
 @contextmanager
@@ -81,6 +96,8 @@ def _passed_over(names: tuple[str, ...]) -> Iterator[None]:
 
 
 TRUSTED = (
+    *BOOSTERS,
+    *BOOSTERS.values(),
     "collections.OrderedDict",
     "numpy.dtype",
     "scipy.sparse._csc.csc_array",
@@ -120,13 +137,7 @@ TRUSTED = (
         """.split(),  # noqa: SIM905 - as below
     ),
 )
-"""Types that skops does not trust and that are checked here after loading (see `check_parts`)."""
-
-_BOOSTERS = {
-    "lightgbm.sklearn.LGBMClassifier": "lightgbm.basic.Booster",
-    "xgboost.sklearn.XGBClassifier": "xgboost.core.Booster",
-}
-"""What these hold when fitted: native code parses it and follows indices that it does not check."""
+"""Types that skops does not trust and that are checked here (see `check_parts`, `boosters`)."""
 
 _INTERNAL = ("sklearn._loss.", "sklearn.ensemble._hist_gradient_boosting.binning.")
 _MOST_PARTS = 2**24
@@ -172,6 +183,7 @@ class _Rewriting:
         self._written = written
         self._count = 0
         self._files: dict[bytes, str] = {}
+        self._snapshots: set[str] = set()
 
     def archive(self) -> bytes:
         """Return the archive that depends on what it holds and on nothing else."""
@@ -195,8 +207,12 @@ class _Rewriting:
         if _is_node(value):
             if value["__loader__"] == "SetNode":
                 value["content"].sort(key=self._order)
+            if value["__class__"] == "Booster" and value["__module__"] == "xgboost.core":
+                self._snapshots.add(value["content"]["content"]["handle"]["file"])
             if isinstance(value.get("file"), str):
                 data = _without_padding(self._written.read(value["file"]))
+                if value["file"] in self._snapshots:
+                    data = xgboost_model(data)
                 suffix = value["file"].rpartition(".")[2]
                 value["file"] = self._files.setdefault(data, f"{len(self._files)}.{suffix}")
             # One for every object, as equal parts may be one object in memory, or several.
@@ -257,8 +273,7 @@ def _without_padding(data: bytes) -> bytes:
 
 def types_of(value: Any) -> list[str]:
     """Return the types to trust in an object that this process has built itself, once fitted."""
-    found = set(skops_io().get_untrusted_types(data=encode_object(value)))
-    return sorted(found | {_BOOSTERS[kind] for kind in found & _BOOSTERS.keys()})
+    return sorted(skops_io().get_untrusted_types(data=encode_object(value)))
 
 
 def untrusted_types(data: Any, name: str, trusted: Iterable[str] = ()) -> set[str]:
@@ -288,10 +303,13 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
     content = bytes(data)
     try:
         strange = _strange(content, name) - set(known)
+        token = _UNCHECKED.set(trusted)
         try:
             value = None if strange else skops.loads(content, trusted=list(known))
         except UntrustedTypesFoundException:
             strange = {name}
+        finally:
+            _UNCHECKED.reset(token)
     except StoreError:
         raise
     except ModuleNotFoundError as error:
@@ -321,6 +339,7 @@ def _strange(content: bytes, name: str) -> set[str]:
         schema = strict_json(archive.read(_SCHEMA), name)
     sizes: dict[Any, int] = {}
     found: set[str] = set()
+    known = {*BOOSTERS, *BOOSTERS.values()}
 
     def size(value: Any) -> int:
         if isinstance(value, list):
@@ -330,6 +349,8 @@ def _strange(content: bytes, name: str) -> set[str]:
         kind = f"{value.get('__module__')}.{value.get('__class__')}"
         if kind.startswith("scipy.sparse.") and value.get("__loader__") != "SparseMatrixNode":
             raise ValueError("a sparse matrix in it would be converted before it is checked")
+        if kind in known and value.get("__loader__") != "ObjectNode":
+            raise ValueError(f"a {kind} in it would be built before it is checked")
         found.add(kind)
         number = value.get("__id__")
         total = sum(map(size, value.values())) + 1
