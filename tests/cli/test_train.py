@@ -79,10 +79,7 @@ def test_every_kind_of_member_trains_saves_and_predicts(
     out = tmp_path / "m"
     trained = cli("train", train_csv, *DECLARED, "-k", 10, "--model", name, "--out", out)
     assert trained.code == 0, trained.err
-    trust = re.findall(r"--trusted\s+\S+", trained.out)
-    assert bool(trust) == (name in {"lightgbm", "xgboost"})
-    asked = ("predict", out, test_csv, "--label", "kind", "--out", tmp_path / "p.csv")
-    result = cli(*asked, *(trust[0].split() if trust else ()))
+    result = cli("predict", out, test_csv, "--label", "kind", "--out", tmp_path / "p.csv")
     assert result.code == 0, result.err
     truth = [kind for *_, kind in mails(100, 1)]
     right = np.mean(np.array(labels_of(tmp_path / "p.csv")) == truth)

@@ -6,6 +6,7 @@ import ast
 import json
 import pickletools
 import re
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -163,22 +164,39 @@ def test_foreign_types_are_loaded_only_when_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lightgbm.LGBMClassifier", "xgboost.XGBClassifier"])
-def test_loading_lists_all_types_that_need_trust_at_once(kind: str, tmp_path: Path) -> None:
+def test_boosted_members_are_loaded_without_trust(kind: str, tmp_path: Path) -> None:
     package, _, name = kind.partition(".")
     member = getattr(pytest.importorskip(package), name)(n_estimators=2)
     saved = ensemble(member).fit(X, y)
     saved.save(tmp_path / "model")
-    with pytest.raises(StoreError) as refused:
-        load(tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").votes(X_test), saved.votes(X_test))
+    own = ensemble(member).fit_into(tmp_path / "own", X, y)
+    assert np.array_equal(own.votes(X_test), saved.votes(X_test))
+
+
+@pytest.mark.parametrize("booster", ["dart", "gblinear"])
+def test_boosters_that_cannot_be_checked_need_trust(booster: str, tmp_path: Path) -> None:
+    member = pytest.importorskip("xgboost").XGBClassifier(n_estimators=2, booster=booster)
+    saved = ensemble(member).fit(X, y)
+    saved.save(tmp_path / "model")
+    with pytest.raises(StoreError, match="trusted=") as refused:
+        load(tmp_path / "model").votes(X_test)
     listed = re.search(r"trusted=(\[.*?\])", str(refused.value))
     assert listed is not None
-    named = ast.literal_eval(listed[1])
-    assert len(named) == 2
-    assert np.array_equal(
-        load(tmp_path / "model", trusted=named).votes(X_test), saved.votes(X_test)
-    )
-    own = ensemble(member).fit_into(tmp_path / "own", X, y)  # was made here
-    assert np.array_equal(own.votes(X_test), saved.votes(X_test))
+    loaded = load(tmp_path / "model", trusted=ast.literal_eval(listed[1]))
+    assert np.array_equal(loaded.votes(X_test), saved.votes(X_test))
+
+
+def test_a_model_of_a_library_that_is_not_installed_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = pytest.importorskip("lightgbm").LGBMClassifier(n_estimators=2, verbose=-1)
+    ensemble(member).fit(X, y).save(tmp_path / "model")
+    for name in [name for name in sys.modules if name.split(".")[0] == "lightgbm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(StoreError, match=r"needs the module 'lightgbm.*Install it"):
+        load(tmp_path / "model").votes(X_test)
 
 
 def test_the_manifest_describes_what_decides_the_bits(tmp_path: Path) -> None:

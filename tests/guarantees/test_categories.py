@@ -20,10 +20,6 @@ from .checks import assert_only_touched_change, assert_same_members, changed_mem
 pytestmark = pytest.mark.filterwarnings("ignore::poisonproof.exceptions.MemberWarning")
 
 every_case = pytest.mark.parametrize("case", FRAME_CASES, ids=str)
-TRUSTED = [
-    *("lightgbm.basic.Booster", "lightgbm.sklearn.LGBMClassifier"),
-    *("xgboost.core.Booster", "xgboost.sklearn.XGBClassifier"),
-]
 
 
 @cache
@@ -142,7 +138,7 @@ def test_a_model_with_categories_is_stored_updated_and_checked(case: Case, tmp_p
     X, y, asked = case.data.X, case.data.y, case.data.X_test
     first = case.make().fit(X[:470], y[:470])
     first.save(tmp_path / "m", keep_data=True)
-    loaded = load(tmp_path / "m", trusted=TRUSTED)
+    loaded = load(tmp_path / "m")
     assert (loaded.votes(asked.astype(object)) == first.votes(asked)).all()
     loaded.update(add=(X[470:].astype(object), y[470:]))
     assert_same_members(fitted(case.name), loaded, asked)

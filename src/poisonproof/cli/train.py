@@ -256,16 +256,8 @@ def train(
         rest = f"{data} --held-out"
     else:
         rest = f"TEST{format_of(data)} --label {label or 'NAME'}"
-    options = ("" if threat is None else f" --threat {threat}") + _trust(model, member)
+    options = "" if threat is None else f" --threat {threat}"
     say(f"Next: poisonproof certify {out} {rest}{options}")
-
-
-def _trust(model: str, member: Any) -> str:
-    """Return the option with which commands load members that native code parses."""
-    from poisonproof.store.objects import types_of
-
-    native = model in ("lightgbm", "xgboost")
-    return f" --trusted {','.join(types_of(member))}" if native else ""
 
 
 def _memory(stream: bool, memory: str | None, method: str) -> int:

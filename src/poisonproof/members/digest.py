@@ -179,8 +179,6 @@ class _Walk:
             return _hash("partial", map(self.digest, (value.func, value.args, value.keywords)))
         if isinstance(value, (KDTree, BallTree)):
             return self.digest_neighbour_tree(value)
-        if class_name(type(value)) == "xgboost.core.Booster":  # without settings of its training
-            return _hash("xgboost", [bytes(value.save_raw("json"))])
         if isinstance(value, np.random.RandomState):
             # Its generator also remembers what it was seeded from, which a stored one does not.
             return _hash("stream", [self.digest(value.get_state(legacy=False))])
@@ -233,6 +231,8 @@ class _Walk:
         return _hash(f"tensor {tensor.dtype} {tuple(tensor.shape)}", [values])
 
     def digest_object(self, value: Any) -> bytes:
+        if class_name(type(value)) == "xgboost.core.Booster":  # without settings of its training
+            return _hash("xgboost", [bytes(value.save_raw("json"))])
         reduced = _without_notes(value).__reduce_ex__(4)
         if isinstance(reduced, str):
             return _hash("global", [_full_name(type(value).__module__, reduced).encode()])

@@ -20,356 +20,50 @@ BOOSTERS = {
     "lightgbm.sklearn.LGBMClassifier": "lightgbm.basic.Booster",
     "xgboost.sklearn.XGBClassifier": "xgboost.core.Booster",
 }
-"""Classifiers, and what they hold when fitted, whose state is a text that native code parses."""
+"""Classifiers, and what they hold when fitted: a model that native code parses."""
 
-_INTEGER = r"-?\d{1,10}"
+_MOST_CLASSES, _MOST_CATEGORIES, _DEEPEST, _NONE = 2**15, 2**16, 2**12, 2**31 - 1
 _REAL = r"-?(?:\d{1,25}(?:\.\d{1,25})?(?:[eE][+-]?\d{1,3})?|nan|inf)"
-_MOST_CLASSES = 2**15
-_DEEPEST = 4096
-_MOST_CATEGORIES = 2**16
-_NONE = 2**31 - 1
-"""The parent of XGBoost's root, and the feature of a node that was pruned."""
-
 _HEADER = re.compile(
     r"tree\nversion=v4\nnum_class=(\d{1,5})\nnum_tree_per_iteration=\1\nlabel_index=0\n"
     r"max_feature_idx=(\d{1,9})\nobjective=(.*)\n(?:average_output\n)?feature_names=(.*)\n"
-    r"(?:monotone_constraints=(.*)\n)?feature_infos=(.*)\ntree_sizes=(.*)\n\n"
-)
-_INFO = rf"none|\[{_REAL}:{_REAL}\]|{_INTEGER}(?::{_INTEGER})*"
-_SPLITS = {
-    **dict.fromkeys(("split_feature", "decision_type", "left_child", "right_child"), _INTEGER),
-    **dict.fromkeys(("split_gain", "threshold", "internal_value", "internal_weight"), _REAL),
-    "internal_count": _INTEGER,
-}
-_LEAVES = {"leaf_value": _REAL, "leaf_weight": _REAL, "leaf_count": _INTEGER}
-_TREE = re.compile(
-    r"Tree=(?P<number>\d+)\nnum_leaves=(?P<leaves>\d{1,9})\nnum_cat=(?P<sets>\d{1,9})\n"
-    + "".join(
-        rf"{name}=(?P<{name}>.*)\n"
-        for name in """split_feature split_gain threshold decision_type left_child right_child
-        leaf_value leaf_weight leaf_count internal_value internal_weight internal_count""".split()  # noqa: SIM905
-    )
-    + r"(?:cat_boundaries=(?P<cat_boundaries>.*)\ncat_threshold=(?P<cat_threshold>.*)\n)?"
-    rf"is_linear=0\nshrinkage={_REAL}\n\n\n"
+    r"(?:monotone_constraints=([-\d ]*)\n)?feature_infos=([^=\n]*)\ntree_sizes=([\d ]*)\n\n"
 )
 _REST = re.compile(
     r"end of trees\n\nfeature_importances:\n(?:.+=\d+\n)*\nparameters:\n"
     r"(?:(?!\[linear_tree: [^0])\[.*\]\n)*\nend of parameters\n(?:\npandas_categorical:.*\n)?"
 )
-
-
-def _require(sound: Any, what: str) -> None:
-    if not sound:
-        raise ValueError(f"its {what} cannot be those of a model")
-
-
-def _values(text: str | None, kind: str, counts: tuple[int, ...], what: str) -> list[str]:
-    """Return the words of a field of LightGBM, each of one kind, as many as there should be."""
-    words = text.split(" ") if text else []
-    found = len(words) in counts and all(re.fullmatch(kind, word) for word in words)
-    _require(found, what)
-    return words
-
-
-def check_lightgbm(state: dict[str, Any]) -> None:
-    """Raise `ValueError` unless a booster's state holds a text that LightGBM reads within bounds."""
-    text = state["_handle"]
-    _require(type(text) is str, "text")
-    header = _HEADER.match(text)
-    if header is None or re.search(r"[\0\r]", text):
-        raise ValueError("its text does not begin as one of LightGBM")
-    classes, width = int(header[1]), int(header[2]) + 1
-    form = rf"multiclass(?:ova)? num_class:{classes}(?: sigmoid:{_REAL})?"
-    form = form if classes > 1 else rf"binary sigmoid:{_REAL}"
-    _require(1 <= classes <= _MOST_CLASSES and re.fullmatch(form, header[3]), "objective")
-    _values(header[4], r"\S+", (width,), "feature_names")
-    _values(header[5], _INTEGER, (0, width), "monotone_constraints")
-    _values(header[6], _INFO, (width,), "feature_infos")
-    sizes = header[7].split(" ") if header[7] else []
-    _require(len(sizes) % classes == 0, "number of trees")
-    data = text.encode()
-    start = len(text[: header.end()].encode())
-    for number, size in enumerate(sizes):
-        _require(re.fullmatch(r"[1-9]\d{0,9}", size), "tree_sizes")
-        tree = _TREE.fullmatch(data[start : start + int(size)].decode())
-        _require(tree is not None and tree["number"] == str(number), f"lines of tree {number}")
-        _check_lightgbm_tree(tree or {}, width)
-        start += int(size)
-    _require(_REST.fullmatch(data[start:].decode()), "lines after the trees")
-
-
-def _check_lightgbm_tree(tree: Any, width: int) -> None:
-    leaves, sets = int(tree["leaves"]), int(tree["sets"])
-    splits = leaves - 1
-    some = (leaves,) if splits else (0, 1)
-    text = {name: _values(tree[name], kind, (splits,), name) for name, kind in _SPLITS.items()}
-    for name, kind in _LEAVES.items():
-        _values(tree[name], kind, (leaves,) if name == "leaf_value" else some, name)
-    feature, decision, left, right = (
-        np.array(text[name], dtype=np.int64)
-        for name in ("split_feature", "decision_type", "left_child", "right_child")
-    )
-    # Children from 0 are splits; -1, -2, ... are leaves.
-    children = np.sort(np.concatenate([left, right]))
-    _require(leaves >= 1, "num_leaves")
-    expected = [*range(-leaves, 0), *range(1, splits)] if splits else []
-    _require(np.array_equal(children, expected), "children")
-    _check_depth(left, right, np.arange(splits))
-    _require(np.all((feature >= 0) & (feature < width)), "split_feature")
-    # One bit for categories, one for the default side, two for three kinds of missing values.
-    _require(np.all((decision >= 0) & (decision < 12)), "decision_type")
-    _require((tree["cat_boundaries"] is None) == (sets == 0), "categories")
-    bounds = list(map(int, _values(tree["cat_boundaries"], r"\d{1,9}", (sets + (sets > 0),), "bounds")))
-    bits = _values(tree["cat_threshold"], r"\d{1,10}", (bounds[-1] if sets else 0,), "categories")
-    _require(sorted(bounds) == bounds and (not sets or bounds[0] == 0), "cat_boundaries")
-    _require(all(int(word) < 2**32 for word in bits), "cat_threshold")
-    _require(
-        all(
-            re.fullmatch(r"\d{1,9}", place) and int(place) < sets
-            for place, kind in zip(text["threshold"], decision, strict=True)
-            if kind & 1
-        ),
-        "categorical thresholds",
-    )
-
-
-def _check_depth(left: NDArray[Any], right: NDArray[Any], inner: NDArray[Any]) -> None:
-    """Check that children lie behind their parents, and that no path is too long."""
-    _require(np.all((left[inner] < 0) | (left[inner] > inner)), "children")
-    _require(np.all((right[inner] < 0) | (right[inner] > inner)), "children")
-    depth = [0] * (len(left) + 1)
-    for node in inner.tolist():
-        for child in (left[node], right[node]):
-            if child >= 0:
-                depth[child] = depth[node] + 1
-    _require(max(depth) <= _DEEPEST, "depth")
-
-
-def _fields(value: Any, names: str) -> list[Any]:
-    """Return the values of a JSON object that has these names and no other."""
-    _require(type(value) is dict and value.keys() == set(names.split()), f"fields ({names})")
-    return [value[name] for name in names.split()]
-
-
-def _count(text: Any, what: str) -> int:
-    _require(type(text) is str and re.fullmatch(r"\d{1,9}", text), what)
-    return int(text)
-
-
-def _integers(
-    values: Any, length: int | None, low: int, high: int, what: str
-) -> NDArray[np.int64]:
-    """Return a list of integers from `low` to `high` as an array."""
-    _require(
-        type(values) is list
-        and len(values) == (len(values) if length is None else length)
-        and all(type(value) is int and low <= value <= high for value in values),
-        what,
-    )
-    return np.array(values, dtype=np.int64)
-
-
-def _texts(values: Any, counts: tuple[int, ...], what: str) -> list[str]:
-    sound = type(values) is list and len(values) in counts
-    _require(sound and all(type(v) is str and len(v) < 10_000 for v in values), what)
-    return list(values)
-
-
-_OBJECTIVES = {
-    **dict.fromkeys(("binary:logistic", "binary:logitraw"), ("reg_loss_param", "scale_pos_weight")),
-    **dict.fromkeys(("multi:softprob", "multi:softmax"), ("softmax_multiclass_param", "num_class")),
-    "binary:hinge": None,
-}
-
-
-def check_xgboost(state: dict[str, Any]) -> None:
-    """Raise `ValueError` unless a booster's state holds a model that XGBoost reads within bounds.
-
-    The state gets the same model again, as it was understood here.
-    """
-    _require(state.keys() == {"handle"} and type(state["handle"]) is bytearray, "attributes")
-    model = parse_json(bytes(state["handle"]), constants=True)
-    learner, version = _fields(model, "learner version")
-    _integers(version, 3, 0, 10**6, "version")
-    attributes, names, types, booster, parameters, objective = _fields(
-        learner,
-        "attributes feature_names feature_types gradient_booster learner_model_param objective",
-    )
-    base, average, n_classes, n_features, targets = _fields(
-        parameters, "base_score boost_from_average num_class num_feature num_target"
-    )
-    classes, width = _count(n_classes, "num_class"), _count(n_features, "num_feature")
-    groups = max(classes, 1)
-    _require(classes != 1 and groups <= _MOST_CLASSES and targets == "1", "num_class")
-    scores = rf"{_REAL}|\[{_REAL}(?:,{_REAL}){{{groups - 1}}}\]"
-    _require(type(base) is str and re.fullmatch(scores, base) and average in ("0", "1"), "base_score")
-    _texts(names, (0, width), "feature_names")
-    _require(set(_texts(types, (0, width), "feature_types")) <= set("float int i q c".split()), "types")  # noqa: SIM905
-    inside, kind = _fields(booster, "model name")
-    _require(kind == "gbtree", "kind of booster")
-    inside = {"cats": None} | inside if type(inside) is dict else inside
-    cats, sizes, starts, info, trees = _fields(
-        inside, "cats gbtree_model_param iteration_indptr tree_info trees"
-    )
-    parallel, n_trees = (
-        _count(text, "sizes") for text in _fields(sizes, "num_parallel_tree num_trees")
-    )
-    _require(type(trees) is list and len(trees) == n_trees and parallel >= 1, "number of trees")
-    rounds = _integers(starts, None, 0, n_trees, "iteration_indptr")
-    _require(np.array_equal(rounds, np.arange(0, n_trees + 1, groups * parallel)), "iterations")
-    _require(rounds[-1] == n_trees, "iterations")
-    _integers(info, n_trees, 0, groups - 1, "tree_info")
-    _check_attributes(attributes, len(rounds) - 1)
-    _check_objective(objective, classes)
-    for number, tree in enumerate(trees):
-        _check_xgboost_tree(tree, number, width)
-    if cats is not None:
-        _check_categories(cats, width)
-    state["handle"] = bytearray(json.dumps(model).encode())
-
-
-def _check_attributes(attributes: Any, rounds: int) -> None:
-    known = {"best_iteration", "best_score"}
-    _require(type(attributes) is dict and attributes.keys() <= known, "attributes")
-    best, score = (attributes.get(name, "0") for name in sorted(known))
-    _require(_count(best, "best_iteration") < max(rounds, 1), "best_iteration")
-    _require(type(score) is str and re.fullmatch(_REAL, score), "best_score")
-
-
-def _check_objective(objective: Any, classes: int) -> None:
-    name = objective.get("name") if type(objective) is dict else None
-    _require(type(name) is str and name in _OBJECTIVES, "objective")
-    _require(str(name).startswith("multi:") == (classes > 1), "objective")
-    inner = _OBJECTIVES[str(name)]
-    if inner is None:
-        _fields(objective, "name")
-        return
-    _, values = _fields(objective, f"name {inner[0]}")
-    (value,) = _fields(values, inner[1])
-    _require(type(value) is str and re.fullmatch(_REAL, value), inner[1])
-    _require(classes == 0 or value == str(classes), inner[1])
-
-
-def _check_xgboost_tree(tree: Any, number: int, width: int) -> None:
-    *reals, place, sets, owners, starts, counts, default, left, right, parents, features, kinds, sizes = (
-        _fields(
-            tree,
-            "base_weights loss_changes split_conditions sum_hessian id categories categories_nodes "
-            "categories_segments categories_sizes default_left left_children right_children parents "
-            "split_indices split_type tree_param",
-        )
-    )
-    deleted, n_features, n_nodes, leaf = _fields(
-        sizes, "num_deleted num_feature num_nodes size_leaf_vector"
-    )
-    n, gone = _count(n_nodes, "num_nodes"), _count(deleted, "num_deleted")
-    _require(n >= 1 and n_features == str(width) and leaf in ("0", "1"), "sizes")
-    _require(type(place) is int and place == number, "numbers of trees")
-    for values in reals:
-        sound = type(values) is list and len(values) == n
-        _require(sound and all(type(value) in (int, float) for value in values), "numbers")
-        values[:] = map(float, values)
-    _integers(default, n, 0, 1, "default_left")
-    left, right = (_integers(side, n, -1, n - 1, "children") for side in (left, right))
-    parents = _integers(parents, n, 0, _NONE, "parents")
-    features = _integers(features, n, 0, _NONE, "split_indices")
-    kinds = _integers(kinds, n, 0, 1, "split_type")
-    inner, there = np.flatnonzero(left != -1), np.flatnonzero(features != _NONE)
-    children = np.concatenate([left[inner], right[inner]])
-    _require(np.array_equal(inner, np.flatnonzero(right != -1)), "children")
-    _require(len(there) == n - gone and there[:1].tolist() == [0], "pruned nodes")
-    _require(np.array_equal(np.sort(children), there[1:]), "children")
-    _require(np.all(features[inner] < width), "split_indices")
-    _check_depth(left, right, inner)
-    _require(np.array_equal(parents[children], np.tile(inner, 2)), "parents")
-    _require(parents[0] == _NONE and np.all(parents[1:] < n), "parents")
-    counts = _integers(counts, int(kinds.sum()), 1, _MOST_CATEGORIES, "categories_sizes")
-    starts = _integers(starts, len(counts), 0, _NONE, "categories_segments")
-    owners = _integers(owners, len(counts), 0, n - 1, "categories_nodes")
-    _require(np.array_equal(owners, np.flatnonzero(kinds)), "categories_nodes")
-    _require(np.array_equal(starts, np.cumsum(counts) - counts), "categories_segments")
-    _integers(sets, int(counts.sum()), 0, _MOST_CATEGORIES - 1, "categories")
-
-
-_WIDTHS = {9: (-(2**7), 2**7 - 1), 10: (0, 2**8 - 1), 11: (-(2**15), 2**15 - 1)}
-_WIDTHS |= {13: (-(2**31), 2**31 - 1), 15: (-(2**63), 2**63 - 1)}
-"""Kinds of integers by the number that XGBoost has for each, and their ranges."""
-
-
-def _check_categories(cats: Any, width: int) -> None:
-    """Check the names of categories by which XGBoost numbers those of a frame."""
-    found, starts, order = _fields(cats, "enc feature_segments sorted_idx")
-    _require(type(found) is list and len(found) in (0, width), "cats")
-    lengths = []
-    for feature in found:
-        if type(feature) is dict and "type" in feature:
-            kind, values = _fields(feature, "type values")
-            _require(type(kind) is int and kind in _WIDTHS, "cats")
-            low, high = _WIDTHS[kind]
-            lengths.append(len(_integers(values, None, low, high, "cats")))
-        else:
-            offsets, letters = _fields(feature, "offsets values")
-            letters = _integers(letters, None, -128, 127, "cats")
-            bounds = _integers(offsets, None, 0, len(letters), "cats")
-            _require(np.all(np.diff(bounds) >= 0), "cats")
-            _require([*bounds[:1], *bounds[-1:]] == ([0, len(letters)] if offsets else []), "cats")
-            _require(len(offsets) or not len(letters), "cats")
-            lengths.append(max(len(offsets) - 1, 0))
-    ends = np.cumsum([0, *lengths]) if found else np.array([], dtype=np.int64)
-    _require(np.array_equal(_integers(starts, None, 0, _NONE, "cats"), ends), "cats")
-    places = _integers(order, sum(lengths), 0, _NONE, "cats")
-    for start, length in zip(ends, lengths, strict=False):
-        _require(np.array_equal(np.sort(places[start : start + length]), range(length)), "cats")
-
-
-_PLAIN = (type(None), bool, int, float)
-_AT_PREDICTION = frozenset(
-    """bagging_fraction bagging_freq bagging_seed boost_from_average cat_l2 cat_smooth data_random_seed
-    deterministic drop_rate drop_seed extra_trees feature_fraction feature_fraction_bynode
-    feature_fraction_seed force_col_wise force_row_wise is_unbalance lambda_l1 lambda_l2 max_bin
-    max_cat_threshold max_cat_to_onehot max_delta_step max_drop min_data_in_bin min_data_in_leaf
-    min_data_per_group metric min_gain_to_split min_sum_hessian_in_leaf monotone_constraints path_smooth scale_pos_weight seed
-    sigmoid skip_drop verbose verbosity""".split()  # noqa: SIM905 - as a list of words
+_ONE = ("num_leaves", "num_cat", "is_linear", "shrinkage")
+_LINES = tuple(
+    """num_leaves num_cat split_feature split_gain threshold decision_type left_child right_child
+    leaf_value leaf_weight leaf_count internal_value internal_weight internal_count cat_boundaries
+    cat_threshold is_linear shrinkage""".split()  # noqa: SIM905 - a list of words is easier to read
 )
-"""Parameters beyond its own that LightGBM's classifier passes on when it predicts."""
-
-
-def _sound_parameter(value: Any) -> bool:
-    """Return whether a value is one word for a native parser, as parameters are joined by blanks."""
-    if isinstance(value, list | tuple):
-        return all(map(_sound_parameter, value))
-    return type(value) in _PLAIN or (type(value) is str and re.fullmatch(r"[\w.:+-]*", value) is not None)
-
-
-def check_classifier(classifier: Any) -> bool:
-    """Return whether what a boosted classifier passes to native code beside its rows is harmless."""
-    booster = vars(classifier).get("_Booster")
-    kind = BOOSTERS[_name(type(classifier))]
-    found = classifier.get_params(deep=False)
-    own = {*type(classifier)().get_params(), *_AT_PREDICTION}
-    free = {"class_weight", "importance_type"}
-    return (
-        (booster is None or _name(type(booster)) == kind)
-        and found.keys() <= own
-        and all(_sound_parameter(value) for name, value in found.items() if name not in free)
-        and (found["n_jobs"] is None or -1 <= found["n_jobs"] <= 256)
-        and type(getattr(classifier, "_objective", None)) in (str, type(None))
-    )
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+_REALS = ("base_weights", "loss_changes", "split_conditions", "sum_hessian")
+_KINDS = {9: "i1", 10: "u1", 11: "i2", 13: "i4", 15: "i8"}
+"""XGBoost's numbers for kinds of integers that name categories."""
+_PASSED_ON = frozenset(
+    """bagging_fraction bagging_freq cat_l2 cat_smooth deterministic extra_trees feature_fraction
+    feature_fraction_bynode force_col_wise force_row_wise is_unbalance lambda_l1 lambda_l2 max_bin
+    max_cat_threshold max_cat_to_onehot max_delta_step metric min_data_in_bin min_data_in_leaf
+    min_data_per_group min_gain_to_split min_sum_hessian_in_leaf monotone_constraints path_smooth
+    scale_pos_weight seed sigmoid verbose verbosity""".split()  # noqa: SIM905 - as above
+)
+"""What LightGBM's classifier may hand to its predictor beside its own parameters."""
 
 
 def build_booster(name: str, state: dict[str, Any], *, checked: bool) -> Any:
     """Return the booster of a state; `ValueError` if native code could leave its arrays."""
     module, _, kind = name.rpartition(".")
-    xgboost = module.startswith("xgboost")
     booster = getattr(import_module(module), kind)
+    xgboost = module == "xgboost.core"
     try:
-        if checked:
-            (check_xgboost if xgboost else check_lightgbm)(state)
-    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        if checked and not xgboost:
+            _check_lightgbm(state["_handle"])
+        elif checked:  # what was understood here is parsed, not what was there
+            model = _checked_xgboost(state["handle"])
+            state["handle"] = bytearray(json.dumps(model, ensure_ascii=False).encode())
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"{name}: {str(error)[:80]}; if you trust its maker, trusted=[{name!r}] skips the check"
         ) from error
@@ -385,3 +79,233 @@ def xgboost_model(snapshot: bytes) -> bytes:
     booster = import_module("xgboost").Booster()
     booster.__setstate__({"handle": bytearray(snapshot)})
     return bytes(booster.save_raw("json"))
+
+
+def check_classifier(classifier: Any, booster: str) -> bool:
+    """Return whether what a boosted classifier hands to native code beside rows is harmless."""
+    found = classifier.get_params(deep=False)
+    inner = vars(classifier).get("_Booster")
+    free = {"class_weight", "importance_type"}
+    return (
+        (inner is None or f"{type(inner).__module__}.{type(inner).__qualname__}" == booster)
+        and found.keys() <= type(classifier)().get_params().keys() | _PASSED_ON
+        and all(_is_word(value) for name, value in found.items() if name not in free)
+        and (found["n_jobs"] is None or -1 <= found["n_jobs"] <= 256)
+        and isinstance(getattr(classifier, "_objective", None), str | None)
+    )
+
+
+def _is_word(value: Any) -> bool:
+    """Return whether a value is one word, as LightGBM joins parameters by blanks."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_word, value))
+    word = type(value) is str and re.fullmatch(r"[\w.:+-]*", value)
+    return value is None or type(value) in (bool, int, float) or bool(word)
+
+
+def _require(sound: Any, what: str) -> None:
+    if not sound:
+        raise ValueError(f"its {what} cannot be those of a model")
+
+
+def _check_paths(
+    left: NDArray[Any], right: NDArray[Any], inner: NDArray[Any], rest: NDArray[Any]
+) -> None:
+    """Check that nodes but the root are children once, behind their parents, and not too deep."""
+    sides = left[inner], right[inner]
+    _require(np.array_equal(np.sort(np.concatenate(sides)), rest), "children")
+    _require(all(np.all((side < 0) | (side > inner)) for side in sides), "children")
+    depth = np.zeros(len(left) + 1, dtype=np.int64)
+    for node in inner:
+        depth[[child for child in (left[node], right[node]) if child >= 0]] = depth[node] + 1
+    _require(depth.max() <= _DEEPEST, "depth")
+
+
+def _check_lightgbm(text: str) -> None:
+    """Check the text of a model; one of linear trees is refused."""
+    header = _HEADER.match(text)
+    if header is None or re.search(r"[\0\r]", text):
+        raise ValueError("its text does not begin as one of LightGBM")
+    classes, width = int(header[1]), int(header[2]) + 1
+    several = rf"multiclass(?:ova)? num_class:{classes}(?: sigmoid:{_REAL})?"
+    objective = several if classes > 1 else rf"binary sigmoid:{_REAL}"
+    _require(1 <= classes <= _MOST_CLASSES and re.fullmatch(objective, header[3]), "objective")
+    _require(all(len(header[i].split()) == width for i in (4, 6)), "features")
+    _require(all(len(header[i].split(" ")) == width for i in (4, 6)), "features")
+    _require(len((header[5] or "").split()) in (0, width), "monotone_constraints")
+    sizes = list(map(int, header[7].split(" "))) if header[7] else []
+    _require(len(sizes) % classes == 0 and header[7] == " ".join(map(str, sizes)), "tree_sizes")
+    data, start = text.encode(), len(header[0].encode())
+    for number, size in enumerate(sizes):
+        first, *lines, a, b, c = data[start : start + size].decode("ascii").split("\n")
+        _require((first, a, b, c) == (f"Tree={number}", "", "", ""), "trees")
+        _check_lightgbm_tree([line.partition("=") for line in lines], width)
+        start += size
+    _require(_REST.fullmatch(data[start:].decode()), "lines after the trees")
+
+
+def _check_lightgbm_tree(lines: list[tuple[str, str, str]], width: int) -> None:
+    found = {name: text.split(" ") if text else [] for name, _, text in lines}
+    _require(all(re.fullmatch(_REAL, word) for words in found.values() for word in words), "words")
+    leaves, sets = int(found["num_leaves"][0]), int(found["num_cat"][0])
+    splits = leaves - 1
+    bounds = list(map(int, found.get("cat_boundaries", ["0"])))
+    expected = [name for name in _LINES if sets or not name.startswith("cat_")]
+    _require([name for name, *_ in lines] == expected and leaves >= 1 and sets >= 0, "lines")
+    special = {"cat_boundaries": sets + 1, "cat_threshold": bounds[-1]} | dict.fromkeys(_ONE, 1)
+    for name, words in found.items():
+        count = special.get(name, leaves if name.startswith("leaf_") else splits)
+        bare = not splits and name in ("leaf_weight", "leaf_count") and not words
+        _require(len(words) == count or bare, name)
+    feature, decision, left, right = (
+        np.array(list(map(int, found[name])), dtype=np.int64)
+        for name in ("split_feature", "decision_type", "left_child", "right_child")
+    )
+    # Children from 0 are splits; -1, -2, ... are leaves.
+    rest = np.r_[-leaves:0, 1:splits] if splits else np.arange(0)
+    _check_paths(left, right, np.arange(splits), rest)
+    _require(np.all((feature >= 0) & (feature < width)), "split_feature")
+    # One bit for categories, one for the default side, two for three kinds of missing values.
+    _require(np.all((decision >= 0) & (decision < 12)), "decision_type")
+    places = [int(w) for w, kind in zip(found["threshold"], decision, strict=True) if kind & 1]
+    _require(all(0 <= place < sets for place in places), "categorical thresholds")
+    _require(bounds[0] == 0 and sorted(bounds) == bounds, "cat_boundaries")
+    _require(all(0 <= int(w) < 2**32 for w in found.get("cat_threshold", [])), "cat_threshold")
+    _require(found["is_linear"] == ["0"], "linear trees")
+
+
+def _fields(value: Any, names: str) -> list[Any]:
+    """Return the values of a JSON object that has these names and no other."""
+    _require(type(value) is dict and value.keys() == set(names.split()), f"fields ({names})")
+    return [value[name] for name in names.split()]
+
+
+def _text(value: Any, form: str, what: str) -> str:
+    _require(type(value) is str and re.fullmatch(form, value), what)
+    return str(value)
+
+
+def _whole(values: Any, what: str, low: int, high: int, *counts: int) -> NDArray[np.int64]:
+    """Return a list of integers from `low` to `high`, of a given length, as an array."""
+    _require(type(values) is list and (not counts or len(values) in counts), what)
+    _require(all(type(value) is int and low <= value <= high for value in values), what)
+    return np.array(values, dtype=np.int64)
+
+
+def _checked_xgboost(data: bytearray) -> Any:
+    """Return a model of trees as JSON; `dart`, linear models and vector leaves are refused."""
+    model = parse_json(bytes(data), constants=True)
+    learner, version = _fields(model, "learner version")
+    about, names, types, booster, sizes, objective = _fields(
+        learner,
+        "attributes feature_names feature_types gradient_booster learner_model_param objective",
+    )
+    base, average, n_classes, n_features, targets = _fields(
+        sizes, "base_score boost_from_average num_class num_feature num_target"
+    )
+    classes, width = (int(_text(n, r"\d{1,9}", "sizes")) for n in (n_classes, n_features))
+    groups = max(classes, 1)
+    _whole(version, "version", 0, 10**6, 3)
+    _require(classes != 1 and groups <= _MOST_CLASSES, "num_class")
+    _require(average in ("0", "1") and targets == "1", "sizes")
+    _text(base, rf"{_REAL}|\[{_REAL}(?:,{_REAL}){{{groups - 1}}}\]", "base_score")
+    for listed, form in ((names, r"[^\0]{1,9999}"), (types, "c|float|int|i|q")):
+        _require(type(listed) is list and len(listed) in (0, width), "features")
+        _require(all(_text(word, form, "features") for word in listed), "features")
+    inside, kind = _fields(booster, "model name")
+    cats, counts, starts, info, trees = _fields(
+        {"cats": None, **inside}, "cats gbtree_model_param iteration_indptr tree_info trees"
+    )
+    parallel, n_trees = (
+        int(_text(n, r"\d{1,9}", "sizes")) for n in _fields(counts, "num_parallel_tree num_trees")
+    )
+    _require(kind == "gbtree" and type(trees) is list and len(trees) == n_trees, "trees")
+    rounds = n_trees // (groups * max(parallel, 1))
+    starts = _whole(starts, "iterations", 0, n_trees, rounds + 1)
+    _require(np.array_equal(starts, np.arange(rounds + 1) * groups * parallel), "iterations")
+    _require(starts[-1] == n_trees, "iterations")
+    _whole(info, "tree_info", 0, groups - 1, n_trees)
+    _require(about.keys() <= {"best_iteration", "best_score"}, "attributes")
+    best = int(_text(about.get("best_iteration", "0"), r"\d{1,9}", "attributes"))
+    _require(best < max(rounds, 1), "best_iteration")
+    _text(about.get("best_score", "0"), _REAL, "attributes")
+    _check_objective(objective, classes)
+    for number, tree in enumerate(trees):
+        _check_xgboost_tree(tree, number, width)
+    if cats is not None:
+        _check_categories(cats, width)
+    return model
+
+
+def _check_objective(objective: Any, classes: int) -> None:
+    name = _text(
+        objective["name"], r"multi:soft(prob|max)|binary:(logistic|logitraw|hinge)", "name"
+    )
+    _require(name.startswith("multi:") == (classes > 1), "objective")
+    if name == "binary:hinge":
+        _fields(objective, "name")
+    elif classes:
+        (count,) = _fields(_fields(objective, "name softmax_multiclass_param")[1], "num_class")
+        _require(count == str(classes), "num_class")
+    else:
+        (weight,) = _fields(_fields(objective, "name reg_loss_param")[1], "scale_pos_weight")
+        _text(weight, _REAL, "scale_pos_weight")
+
+
+def _check_xgboost_tree(tree: Any, number: int, width: int) -> None:
+    place, sets, owners, starts, counts, default, left, right, parents, features, kinds, sizes = (
+        _fields(
+            {name: part for name, part in tree.items() if name not in _REALS},
+            "id categories categories_nodes categories_segments categories_sizes default_left "
+            "left_children right_children parents split_indices split_type tree_param",
+        )
+    )
+    about = _fields(sizes, "num_deleted num_nodes num_feature size_leaf_vector")
+    gone, n, n_features, leaf = (int(_text(text, r"\d{1,9}", "sizes")) for text in about)
+    _require(n >= 1 and n_features == width and leaf <= 1, "sizes")
+    _require(type(place) is int and place == number, "numbers of trees")
+    for name in _REALS:
+        _require(type(tree[name]) is list and len(tree[name]) == n, name)
+        _require(all(type(value) in (int, float) for value in tree[name]), name)
+        tree[name] = list(map(float, tree[name]))
+    _whole(default, "default_left", 0, 1, n)
+    left, right = (_whole(side, "children", -1, n - 1, n) for side in (left, right))
+    parents = _whole(parents, "parents", 0, _NONE, n)
+    features = _whole(features, "split_indices", 0, _NONE, n)
+    kinds = _whole(kinds, "split_type", 0, 1, n)
+    inner, there = np.flatnonzero(left != -1), np.flatnonzero(features != _NONE)
+    _require(np.array_equal(inner, np.flatnonzero(right != -1)), "children")
+    _require(len(there) == n - gone and there[:1].tolist() == [0], "pruned nodes")
+    _check_paths(left, right, inner, there[1:])
+    _require(np.all(features[inner] < width), "split_indices")
+    _require(parents[0] == _NONE and np.all(parents[1:] < n), "parents")
+    _require(all(np.array_equal(parents[side[inner]], inner) for side in (left, right)), "parents")
+    owned = np.flatnonzero(kinds)
+    counts = _whole(counts, "categories", 1, _MOST_CATEGORIES, len(owned))
+    starts = _whole(starts, "categories", 0, _NONE, len(owned))
+    _require(np.array_equal(_whole(owners, "categories", 0, n - 1), owned), "categories")
+    _require(np.array_equal(starts, np.cumsum(counts) - counts), "categories")
+    _whole(sets, "categories", 0, _MOST_CATEGORIES - 1, int(counts.sum()))
+
+
+def _check_categories(cats: Any, width: int) -> None:
+    """Check the names of categories by which XGBoost numbers those of a frame."""
+    found, starts, order = _fields(cats, "enc feature_segments sorted_idx")
+    _require(type(found) is list and len(found) in (0, width), "cats")
+    lengths = [0]
+    for feature in found:
+        if "type" in feature:
+            kind, values = _fields(feature, "type values")
+            limits = np.iinfo(_KINDS[kind])
+            lengths.append(len(_whole(values, "cats", int(limits.min), int(limits.max))))
+            continue
+        offsets, letters = _fields(feature, "offsets values")
+        size = len(_whole(letters, "cats", -128, 127))
+        bounds = _whole(offsets, "cats", 0, size).tolist() or [0]
+        _require(bounds[0] == 0 and bounds[-1] == size and bounds == sorted(bounds), "cats")
+        lengths.append(len(bounds) - 1)
+    ends = np.cumsum(lengths)
+    _require(_whole(starts, "cats", 0, _NONE).tolist() == (ends.tolist() if found else []), "cats")
+    places = _whole(order, "cats", 0, _NONE, int(ends[-1]))
+    for start, length in zip(ends, lengths[1:], strict=False):
+        _require(np.array_equal(np.sort(places[start : start + length]), range(length)), "cats")

@@ -371,9 +371,13 @@ def _check_stream(stream: Any) -> bool:
     return ahead is None or 0 <= place <= ahead
 
 
+def _check_boosted(estimator: Any) -> bool:
+    return check_classifier(estimator, BOOSTERS.get(_name(estimator), ""))
+
+
 _CHECKS: tuple[tuple[Any, str | None, Callable[[Any], bool]], ...] = (
     (BaseEstimator, None, lambda part: isinstance(part.get_params(deep=False), dict)),
-    (BaseEstimator, None, lambda part: _name(part) not in BOOSTERS or check_classifier(part)),
+    (BaseEstimator, "_Booster", _check_boosted),
     (Tree, None, _check_tree),
     (BaseDecisionTree, "tree_", lambda tree: _trees_of(tree, [tree])),
     (BaseForest, "estimators_", lambda forest: _trees_of(forest, forest.estimators_)),
