@@ -174,138 +174,138 @@ def _check_lightgbm_tree(lines: list[tuple[str, str, str]], width: int) -> None:
     _require(found["is_linear"] == ["0"], "linear trees")
 
 
-def _fields(value: Any, names: str) -> list[Any]:
-    """Return the values of a JSON object that has these names and no other."""
-    _require(type(value) is dict and value.keys() == set(names.split()), f"fields ({names})")
-    return [value[name] for name in names.split()]
+def _fit(value: Any, form: Any, what: str) -> None:
+    """Check JSON by its form; what stands for None is checked apart."""
+    if isinstance(form, dict):  # these names and no other
+        _require(type(value) is dict and value.keys() == form.keys(), what)
+        for name, inner in form.items():
+            _fit(value[name], inner, name)
+    elif isinstance(form, list):
+        _require(type(value) is list and len(value) == len(form), what)
+        for part, inner in zip(value, form, strict=True):
+            _fit(part, inner, what)
+    elif isinstance(form, str):  # a pattern
+        _require(type(value) is str and re.fullmatch(form, value), what)
+    elif isinstance(form, tuple):  # numbers: how many, of which types, from and to
+        count, kinds, low, high = form
+        _require(type(value) is list and len(value) == count, what)
+        _require(
+            all(type(part) in kinds and not (part < low or part > high) for part in value), what
+        )
+    elif form is not None:
+        _require(type(value) is type(form) and value == form, what)
 
 
-def _text(value: Any, form: str, what: str) -> str:
-    _require(type(value) is str and re.fullmatch(form, value), what)
-    return str(value)
-
-
-def _whole(values: Any, what: str, low: int, high: int, *counts: int) -> NDArray[np.int64]:
-    """Return a list of integers from `low` to `high`, of a given length, as an array."""
-    _require(type(values) is list and (not counts or len(values) in counts), what)
-    _require(all(type(value) is int and low <= value <= high for value in values), what)
-    return np.array(values, dtype=np.int64)
+def _whole(count: int, low: int, high: int) -> tuple[Any, ...]:
+    return count, (int,), low, high
 
 
 def _checked_xgboost(data: bytearray) -> Any:
     """Return a model of trees as JSON; `dart`, linear models and vector leaves are refused."""
     model = parse_json(bytes(data), constants=True)
-    learner, version = _fields(model, "learner version")
-    about, names, types, booster, sizes, objective = _fields(
-        learner,
-        "attributes feature_names feature_types gradient_booster learner_model_param objective",
-    )
-    base, average, n_classes, n_features, targets = _fields(
-        sizes, "base_score boost_from_average num_class num_feature num_target"
-    )
-    classes, width = (int(_text(n, r"\d{1,9}", "sizes")) for n in (n_classes, n_features))
-    groups = max(classes, 1)
-    _whole(version, "version", 0, 10**6, 3)
-    _require(classes != 1 and groups <= _MOST_CLASSES, "num_class")
-    _require(average in ("0", "1") and targets == "1", "sizes")
-    _text(base, rf"{_REAL}|\[{_REAL}(?:,{_REAL}){{{groups - 1}}}\]", "base_score")
-    for listed, form in ((names, r"[^\0]{1,9999}"), (types, "c|float|int|i|q")):
-        _require(type(listed) is list and len(listed) in (0, width), "features")
-        _require(all(_text(word, form, "features") for word in listed), "features")
-    inside, kind = _fields(booster, "model name")
-    cats, counts, starts, info, trees = _fields(
-        {"cats": None, **inside}, "cats gbtree_model_param iteration_indptr tree_info trees"
-    )
-    parallel, n_trees = (
-        int(_text(n, r"\d{1,9}", "sizes")) for n in _fields(counts, "num_parallel_tree num_trees")
-    )
-    _require(kind == "gbtree" and type(trees) is list and len(trees) == n_trees, "trees")
-    rounds = n_trees // (groups * max(parallel, 1))
-    starts = _whole(starts, "iterations", 0, n_trees, rounds + 1)
-    _require(np.array_equal(starts, np.arange(rounds + 1) * groups * parallel), "iterations")
-    _require(starts[-1] == n_trees, "iterations")
-    _whole(info, "tree_info", 0, groups - 1, n_trees)
-    _require(about.keys() <= {"best_iteration", "best_score"}, "attributes")
-    best = int(_text(about.get("best_iteration", "0"), r"\d{1,9}", "attributes"))
-    _require(best < max(rounds, 1), "best_iteration")
-    _text(about.get("best_score", "0"), _REAL, "attributes")
-    _check_objective(objective, classes)
+    learner = model["learner"]
+    sizes, inside = learner["learner_model_param"], learner["gradient_booster"]["model"]
+    classes, width = int(sizes["num_class"]), int(sizes["num_feature"])
+    trees, groups = inside["trees"], max(classes, 1)
+    parallel = int(inside["gbtree_model_param"]["num_parallel_tree"])
+    _require(classes in (0, *range(2, _MOST_CLASSES)) and 0 <= width < 2**24, "sizes")
+    _require(1 <= parallel < 2**31 and len(trees) % (groups * parallel) == 0, "number of trees")
+    rounds = len(trees) // (groups * parallel)
+    objective: dict[str, Any] = {"name": "binary:(hinge|logistic|logitraw)"}
+    if classes:
+        objective = {"name": "multi:soft(max|prob)"}
+        objective["softmax_multiclass_param"] = {"num_class": str(classes)}
+    elif learner["objective"]["name"] != "binary:hinge":
+        objective["reg_loss_param"] = {"scale_pos_weight": _REAL}
+    known = {"best_iteration": r"\d{1,9}", "best_score": _REAL}
+    _require(int(learner["attributes"].get("best_iteration", 0)) < max(rounds, 1), "best_iteration")
+    named, typed = (learner[name] and width for name in ("feature_names", "feature_types"))
+    trees_form = {
+        "gbtree_model_param": {"num_parallel_tree": str(parallel), "num_trees": str(len(trees))},
+        "iteration_indptr": [round_ * groups * parallel for round_ in range(rounds + 1)],
+        "tree_info": _whole(len(trees), 0, groups - 1),
+        **dict.fromkeys({"cats", "trees"} & inside.keys()),
+    }
+    form = {
+        "attributes": {name: known[name] for name in learner["attributes"]},
+        "feature_names": [r"[^\0]{1,9999}"] * (named or 0),
+        "feature_types": ["c|float|int|i|q"] * (typed or 0),
+        "gradient_booster": {"name": "gbtree", "model": trees_form},
+        "learner_model_param": {
+            "base_score": rf"{_REAL}|\[{_REAL}(?:,{_REAL}){{{groups - 1}}}\]",
+            "boost_from_average": "[01]",
+            "num_class": str(classes),
+            "num_feature": str(width),
+            "num_target": "1",
+        },
+        "objective": objective,
+    }
+    _fit(model, {"learner": form, "version": _whole(3, 0, 10**6)}, "parts")
     for number, tree in enumerate(trees):
         _check_xgboost_tree(tree, number, width)
-    if cats is not None:
-        _check_categories(cats, width)
+    if "cats" in inside:
+        _check_categories(inside["cats"], width)
     return model
 
 
-def _check_objective(objective: Any, classes: int) -> None:
-    name = _text(
-        objective["name"], r"multi:soft(prob|max)|binary:(logistic|logitraw|hinge)", "name"
-    )
-    _require(name.startswith("multi:") == (classes > 1), "objective")
-    if name == "binary:hinge":
-        _fields(objective, "name")
-    elif classes:
-        (count,) = _fields(_fields(objective, "name softmax_multiclass_param")[1], "num_class")
-        _require(count == str(classes), "num_class")
-    else:
-        (weight,) = _fields(_fields(objective, "name reg_loss_param")[1], "scale_pos_weight")
-        _text(weight, _REAL, "scale_pos_weight")
-
-
 def _check_xgboost_tree(tree: Any, number: int, width: int) -> None:
-    place, sets, owners, starts, counts, default, left, right, parents, features, kinds, sizes = (
-        _fields(
-            {name: part for name, part in tree.items() if name not in _REALS},
-            "id categories categories_nodes categories_segments categories_sizes default_left "
-            "left_children right_children parents split_indices split_type tree_param",
-        )
+    n, gone = len(tree["parents"]), tree["split_indices"].count(_NONE)
+    owned = [node for node, kind in enumerate(tree["split_type"]) if kind]
+    ends = np.cumsum([0, *tree["categories_sizes"]]).tolist()
+    child, other = _whole(n, -1, n - 1), _whole(n, 0, _NONE)
+    form = {
+        **dict.fromkeys(_REALS, (n, (int, float), -np.inf, np.inf)),
+        **dict.fromkeys(("left_children", "right_children"), child),
+        **dict.fromkeys(("parents", "split_indices"), other),
+        **dict.fromkeys(("default_left", "split_type"), _whole(n, 0, 1)),
+        "categories": _whole(ends[-1], 0, _MOST_CATEGORIES - 1),
+        "categories_nodes": owned,
+        "categories_segments": ends[:-1],
+        "categories_sizes": _whole(len(owned), 1, _MOST_CATEGORIES),
+        "id": number,
+        "tree_param": {
+            "num_deleted": str(gone),
+            "num_feature": str(width),
+            "num_nodes": str(n),
+            "size_leaf_vector": "[01]",
+        },
+    }
+    _fit(tree, form, "fields")
+    tree.update({name: list(map(float, tree[name])) for name in _REALS})
+    left, right, parents, features = (
+        np.array(tree[name], dtype=np.int64)
+        for name in ("left_children", "right_children", "parents", "split_indices")
     )
-    about = _fields(sizes, "num_deleted num_nodes num_feature size_leaf_vector")
-    gone, n, n_features, leaf = (int(_text(text, r"\d{1,9}", "sizes")) for text in about)
-    _require(n >= 1 and n_features == width and leaf <= 1, "sizes")
-    _require(type(place) is int and place == number, "numbers of trees")
-    for name in _REALS:
-        _require(type(tree[name]) is list and len(tree[name]) == n, name)
-        _require(all(type(value) in (int, float) for value in tree[name]), name)
-        tree[name] = list(map(float, tree[name]))
-    _whole(default, "default_left", 0, 1, n)
-    left, right = (_whole(side, "children", -1, n - 1, n) for side in (left, right))
-    parents = _whole(parents, "parents", 0, _NONE, n)
-    features = _whole(features, "split_indices", 0, _NONE, n)
-    kinds = _whole(kinds, "split_type", 0, 1, n)
     inner, there = np.flatnonzero(left != -1), np.flatnonzero(features != _NONE)
     _require(np.array_equal(inner, np.flatnonzero(right != -1)), "children")
-    _require(len(there) == n - gone and there[:1].tolist() == [0], "pruned nodes")
+    _require(there[:1].tolist() == [0], "pruned nodes")
     _check_paths(left, right, inner, there[1:])
     _require(np.all(features[inner] < width), "split_indices")
     _require(parents[0] == _NONE and np.all(parents[1:] < n), "parents")
     _require(all(np.array_equal(parents[side[inner]], inner) for side in (left, right)), "parents")
-    owned = np.flatnonzero(kinds)
-    counts = _whole(counts, "categories", 1, _MOST_CATEGORIES, len(owned))
-    starts = _whole(starts, "categories", 0, _NONE, len(owned))
-    _require(np.array_equal(_whole(owners, "categories", 0, n - 1), owned), "categories")
-    _require(np.array_equal(starts, np.cumsum(counts) - counts), "categories")
-    _whole(sets, "categories", 0, _MOST_CATEGORIES - 1, int(counts.sum()))
 
 
 def _check_categories(cats: Any, width: int) -> None:
     """Check the names of categories by which XGBoost numbers those of a frame."""
-    found, starts, order = _fields(cats, "enc feature_segments sorted_idx")
-    _require(type(found) is list and len(found) in (0, width), "cats")
-    lengths = [0]
-    for feature in found:
+    lengths, forms = [0], []
+    for feature in cats["enc"]:
+        count = len(feature["values"])
         if "type" in feature:
-            kind, values = _fields(feature, "type values")
-            limits = np.iinfo(_KINDS[kind])
-            lengths.append(len(_whole(values, "cats", int(limits.min), int(limits.max))))
-            continue
-        offsets, letters = _fields(feature, "offsets values")
-        size = len(_whole(letters, "cats", -128, 127))
-        bounds = _whole(offsets, "cats", 0, size).tolist() or [0]
-        _require(bounds[0] == 0 and bounds[-1] == size and bounds == sorted(bounds), "cats")
-        lengths.append(len(bounds) - 1)
-    ends = np.cumsum(lengths)
-    _require(_whole(starts, "cats", 0, _NONE).tolist() == (ends.tolist() if found else []), "cats")
-    places = _whole(order, "cats", 0, _NONE, int(ends[-1]))
-    for start, length in zip(ends, lengths[1:], strict=False):
-        _require(np.array_equal(np.sort(places[start : start + length]), range(length)), "cats")
+            limits = np.iinfo(_KINDS[feature["type"]])
+            values = _whole(count, int(limits.min), int(limits.max))
+            forms.append({"type": int(feature["type"]), "values": values})
+            lengths.append(count)
+        else:
+            ends = feature["offsets"]
+            _require(sorted(ends) == ends and [*ends[:1], *ends[-1:]] in ([0, count], []), "cats")
+            _require(ends or not count, "cats")
+            offsets = _whole(len(ends), 0, count)
+            forms.append({"offsets": offsets, "values": _whole(count, -128, 127)})
+            lengths.append(max(len(ends) - 1, 0))
+    starts: list[int] = np.cumsum(lengths).tolist()
+    _require(len(forms) in (0, width), "cats")
+    order = _whole(starts[-1], 0, _NONE)
+    form = {"enc": forms, "feature_segments": starts if forms else [], "sorted_idx": order}
+    _fit(cats, form, "cats")
+    for start, length in zip(starts, lengths[1:], strict=False):
+        _require(sorted(cats["sorted_idx"][start : start + length]) == [*range(length)], "cats")
