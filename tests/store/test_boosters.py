@@ -235,9 +235,9 @@ def check_damaged(first: int, last: int, thorough: bool) -> dict[str, int]:
 
 
 def test_damaged_boosters_are_refused_or_predict() -> None:
-    counts = check_damaged(0, 240, thorough=False)
-    assert counts["refused"] > 100
-    assert counts["predicts"] > 40  # some changes leave a model
+    counts = check_damaged(0, 200, thorough=False)
+    assert counts["refused"] > 80
+    assert counts["predicts"] > 30  # some changes leave a model
 
 
 @pytest.mark.slow
