@@ -223,6 +223,127 @@ def try_damaged(first: int, last: int, thorough: bool = True) -> None:
     sys.stdout.write(json.dumps(counts))
 
 
+def line(key: str, old: str, new: str) -> Any:
+    """Return a change of the first line of a text that has a key."""
+    return lambda text: resized(re.sub(rf"(?m)^{key}={old}", f"{key}={new}", text, count=1))
+
+
+TEXTS = {
+    "a child that is its own parent": line("left_child", r"\S+", "0"),
+    "a leaf that does not exist": line("right_child", r"\S+", "-99"),
+    "a feature that does not exist": line("split_feature", r"\S+", "6"),
+    "a negative feature": line("split_feature", r"\S+", "-1"),
+    "more leaves than values": line("num_leaves", r"\d+", "31"),
+    "fewer values than leaves": line("leaf_value", r"\S+ ", ""),
+    "categories that end late": line("cat_boundaries", r"0 \d+", "0 900"),
+    "more classes than trees": lambda text: text.replace("num_class=3", "num_class=9"),
+    "an objective of more classes": lambda text: text.replace("num_class:3", "num_class:900"),
+    "fewer names than features": line("feature_names", r"\S+ ", ""),
+    "linear trees": line("is_linear", "0", "1"),
+    "an unknown line": line("num_cat", r"(\d+)", r"\1\nleaf_coeff=1"),
+    "sizes of other trees": lambda text: re.sub(r"tree_sizes=\d+", "tree_sizes=99999", text),
+    "a text that ends early": lambda text: text[: text.index("leaf_value")],
+    "a zero byte": lambda text: text.replace("num_leaves", "num_leaves\0", 1),
+}
+
+
+@pytest.mark.parametrize("change", TEXTS.values(), ids=TEXTS)
+def test_a_text_that_is_no_model_of_lightgbm_is_refused(change: Any) -> None:
+    text = fitted("lightgbm-frame").booster_.model_to_string()
+    assert change(text) != text
+    with pytest.raises(StoreError, match="lightgbm"):
+        decode_object(with_text("lightgbm-frame", change), "it")
+    assert decode_object(with_text("lightgbm-frame", resized), "it")
+
+
+def tree(**changed: Any) -> Any:
+    """Return a change of the first tree: lists of a name, places and new values."""
+
+    def change(model: Any) -> None:
+        first = model["learner"]["gradient_booster"]["model"]["trees"][0]
+        for name, (place, value) in changed.items():
+            first[name][place] = value
+
+    return change
+
+
+def within(*path: Any, value: Any) -> Any:
+    def change(model: Any) -> None:
+        part = model
+        for name in path[:-1]:
+            part = part[name]
+        part[path[-1]] = value
+
+    return change
+
+
+BOOSTER = ("learner", "gradient_booster")
+SIZES = ("learner", "learner_model_param")
+MODELS = {
+    "a child that is its own parent": tree(left_children=(0, 0)),
+    "a child that does not exist": tree(right_children=(0, 10**6)),
+    "a child of two nodes": tree(left_children=(0, 2)),
+    "a feature that does not exist": tree(split_indices=(0, 6)),
+    "a category that takes all memory": tree(categories=(0, 2**31 - 1)),
+    "a category before the first": tree(categories=(0, -1)),
+    "categories of another node": tree(categories_nodes=(0, 10**6)),
+    "categories that begin late": tree(categories_segments=(0, 900)),
+    "categories that end late": tree(categories_sizes=(0, 900)),
+    "nodes without values": tree(tree_param=("num_nodes", "900")),
+    "leaves that are vectors": tree(tree_param=("size_leaf_vector", "3")),
+    "fewer features": within(*SIZES, "num_feature", value="2"),
+    "more classes": within(*SIZES, "num_class", value="900"),
+    "an objective of more classes": within(
+        *("learner", "objective", "softmax_multiclass_param", "num_class"), value="900"
+    ),
+    "a tree of no class": within(*BOOSTER, "model", "tree_info", 0, value=900),
+    "rounds that end late": within(*BOOSTER, "model", "iteration_indptr", 1, value=900),
+    "another kind of booster": within(*BOOSTER, "name", value="dart"),
+    "a best round that does not exist": within(
+        "learner", "attributes", value={"best_iteration": "900"}
+    ),
+    "settings beside the model": within("Config", value={}),
+    "names of categories out of order": within(
+        *BOOSTER, "model", "cats", "sorted_idx", 0, value=900
+    ),
+    "names of categories that end late": within(
+        *BOOSTER, "model", "cats", "enc", 4, "offsets", 1, value=900
+    ),
+}
+
+
+@pytest.mark.parametrize("change", MODELS.values(), ids=MODELS)
+def test_what_is_no_model_of_xgboost_is_refused(change: Any) -> None:
+    with pytest.raises(StoreError, match="xgboost"):
+        decode_object(with_model("xgboost-frame", change), "it")
+    assert decode_object(with_model("xgboost-frame", lambda model: None), "it")
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost"])
+def test_a_booster_is_built_in_one_way_only(name: str) -> None:
+    parts = dict(stored(name))
+    schema = json.loads(parts[SCHEMA])
+    schema["content"]["content"]["_Booster"]["__loader__"] = "DictNode"
+    with pytest.raises(StoreError, match="before it is checked"):
+        decode_object(packed(parts | {SCHEMA: json.dumps(schema).encode()}), "it")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("predict_disable_shape_check", True),
+        ("boosting_type", "gbdt predict_disable_shape_check=true"),
+        ("n_jobs", 10**6),
+    ],
+)
+def test_parameters_that_would_reach_native_code_are_refused(parameter: str, value: Any) -> None:
+    model = copy.copy(fitted("lightgbm"))
+    model._other_params = {}
+    model.set_params(**{parameter: value})
+    with pytest.raises(StoreError, match="LGBMClassifier"):
+        decode_object(encode_object(model), "it")
+
+
 def check_damaged(first: int, last: int, thorough: bool) -> dict[str, int]:
     call = f"try_damaged({first}, {last}, {thorough})"
     command = f"from tests.store.test_boosters import try_damaged; {call}"
