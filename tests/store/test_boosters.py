@@ -328,6 +328,13 @@ def test_a_booster_is_built_in_one_way_only(name: str) -> None:
         decode_object(packed(parts | {SCHEMA: json.dumps(schema).encode()}), "it")
 
 
+def test_a_number_of_classes_that_takes_all_memory_is_refused() -> None:
+    model = copy.copy(fitted("lightgbm"))
+    model._n_classes = 2**15
+    with pytest.raises(StoreError, match="LGBMClassifier"):
+        decode_object(encode_object(model), "it")
+
+
 @pytest.mark.parametrize(
     ("parameter", "value"),
     [

@@ -85,14 +85,22 @@ def check_classifier(classifier: Any, booster: str) -> bool:
     """Return whether what a boosted classifier hands to native code beside rows is harmless."""
     found = classifier.get_params(deep=False)
     inner = vars(classifier).get("_Booster")
-    free = {"class_weight", "importance_type"}
+    free, xgboost = {"class_weight", "importance_type"}, booster.startswith("xgboost")
     return (
         (inner is None or f"{type(inner).__module__}.{type(inner).__qualname__}" == booster)
         and found.keys() <= type(classifier)().get_params().keys() | _PASSED_ON
         and all(_is_word(value) for name, value in found.items() if name not in free)
         and (found["n_jobs"] is None or -1 <= found["n_jobs"] <= 256)
         and isinstance(getattr(classifier, "_objective", None), str | None)
+        and (inner is None or xgboost or _fits(classifier, inner))
     )
+
+
+def _fits(classifier: Any, booster: Any) -> bool:
+    """Check numbers of LightGBM's classifier; memory grows with the square of that of classes."""
+    classes, groups = classifier._n_classes, booster.num_model_per_iteration()
+    fitting = type(classes) is int and max(classes, 2) == max(groups, 2)
+    return fitting and bool(classifier._n_features == booster.num_feature())
 
 
 def _is_word(value: Any) -> bool:
