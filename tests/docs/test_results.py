@@ -1,12 +1,15 @@
-"""The tables of the result pages show the committed results, row by row."""
+"""The tables of result pages, and that of members, show the committed results, row by row."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sklearn.utils import all_estimators
 
 ROOT = Path(__file__).parents[2]
 CURVES = json.loads((ROOT / "research/results/curves.json").read_text())["curves"]
@@ -66,3 +69,29 @@ def test_the_table_of_walks_is_the_committed_result() -> None:
     assert found == [(walk["job"], *(str(round(walk[key])) for key in keys)) for walk in walks]
     assert [walk["job"] for walk in walks] == re.findall(r"^## (.+)$", page, re.M)
     assert max(walk["commands"] for walk in walks if "flatter" in walk["job"]) <= 6
+
+
+MEMBERS: dict[str, Any] = json.loads((ROOT / "benchmarks/results/members.json").read_text())
+
+
+def test_the_page_shows_the_measured_table() -> None:
+    spec = importlib.util.spec_from_file_location("members", ROOT / "benchmarks/members.py")
+    assert spec is not None
+    assert spec.loader is not None
+    members = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(members)
+    assert f"\n{members.table(MEMBERS)}\n\n" in (ROOT / "docs/scikit-learn.md").read_text()
+
+
+def test_every_classifier_was_tried_and_is_isolated_or_says_why_not() -> None:
+    assert {name for name, _ in all_estimators(type_filter="classifier")} <= set(MEMBERS["members"])
+    for name, about in MEMBERS["members"].items():
+        assert about["result"] == "isolated" or about["reason"], name
+
+
+def test_no_hostile_row_kept_a_member_from_being_trained() -> None:
+    ends = {"trained", "row refused", "member abstains"}
+    for name, about in MEMBERS["members"].items():
+        for case, (end, seconds) in about["hostile"].items():
+            assert end in ends, (name, case)
+            assert seconds < MEMBERS["limit_seconds"], (name, case)
