@@ -40,7 +40,7 @@ CLASSES = ",".join(map(str, range(10)))
 NAMES = sorted(set(Y))
 TRAIN, TEST, MORE = slice(0, 400), slice(500, 540), slice(400, 403)
 DOORS = {
-    "dpa": ("-k 12 --keep-data", DPAClassifier(ScaledKernelClassifier(), 12, classes=NAMES)),
+    "dpa": ("-k 12 --keep-data", DPAClassifier(n_partitions=12, classes=NAMES)),
     "dpa --threat label_flip": (
         "-k 12 --model ridge --keep-data",
         DPAClassifier(RidgeClassifier(), 12, classes=NAMES),

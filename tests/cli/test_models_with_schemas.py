@@ -119,7 +119,7 @@ def test_training_rows_in_any_form_make_the_model_of_the_file(form, fitted):
 
 
 DOORS = {
-    "dpa": ("-k 7 --keep-data", DPAClassifier(ScaledKernelClassifier(), 7)),
+    "dpa": ("-k 7 --keep-data", DPAClassifier(n_partitions=7)),
     "ss-dpa": ("-k 7 --scale", SSDPAClassifier(ScaledKernelClassifier(), StandardScaler(), 7)),
     "neighbors": ("--cosine 0.85", NeighborVoteClassifier(threshold=0.85)),
     "clusters": (
@@ -222,8 +222,10 @@ def test_rows_held_out_by_the_schema_are_not_trained_on(fitted):
     rows = read_table(people(), SCHEMA)
     held_out = split_rows(rows, SCHEMA)
     assert fitted.partition_sizes_.sum() == (~held_out).sum() < N
-    again = DPAClassifier(n_partitions=7, schema=SCHEMA).fit(rows.only(~held_out))
-    assert model_fingerprint(again) == model_fingerprint(fitted)
+    labels = people()["kind"].to_numpy()[rows.places]
+    for given in ((rows.only(~held_out),), (rows,), (rows, labels)):
+        again = DPAClassifier(n_partitions=7, schema=SCHEMA).fit(*given)
+        assert model_fingerprint(again) == model_fingerprint(fitted)
     assert len(again.certify(rows.only(held_out)).radius) == held_out.sum()
 
 

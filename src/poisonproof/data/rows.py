@@ -155,6 +155,8 @@ class CheckedRows:
         else a text or None; numbers of any shape for arrays and images.
     classes : tuple of str
         The classes of the schema.
+    whole : bool
+        Whether rows that the schema holds out of training may still be among them.
     """
 
     X: NDArray[Any]
@@ -168,6 +170,7 @@ class CheckedRows:
     places: NDArray[Any]
     cells: dict[str, NDArray[Any]] | None = None
     classes: tuple[str, ...] = ()
+    whole: bool = True
 
     def __len__(self) -> int:
         return len(self.X)
@@ -201,6 +204,7 @@ class CheckedRows:
             weights=None if self.weights is None else self.weights[which],
             places=self.places[which],
             cells=_those(self.cells, which),
+            whole=False,
         )
 
     def refuse_problems(self, advice: str = "Correct the row.") -> None:

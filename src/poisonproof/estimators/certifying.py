@@ -310,7 +310,7 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         """Return training rows as the schema reads them, and how many did not fit.
 
         Labels, contributors and weights come from their columns, or apart from them. What the
-        schema holds out of training is left out, except of `CheckedRows`, which have been split.
+        schema holds out of training is left out.
         """
         if reset:
             self.schema_ = self._schema_for(X)
@@ -321,12 +321,17 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
             return X, y, groups, weight, 0
         else:
             rows = self._read(X, schema, y, groups, weight)
-            if schema.test_share:
-                rows = rows.only(~split_rows(rows, schema))
             apart = (y, schema.label), (groups, schema.groups), (weight, None)
             y, groups, weight = (
                 None if given is None or column else _safe_indexing(given, rows.places)
                 for given, column in apart
+            )
+        if rows.whole and schema is not None and schema.test_share:
+            trained = ~split_rows(rows, schema)
+            rows = rows.only(trained)
+            y, groups, weight = (
+                None if given is None else _safe_indexing(given, np.flatnonzero(trained))
+                for given in (y, groups, weight)
             )
         if y is None and rows.labels is not None:
             y = np.array(rows.classes)[rows.labels]
@@ -455,6 +460,10 @@ class VotingMembers(CertifyingClassifier):
     def _template(self) -> Any:
         """Return the classifier that every member is a copy of."""
         return ScaledKernelClassifier() if self.estimator is None else self.estimator
+
+    def _templates(self) -> dict[str, Any]:
+        # The default member by its name, so that whoever leaves it out trains the same model.
+        return super()._templates() | {"estimator": self._template()}
 
     def votes(self, X: Any) -> NDArray[np.int16]:
         """Return every member's vote.

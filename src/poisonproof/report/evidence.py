@@ -53,7 +53,7 @@ def identify(classifier: Any) -> Identity:
     if sizes is None:  # training rows vote
         facts |= {name: _one_line(getattr(classifier, name)) for name in _settings(classifier)}
     else:
-        facts |= {"Member": _one_line(classifier.estimator), "Members": f"{len(sizes):,}"}
+        facts |= {"Member": _one_line(classifier._template()), "Members": f"{len(sizes):,}"}
         facts |= {"Partitioner": _one_line(classifier.partitioner_)}
     counted = {}
     if n_groups:
