@@ -358,9 +358,9 @@ def check_damaged(first: int, last: int, thorough: bool) -> dict[str, int]:
         [sys.executable, "-W", "ignore", "-c", command], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout[-60:] + result.stderr[-3000:]
-    # The libraries print beside what the process says.
-    (last,) = [line for line in result.stdout.splitlines() if line.startswith('{"refused"')]
-    counts: dict[str, int] = json.loads(last)
+    # The libraries print before and behind what the process says.
+    counts: dict[str, int]
+    counts, _ = json.JSONDecoder().raw_decode(result.stdout, result.stdout.rindex('{"refused"'))
     return counts
 
 

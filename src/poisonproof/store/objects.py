@@ -7,7 +7,7 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -279,8 +279,26 @@ def types_of(value: Any) -> list[str]:
 def untrusted_types(data: Any, name: str, trusted: Iterable[str] = ()) -> set[str]:
     """Return all types in an object that would be refused."""
     content = bytes(data)
-    found = {*_strange(content, name), *skops_io().get_untrusted_types(data=content)}
+    with _decoding(name):
+        found = {*_strange(content, name), *skops_io().get_untrusted_types(data=content)}
     return found - set(_known(tuple(sorted(trusted))))
+
+
+@contextmanager
+def _decoding(name: str) -> Iterator[None]:
+    """Turn what a damaged object makes skops and its own code raise into `StoreError`."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"{name} needs the module {error.name!r}, whose code no model carries: it cannot be "
+            "imported here. Install it, or put its file where Python looks (PYTHONPATH)."
+        ) from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        raise StoreError(f"{name} cannot be decoded: {what}.") from error
 
 
 def refuse_types(name: str, strange: Iterable[str]) -> NoReturn:
@@ -301,7 +319,7 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
     trusted = frozenset(trusted)
     known = _known(tuple(sorted(trusted)))
     content = bytes(data)
-    try:
+    with _decoding(name):
         strange = _strange(content, name) - set(known)
         token = _UNCHECKED.set(trusted)
         try:
@@ -310,16 +328,6 @@ def decode_object(data: Buffer, name: str, trusted: Iterable[str] = ()) -> Any:
             strange = {name}
         finally:
             _UNCHECKED.reset(token)
-    except StoreError:
-        raise
-    except ModuleNotFoundError as error:
-        raise StoreError(
-            f"{name} needs the module {error.name!r}, whose code no model carries: it cannot be "
-            "imported here. Install it, or put its file where Python looks (PYTHONPATH)."
-        ) from error
-    except Exception as error:
-        what = f"{type(error).__name__}: {str(error)[:200]}"
-        raise StoreError(f"{name} cannot be decoded: {what}.") from error
     if strange:
         refuse_types(name, untrusted_types(content, name, trusted))
     check_parts(value, name, trusted)

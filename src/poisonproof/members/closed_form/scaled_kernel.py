@@ -51,8 +51,9 @@ _KERNEL_EXPONENT = 4  # kernels lie within 2^4: at most 1 + 3 * 3, and what roun
 _JITTER = 1e-8  # keeps the system of centres solvable where two of them are the same row
 _ROWS = 256
 # Cells of test rows that are scaled at once: more do not fit into the cache, fewer cost more calls.
-# At least as many rows, because a member's rows are read anew for each such chunk.
-_CELLS, _LEAST_ROWS = 2**19, 256
+# At least as many rows, because a member's rows are read anew for each such chunk; at most as many,
+# because a product of every centre with every test row is kept.
+_CELLS, _LEAST_ROWS, _MOST_ROWS = 2**19, 256, 1024
 
 Floats = NDArray[np.float64]
 
@@ -225,7 +226,8 @@ class ScaledKernelMembers(StackedMembers):
         return max(_ROWS, int(self.settings["n_classes"]))
 
     def _widest(self) -> int:
-        return max(_CELLS // max(int(self.settings["n_features"]), 1), _LEAST_ROWS)
+        within_cache = _CELLS // max(int(self.settings["n_features"]), 1)
+        return min(max(within_cache, _LEAST_ROWS), _MOST_ROWS)
 
     @cached_property
     def _tiles(self) -> list[Tile]:
