@@ -52,6 +52,13 @@ def say(*things: str | Table) -> None:
         screen.print(thing)
 
 
+def say_lines(*lines: str) -> None:
+    """Print commands and code as they can be copied: never broken into several lines."""
+    screen = console()
+    for line in lines:
+        screen.print(line, soft_wrap=True)
+
+
 def say_written(files: Iterable[Path]) -> None:
     """Name the files that were written."""
     say(*(f"Written to {path}." for path in files))

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +33,7 @@ from poisonproof.cli._screen import (
     classes_table,
     note,
     say,
+    say_lines,
     say_written,
     spoken_warnings,
     verbosity,
@@ -200,26 +201,27 @@ def _shell(words: list[str]) -> str:
 
 def _print_methods(methods: list[Any]) -> None:
     table = Table(title="Methods, with the median certified attack size", title_justify="left")
-    for heading in ("Threat", "Method", "Clean", "Balanced", "Median"):
+    for heading in ("", "Threat", "Method", "Clean", "Balanced", "Median"):
         table.add_column(heading, justify="left" if heading in {"Threat", "Method"} else "right")
-    for method in methods:
+    for number, method in enumerate(methods, 1):
         median = "none" if method.median is None else f"{method.median:,}"
         clean, balanced = method.clean, method.summary.balanced_accuracy
         shares = (f"{100 * share:.1f} %" for share in (clean, balanced))
-        table.add_row(method.threat, method.title, *shares, median)
+        table.add_row(str(number), method.threat, method.title, *shares, median)
     base = majority_share(methods[0].y_true)
-    say(table)
-    for threat, group in groupby(methods, key=attrgetter("threat")):
+    say(table, "", "Each row is trained by its line here, in the shell or in Python:")
+    for number, method in enumerate(methods, 1):
+        say_lines(f"{number:>3}  {method.train or '(Python only)'}", f"     {method.python}")
+    for threat, group in groupby(zip(count(1), methods, strict=False), lambda row: row[1].threat):
         listed = list(group)
         # A method that learns next to nothing withstands everything.
-        least = base + (max(method.clean for method in listed) - base) / 2
-        worthy = [method for method in listed if method.clean >= least] or listed
-        best = max(worthy, key=lambda method: -1 if method.median is None else method.median)
+        least = base + (max(method.clean for _, method in listed) - base) / 2
+        worthy = [row for row in listed if row[1].clean >= least] or listed
+        number, best = max(worthy, key=lambda row: -1 if row[1].median is None else row[1].median)
         say(
-            f"Against {threat}, {best.title} has the largest median of the methods that gain at "
-            "least half of the accuracy that can be gained over the commonest class:",
-            *([f"  {best.train}"] if best.train else []),
-            f"  {best.python}",
+            "",
+            f"Against {threat}, row {number} ({best.title}) has the largest median of the methods "
+            "that gain at least half of the accuracy that can be gained over the commonest class:",
             classes_table(best.summary),
             *best.summary.standing,
         )
