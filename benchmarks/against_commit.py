@@ -94,7 +94,7 @@ CUDA_JOBS = {
         "MEMBERS": "16",
         "ROWS": "8_000",
         "EPOCHS": "20",
-        "OPTIONS": '{"network": "resnet10", "augmentation": "strong", "mixup": 0.2}',
+        "OPTIONS": '{"network": "resnet10", "augmentation": "crop", "mixup": 0.2}',
     },
     "multilayer perceptron, stacked": {
         "MEMBERS": "512",

@@ -110,10 +110,11 @@ class FusedVoter:
     def __init__(self, spec: NetworkSpec) -> None:
         device = torch.device("cuda")
         work = self._work = NinStack(NinLayout(spec), device, train=False)
-        self._block = torch.zeros(1, spec.batch_size, *spec.input_shape, device=device)
+        block = self._block = torch.zeros(1, spec.batch_size, *spec.input_shape, device=device)
         work.counts.fill_(1)
         self._recorder = Recorder(device)
-        self._forward = self._recorder.record(lambda: work.forward(self._block, train=False))
+        # What is recorded refers to no `self`: the workspace goes when its voter goes.
+        self._forward = self._recorder.record(lambda: work.forward(block, train=False))
 
     def load(self, start: int, lanes: list[MemberState]) -> Score:
         """Let members vote, one per lane."""
