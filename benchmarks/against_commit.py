@@ -1,13 +1,14 @@
 """Time and memory of the main jobs at an earlier commit and now, alternating in one run.
 
     python benchmarks/against_commit.py COMMIT --out benchmarks/results/against_commit.json
-    python benchmarks/against_commit.py COMMIT --cuda --out benchmarks/results/against_h200.json
+    python benchmarks/against_commit.py COMMIT --cuda --out benchmarks/results/against_commit.json
 
 The commit is checked out into a temporary folder (with ``--tree`` it is there already); both
 versions run in the same environment, each job in a process of its own, the first of each pair in
 turn. CPU time and peak memory of the process and of what it starts count, on a GPU the time of
 training and voting and the peak of the device's memory; the medians of the pairs' ratios (now over
-then) are printed. GPU jobs also say whether members and votes are the same, bit for bit.
+then) are printed. GPU jobs also say whether members and votes are the same, bit for bit. The file
+keeps what the other mode has written.
 """
 
 from __future__ import annotations
@@ -259,7 +260,9 @@ def main() -> None:
             found = on_cpu(trees, options.pairs, options.only, Path(name))
     if options.out is not None:
         about = {"commit": options.commit, "pairs": options.pairs, "cores": os.cpu_count()}
-        options.out.write_text(json.dumps({**about, "jobs": found}, indent=1) + "\n")
+        kept = json.loads(options.out.read_text()) if options.out.exists() else {}
+        kept["on a GPU" if options.cuda else "on a CPU"] = {**about, "jobs": found}
+        options.out.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":
