@@ -34,5 +34,5 @@ def test_a_model_that_tells_nothing_apart_is_pointed_at(cli: Cli, tmp_path: Path
         assert trained.code == 0, trained.err
         test = write(tmp_path / f"test-{scale}.csv", names, spread(200, scale)[80:])
         certified = cli("certify", model, test, "--label", "kind")
-        assert ("the members do not tell the classes apart" in certified.err) == told
+        assert ("the model does not tell the classes apart" in certified.err) == told
         assert ("scaled-kernel takes any units" in certified.err) == told

@@ -93,5 +93,5 @@ def test_a_summary_counts_every_class_and_both_medians():
     assert (found["b"].n_rows, found["b"].recall, found["b"].median_radius) == (2, 0.5, 1)
     assert summary.median_radius == summary.median_of_all == 4
     assert found["b"].certified == 0.0
-    assert "Median radius: 4 (all predictions), 4 (correct ones)." in str(summary)
+    assert "Median radius: 4 (all predictions), 4 (stay correct)." in str(summary)
     assert summary.to_dict()["classes"][1]["recall"] == 0.5

@@ -73,9 +73,9 @@ def note_one_label(labels: NDArray[Any], truth: NDArray[Any]) -> None:
     """Say on standard error that a model does not tell classes apart, if all rows got one label."""
     if len(labels) and (labels == labels[0]).all() and not (truth == truth[0]).all():
         note(
-            f"All {len(labels):,} rows got the label {shown(str(labels[0]))!r}: the members "
-            "do not tell the classes apart. Some kinds (kernel-ridge, svc, neighbors) need columns "
-            "of a scale of about 1; scaled-kernel takes any units."
+            f"All {len(labels):,} rows got the label {shown(str(labels[0]))!r}: the model "
+            "does not tell the classes apart. Some kinds of member (kernel-ridge, svc, neighbors) "
+            "need columns of a scale of about 1; scaled-kernel takes any units."
         )
 
 

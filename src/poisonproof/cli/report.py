@@ -179,6 +179,7 @@ def _steps(
     audit = ["poisonproof", "audit", str(model)]
     if evidence.identity is not None:
         audit += ["--fingerprint", evidence.identity.fingerprint]
+    audit += ["--data", str(data)] if held_out else []
     return [
         Step(
             "Certify again.",
@@ -188,8 +189,8 @@ def _steps(
         ),
         Step(
             "Audit the model.",
-            "The model has the fingerprint above, and members that are trained again come out the "
-            "same.",
+            "The model has the fingerprint above, and what is trained again on its rows comes out "
+            "the same.",
             shlex.join(audit),
         ),
         Step(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -251,12 +250,13 @@ def _print(known: Schema, proposal: Proposal | None) -> None:
     unit = "rows" if known.groups is None else f"{unit_noun(known.unit)} ({shown(known.groups)})"
     if known.partition is not None:
         declared = known.to_json()["partition"]
-        owners = declared.get("entities")
-        what = (
-            shown(json.dumps(declared), 400)
-            if owners is None
-            else f"{counted(len(owners), 'account')} of {len(set(owners.values())):,}"
-        )
+        if declared["by"] == "entity":
+            owners = declared["entities"]
+            what = f"{counted(len(owners), 'account')} of {len(set(owners.values())):,}"
+        elif declared["by"] == "time":
+            what = f"blocks of {counted(declared['days'], 'day')} since {declared['start']}"
+        else:
+            what = ", ".join(map(shown, declared["sources"]))
         say(f"Certificates count {unit}: {what}.")
     unit = "rows" if known.unit == "source" else unit
     say(f"Held out of training: {100 * known.test_share:g} % of the {unit}, by their hash.")

@@ -358,7 +358,7 @@ class Summary:
         words = median_sentence(self.threat, self.median_radius, n_groups=n_groups)
         if not self.median_radius:
             return (words,)
-        both = f"{self.median_of_all:,} (all predictions), {self.median_radius:,} (correct ones)"
+        both = f"{self.median_of_all:,} (all predictions), {self.median_radius:,} (stay correct)"
         return (f"Median radius: {both}. {words}",)
 
     def to_dict(self) -> dict[str, Any]:
@@ -396,7 +396,7 @@ def summarize(
     100.0 % of the 2 test rows are classified correctly; one of the 5 members alone gets 80.0 %
     right on average.
     Always predicting the commonest class gets 50.0 % right. The balanced accuracy is 100.0 %.
-    Median radius: 2 (all predictions), 2 (correct ones). At least half of the test rows keep
+    Median radius: 2 (all predictions), 2 (stay correct). At least half of the test rows keep
     their correct label even if any 2 rows are inserted or deleted.
     """
     attacks = default_sizes(certificates) if sizes is None else check_sizes(sizes)

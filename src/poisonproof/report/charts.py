@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_BARS = 40
-_HEIGHT = 1000
+_SIDE = 1000
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,20 @@ class Bar:
 
 
 def curve_path(radii: Radii, domain: int) -> str:
-    """Return the share of rows that withstand each size, in a box of `domain` by 1000 units.
+    """Return the share of rows that withstand each size, in a box of 1000 by 1000 units.
+
+    The box is about as large as on the screen: browsers smear lines that they stretch far.
 
     >>> curve_path(Radii.of(np.array([0, 2])), domain=4)
-    'M0 0H1V500H3V1000H4'
+    'M0 0H250V500H750V1000H1000'
     """
     steps = [f"M0 {_height(radii.at(0), radii.n_rows)}"]
     for radius in np.unique(radii.values).tolist():
         if radius + 1 < domain:
-            steps.append(f"H{radius + 1}V{_height(radii.at(radius + 1), radii.n_rows)}")
-    return "".join([*steps, f"H{domain}"])
+            steps.append(
+                f"H{_place(radius + 1, domain)}V{_height(radii.at(radius + 1), radii.n_rows)}"
+            )
+    return "".join([*steps, f"H{_SIDE}"])
 
 
 def radius_bars(tally: Tally, domain: int) -> dict[str, tuple[Bar, ...] | tuple[Tick, ...]]:
@@ -107,7 +111,11 @@ def round_step(least: float) -> int:
 
 
 def _height(part: int, whole: int) -> str:
-    return f"{_HEIGHT * (1 - part / whole):.5g}"
+    return _place(whole - part, whole)
+
+
+def _place(part: int, whole: int) -> str:
+    return f"{_SIDE * part / whole:.6g}"
 
 
 def _percent(share: float) -> str:

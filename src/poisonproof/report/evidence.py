@@ -51,7 +51,7 @@ def identify(classifier: Any) -> Identity:
     n_groups, declared = classifier.n_groups_, classifier.declared_classes is not None
     facts = {"Method": type(classifier).__name__}
     if sizes is None:  # training rows vote
-        facts |= {name: _one_line(getattr(classifier, name)) for name in _settings(classifier)}
+        facts |= _settings(classifier)
     else:
         facts |= {"Member": _one_line(classifier._template()), "Members": f"{len(sizes):,}"}
         facts |= {"Partitioner": _one_line(classifier.partitioner_)}
@@ -74,12 +74,13 @@ def identify(classifier: Any) -> Identity:
     return Identity(model_fingerprint(classifier), tuple(facts.items()), _environment())
 
 
-def _settings(classifier: Any) -> list[str]:
-    return [
-        name
-        for name in classifier.get_params(deep=False)
-        if name not in ("classes", "features", "schema")
-    ]
+def _settings(classifier: Any) -> dict[str, str]:
+    """Return the parameters that were set, in words; the page has lines of its own for others."""
+    return {
+        name.replace("_", " ").capitalize(): value if type(value) is str else _one_line(value)
+        for name, value in classifier.get_params(deep=False).items()
+        if value is not None and name not in ("classes", "features", "schema")
+    }
 
 
 def certificates_digest(certificates: Certificates) -> str:
