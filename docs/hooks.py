@@ -98,7 +98,13 @@ def _draw(lines: list[tuple[list[int], list[float], str]], of: str, half: int = 
             spine.set_color(GRAY)
             spine.set_visible(name in ("left", "bottom"))
         if len(lines) > 1:
-            axes.legend(frameon=False, labelcolor=GRAY)
+            axes.legend(
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.18),
+                ncols=2,
+                frameon=False,
+                labelcolor=GRAY,
+            )
         text = io.StringIO()
         figure.savefig(
             text, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None}
