@@ -127,7 +127,7 @@ def certify_row_votes(
     Assumes
     -------
     Whether a training row votes on a test row is a function of these two samples alone, and it
-    votes for its own label. `Neighbour votes <https://arxiv.org/abs/2012.03765>`_ in a fixed
+    votes for its own label. Neighbour votes (Jia, Liu, Cao and Gong, AAAI 2022) in a fixed
     feature space are such votes.
 
     Examples
