@@ -104,8 +104,13 @@ CUDA_JOBS = {
         "OPTIONS": '{"network": "mlp"}',
     },
 }
-MOVED = {"poisonproof.members.closed_form": "poisonproof.learners.closed_form"}
-"""Modules of the code below and where they were before the packages were merged."""
+MOVED = {
+    "poisonproof.members.closed_form": "poisonproof.learners.closed_form",
+    "from sklearn.pipeline import make_pipeline": (
+        "from poisonproof.features import make_frozen_pipeline as make_pipeline"
+    ),
+}
+"""Code of the jobs below, and what stood for it before the packages were merged."""
 
 
 def write_tables(folder: Path) -> None:
@@ -130,8 +135,8 @@ def jobs(folder: Path) -> dict[str, Callable[[Path, str], list[str]]]:
     def script(text: str) -> Callable[[Path, str], list[str]]:
         def found(tree: Path, name: str) -> list[str]:
             code = text
-            for now, then in MOVED.items():
-                if not (tree / "src" / Path(*now.split("."))).exists():
+            if (tree / "src/poisonproof/learners").exists():
+                for now, then in MOVED.items():
                     code = code.replace(now, then)
             return ["-c", code]
 
