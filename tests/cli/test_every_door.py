@@ -27,7 +27,7 @@ from poisonproof.estimators.storing import update_model
 from poisonproof.exceptions import InvalidInputError
 from poisonproof.members.closed_form import RidgeClassifier, ScaledKernelClassifier
 from poisonproof.members.weights import WalkWeights
-from poisonproof.report.evidence import Evidence
+from poisonproof.report.evidence import Evidence, certificates_digest
 
 
 class OwnTree(DecisionTreeClassifier):
@@ -106,6 +106,12 @@ def test_the_command_line_and_python_make_the_same_model(method, files, cli, mon
         for one in (clf, poisonproof.load("saved")):
             assert read.radius.tolist() == certify_runoff(one, X[TEST]).radius.tolist()
         assert read.method == "runoff"
+        run("predict model test.npz --label y --election runoff --out labels.npz")
+        assert np.load("labels.npz")["label"].tolist() == read.labels.tolist()
+        assert np.load("labels.npz")["radius"].tolist() == read.radius.tolist()
+        said = run("report model test.npz --label y --election runoff --out report.html")
+        assert certificates_digest(read) in said
+        assert "--election runoff" in (files / "report.html").read_text()
 
     if method in ("clusters", "walks"):
         said = cli("update", "model", "--add", "more.npz", "--label", "y")

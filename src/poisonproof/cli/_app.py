@@ -217,6 +217,13 @@ ThreatOption = Annotated[
         show_default="what the model certifies first",
     ),
 ]
+ElectionOption = Annotated[
+    str,
+    typer.Option(
+        help="plurality, or runoff: a second vote between the two leading labels, for members "
+        "that score classes."
+    ),
+]
 TrustedOption = Annotated[
     str | None,
     typer.Option(

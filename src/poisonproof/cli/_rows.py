@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import unit_noun
-from poisonproof.cli._app import declared_classes, parse_list, refuse_given, takes_missing
+from poisonproof.cli._app import choose, declared_classes, parse_list, refuse_given, takes_missing
 from poisonproof.cli._screen import counted, note, note_problems, verbosity
 from poisonproof.data.columns import number_columns
 from poisonproof.data.rows import CheckedRows
@@ -138,6 +140,15 @@ class TrainedModel:
     feature_names: tuple[str, ...] | None
     classes: tuple[str, ...]
     table: Schema | None
+
+    def elected_by(self, election: str) -> Callable[..., Certificates]:
+        """Return what certifies rows by `election`: called with the classifier and the rows."""
+        if choose("--election", election, ("plurality", "runoff")) == "plurality":
+            certify: Callable[..., Certificates] = type(self.classifier).certify
+            return certify
+        from poisonproof.estimators.certifying import certify_runoff
+
+        return certify_runoff
 
     def read(
         self, path: Path, columns: Columns, *, held_out: bool = False, cells: bool = False

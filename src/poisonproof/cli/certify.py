@@ -12,6 +12,7 @@ from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import Certificates
 from poisonproof.cli._app import (
     ClassesOption,
+    ElectionOption,
     HeldOutOption,
     IgnoreOption,
     JobsOption,
@@ -38,7 +39,6 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.vote_files import read_votes
-from poisonproof.estimators.certifying import certify_runoff
 from poisonproof.evaluation.accuracy import (
     SAME_SOURCE,
     Summary,
@@ -81,13 +81,7 @@ def certify(
     label: LabelOption = None,
     held_out: HeldOutOption = False,
     threat: ThreatOption = None,
-    election: Annotated[
-        str,
-        typer.Option(
-            help="plurality, or runoff: a second vote between the two leading labels, for members "
-            "that score classes."
-        ),
-    ] = "plurality",
+    election: ElectionOption = "plurality",
     target: Annotated[
         str | None, typer.Option(metavar="LABEL", help="Certify against this wrong label only.")
     ] = None,
@@ -139,14 +133,13 @@ def certify(
             "--label and --target exclude each other: a certificate against one label does not "
             "prove that a correct label stays."
         )
-    choose("--election", election, ("plurality", "runoff"))
     trained = open_model(model, trusted, jobs, verbosity())
     if target is not None:
         place = trained.classes.index(choose("--target", target, trained.classes))
     goal = None if target is None else trained.classifier.classes_[place]
     columns = Columns(label=label, ignore=ignore, x_key=x_key)
     rows, seen = trained.read_tested(data, columns, held_out=held_out)
-    by = certify_runoff if election == "runoff" else type(trained.classifier).certify
+    by = trained.elected_by(election)
     with spoken_warnings():
         certificates = by(
             trained.classifier, rows, threat=threat, target=goal, require_declared=True

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import class_indices
 from poisonproof.cli._app import (
+    ElectionOption,
     IgnoreOption,
     JobsOption,
     LabelOption,
@@ -64,6 +65,7 @@ def predict(
             "--id", metavar="A,B,...", help="Columns to pass through to --out, features or not."
         ),
     ] = None,
+    election: ElectionOption = "plurality",
     x_key: SamplesOption = None,
     trusted: TrustedOption = None,
     jobs: JobsOption = None,
@@ -73,7 +75,8 @@ def predict(
     Feature columns are found by their names, in any order. A label column, if the file has one, is
     named by --label and not used. A model trained with --schema reads by that schema. What is
     written has one line for every row of the file, in its order: line, row or file, the columns of
-    --id, label, votes, radius (-1 for a rejected row), and why a row was rejected.
+    --id, label, votes, radius (-1 for a rejected row), and why a row was rejected. The label is
+    the one that certify proves with the same --election; in a run-off the votes are first choices.
     """
     check_out(out, inputs=(data,))
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
@@ -84,16 +87,21 @@ def predict(
         raise InvalidInputError(f"--id {taken[0]}: a column of the output has that name.")
     rows, _ = trained.read(data, Columns(label=label, ignore=ignore, x_key=x_key, id=id_columns))
     passed = read_texts(data, ids, (trained.table or Schema()).limits) if ids else {}
-    members_vote = hasattr(classifier, "votes")
+    by, members_vote = trained.elected_by(election), hasattr(classifier, "votes")
+    if votes_out is not None and election == "runoff":
+        raise InvalidInputError(
+            "--votes-out writes the members' first choices, which alone do not decide a run-off. "
+            "Leave it or --election out."
+        )
     if votes_out is not None and not members_vote:
         raise InvalidInputError(
             f"{model} is a {type(classifier).__name__}: single rows vote in it, and there are no "
             "members whose votes --votes-out could write."
         )
     with spoken_warnings():
-        votes = classifier.votes(rows) if members_vote else None
+        votes = classifier.votes(rows) if members_vote and election == "plurality" else None
         if votes is None:
-            certified = classifier.certify(rows)
+            certified = by(classifier, rows)
         else:
             threat = classifier._resolve_threat(None, require_declared=False)
             certified = certify_votes(votes, len(classes), threat=threat)
@@ -114,10 +122,11 @@ def predict(
         table.add_row(shown(name), f"{int((labels == name).sum()):,}")
     voters = (
         counted(classifier.n_rows_, "training row")
-        if votes is None
-        else counted(votes.shape[1], "member")
+        if not members_vote
+        else counted(certified.n_members, "member")
     )
-    say(table, f"{counted(len(labels), 'row')} of {data} labelled by a vote of {voters}.")
+    how = "run-off" if election == "runoff" else "vote"
+    say(table, f"{counted(len(labels), 'row')} of {data} labelled by a {how} of {voters}.")
     say_written(files)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import typer
 
 from poisonproof.cli._app import (
+    ElectionOption,
     HeldOutOption,
     IgnoreOption,
     JobsOption,
@@ -57,6 +59,7 @@ def report(
         str, typer.Option(help="Heading of the page.")
     ] = "How much poison this model withstands",
     threat: ThreatOption = None,
+    election: ElectionOption = "plurality",
     image_shape: Annotated[
         str | None,
         typer.Option(metavar="CxHxW", help="Show rows as images of this shape, channels first."),
@@ -98,6 +101,7 @@ def report(
                 one.truth(rows),
                 name=words,
                 threat=threat,
+                certify=one.elected_by(election),
                 require_declared=True,
                 samples=_samples(one, rows, shape),
                 places=rows.places,
@@ -106,7 +110,9 @@ def report(
             )
             for one, words, rows in zip(trained, names, tested, strict=True)
         ]
-    steps = _steps(model, data, columns, held_out, threat, models[0])
+    options = {"--label": label, "--threat": threat, "--ignore": ignore}
+    options |= {"--election": None if election == "plurality" else election}
+    steps = _steps(model, data, held_out, options, models[0])
     Report(models, title=title, data_name=data.name, steps=steps, study=study).save(out)
     for one in models:
         prefix = f"{one.name}: " if len(models) > 1 else ""
@@ -164,15 +170,13 @@ def _samples(trained: TrainedModel, rows: CheckedRows, shape: Any) -> Samples:
 def _steps(
     model: Path,
     data: Path,
-    columns: Columns,
     held_out: bool,
-    threat: str | None,
+    options: Mapping[str, str | None],
     evidence: Evidence,
 ) -> list[Step]:
     """Return how to verify the page, as commands to copy."""
     from poisonproof.report.document import Step
 
-    options = {"--label": columns.label, "--threat": threat, "--ignore": columns.ignore}
     rows = [str(model), str(data), *(["--held-out"] if held_out else [])]
     for option, value in options.items():
         rows += [] if value is None else [option, value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -206,6 +207,7 @@ class Evidence:
         *,
         name: str = "model",
         threat: str | Threat | None = None,
+        certify: Callable[..., Certificates] | None = None,
         require_declared: bool = False,
         samples: Samples | None = None,
         places: NDArray[Any] | None = None,
@@ -230,6 +232,8 @@ class Evidence:
             What the page calls the model.
         threat, require_declared
             As in ``certify``.
+        certify : callable, optional
+            `certify_runoff`, for the labels and radii of a run-off.
         samples, places, place_unit, seen
             As in the attributes, where `X` alone does not say how a row looks and where it stands.
         image_shape
@@ -238,6 +242,7 @@ class Evidence:
         if samples is None:
             samples = make_samples(X, image_shape=image_shape)
         truth = None if y is None else np.asarray(y)
+        certify = certify or type(classifier).certify
         if seen is None:
             trained_on = seen_rows(classifier, X)
             count = None if trained_on is None else int(trained_on.sum())
@@ -249,7 +254,7 @@ class Evidence:
                 truth = None if truth is None else truth[kept]
         return cls(
             name=name,
-            certificates=classifier.certify(X, threat=threat, require_declared=require_declared),
+            certificates=certify(classifier, X, threat=threat, require_declared=require_declared),
             y_true=truth,
             samples=samples,
             partition_sizes=getattr(classifier, "partition_sizes_", None),
