@@ -167,6 +167,7 @@ COMMANDS = {
     "plan train.csv --schema frozen.json --threat theft": "one of insert_delete, label_flip",
     "plan train.csv --schema frozen.json --expected-rows 3": "3 rows are fewer than",
     "plan train.csv --schema frozen.json --wanted-radius 100000": "the largest is",
+    "plan train.csv --schema frozen.json --expected-contributors 9": "names no contributors",
     "attack train.csv --trained model": "Name the test rows, too: poisonproof attack TRAIN TEST",
 }
 

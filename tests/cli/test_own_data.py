@@ -199,7 +199,10 @@ def test_a_plan_is_made_on_trusted_rows(cli: Cli, schema: Path, tmp_path: Path) 
     assert "Recall" in result.out
     assert "outside the proof" in words(result.out)
     assert "in contributors; wrong predictions count as none" in words(result.out)
-    wanted = cli(*plan, 40000, "--wanted-radius", 50)
+    few = cli(*plan, 40000, "--wanted-radius", 50)
+    assert "With 59 contributors no radius exceeds 29." in words(few.err)
+    wanted = cli(*plan, 40000, "--wanted-radius", 50, "--expected-contributors", 400)
+    assert "40,000 training rows of 400 contributors" in words(wanted.out)
     assert "a median radius of at least 50" in words(wanted.out)
     assert "No method is expected" in cli(*plan, 100, "--wanted-radius", 5000).err
     assert "Missing option '--schema'" in cli("plan", trusted).err

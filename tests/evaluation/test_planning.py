@@ -132,9 +132,28 @@ def test_labels_that_nothing_can_learn_are_not_planned_with() -> None:
         make_plan(curves, 5000)
 
 
-def test_no_plan_has_more_partitions_than_contributors() -> None:
+@pytest.fixture(scope="module")
+def of_users() -> LearningCurves:
     groups = np.array([f"user {i % 60}" for i in range(900)])
-    curves = measure_curves(X[:900], Y[:900], {"mean": RidgeClassifier()}, DIGITS, groups=groups)
-    assert curves.n_units < 60
-    plan = make_plan(curves, 9000)
-    assert max(row.n_partitions or 0 for row in plan.rows) <= 9000 * curves.n_units // curves.n_rows
+    return measure_curves(X[:900], Y[:900], {"mean": RidgeClassifier()}, DIGITS, groups=groups)
+
+
+def test_no_plan_has_more_partitions_than_contributors_seen(of_users: LearningCurves) -> None:
+    assert of_users.n_units == 60
+    plan = make_plan(of_users, 90_000)  # more rows need not be more contributors
+    assert max(row.n_partitions or 0 for row in plan.rows) == 60
+    assert max(row.median_radius for row in plan.rows) <= 30
+    more = make_plan(of_users, 9000, expected_contributors=600)
+    assert 60 < max(row.n_partitions or 0 for row in more.rows) <= 600
+    with pytest.raises(InvalidInputError, match="With 60 contributors no radius exceeds 30"):
+        make_plan(of_users, 90_000, wanted_radius=31)
+
+
+def test_a_plan_foretells_the_radius_in_contributors(of_users: LearningCurves) -> None:
+    """By a hash some partitions get no contributor: their members abstain."""
+    groups = np.array([f"other user {i % 60}" for i in range(600)])
+    for row in make_plan(of_users, 600).rows:
+        clf = clone(row.classifier).fit(X[900:1500], Y[900:1500], groups=groups)
+        summary = summarize(clf.certify(X[1500:]), Y[1500:])
+        assert abs(summary.clean_accuracy - row.accuracy) < 0.15
+        assert abs((summary.median_radius or 0) - row.median_radius) <= 4

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 from rich.table import Column, Table
 
+from poisonproof.certificates.threats import unit_noun
 from poisonproof.cli._app import (
     DEFAULT_KIND,
     JobsOption,
@@ -59,6 +60,15 @@ def plan(
         int | None,
         typer.Option(min=1, metavar="N", help="How many training rows you expect."),
     ] = None,
+    expected_contributors: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="N",
+            help="How many contributors you expect, where the schema names them.",
+            show_default="those of the trusted rows",
+        ),
+    ] = None,
     wanted_radius: Annotated[
         int | None,
         typer.Option(min=1, metavar="R", help="The attack size that half of the rows withstand."),
@@ -89,6 +99,11 @@ def plan(
         kinds = {name: member for name, member in kinds.items() if takes_missing(member)} or kinds
     rows = TrainingSource(known, "drop", known).read(trusted, allow_missing=holes)
     rows.refuse_problems("Trusted rows must all fit the schema.")
+    if expected_contributors is not None and rows.groups is None:
+        raise InvalidInputError(
+            f"--expected-contributors: {schema} names no contributors, so the radius counts rows. "
+            "Leave it out, or plan with a schema made with --groups."
+        )
     names = np.array(known.classes)
     with spoken_warnings():
         curves = measure_curves(
@@ -104,8 +119,15 @@ def plan(
     for problem in curves.left_out:
         note(problem)
     expected = len(rows) if expected_rows is None else expected_rows
-    found = make_plan(curves, expected, wanted_radius=wanted_radius)
-    _print(found, curves, expected)
+    found = make_plan(
+        curves,
+        expected,
+        expected_contributors=expected_contributors,
+        wanted_radius=wanted_radius,
+    )
+    units = expected_contributors or curves.n_units
+    by = "" if units is None else f" of {units:,} {unit_noun(known.unit, units)}"
+    _print(found, curves, expected, by)
     best = found.proposed
     model = best.point.model if best.n_partitions else DEFAULT_KIND
     words = ["poisonproof", "train", "DATA", "--schema", str(schema), "--threat", threat]
@@ -113,7 +135,7 @@ def plan(
     say(f"Next: {shlex.join([*words, '--out', 'model'])}")
 
 
-def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:
+def _print(found: Plan, curves: LearningCurves, expected_rows: int, by: str) -> None:
     heads = ("k", "Rows each", "Correct", "Balanced", "Radius", "Cost")
     table = Table("Members or rows", *(Column(head, justify="right") for head in heads))
     best = found.proposed
@@ -122,7 +144,7 @@ def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:
         table.add_row(
             row.point.model,
             "" if row.n_partitions is None else f"{row.n_partitions:,}",
-            "" if row.n_partitions is None else f"{row.point.rows_per_member:,}",
+            "" if row.n_partitions is None else f"{expected_rows // row.n_partitions:,}",
             f"{100 * row.accuracy:.1f} %",
             f"{100 * row.summary.balanced_accuracy:.1f} %",
             f"{row.median_radius:,}",
@@ -133,9 +155,10 @@ def _print(found: Plan, curves: LearningCurves, expected_rows: int) -> None:
         table,
         f"{counted(len(found.rows), 'setting')} measured; the table shows those that no other "
         "beats in both accuracy and radius. Expected for "
-        f"{counted(expected_rows, 'training row')}, from {counted(curves.n_rows, 'trusted row')} "
-        f"to train on and {curves.n_test:,} to test. Radius: the median of all test rows, in "
-        f"{unit}; wrong predictions count as none. Cost: one process of the machine that measured.",
+        f"{counted(expected_rows, 'training row')}{by}, from "
+        f"{counted(curves.n_rows, 'trusted row')} to train on and {curves.n_test:,} to test. "
+        f"Radius: the median of all test rows, in {unit}; wrong predictions count as none. Cost: "
+        "one process of the machine that measured.",
     )
     say(f"Proposed: {best}, {found.reason}.")
     if best.n_partitions is None:

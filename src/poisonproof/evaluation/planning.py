@@ -70,12 +70,14 @@ class CurvePoint:
         """Training rows of each member; None where training rows vote."""
         return None if self.n_members is None else self.n_rows // self.n_members
 
-    def expected(self, n_rows: int) -> PlanRow:
-        """Return what to expect of so many training rows.
+    def expected(self, n_rows: int, n_units: int | None = None) -> PlanRow:
+        """Return what to expect of so many training rows, of `n_units` contributors.
 
         Members of the same size are expected to vote in the same shares, however many they are.
-        Where rows vote, more rows are expected to vote in the same shares; walks reach a number of
-        rows that does not grow so, and their radius is only ever scaled down.
+        There are no more of them than contributors, and those whose partition a hash leaves without
+        a contributor abstain. Where rows vote, more rows are expected to vote in the same shares;
+        walks reach a number of rows that does not grow so, and their radius is only ever scaled
+        down.
         """
         found, grown = self.certificates, n_rows / self.n_rows
         factor, k = min(grown, 1.0) if found.method == "label_flips" else grown, None
@@ -83,6 +85,10 @@ class CurvePoint:
         if self.rows_per_member is not None and self.n_members is not None:
             k = n_rows // self.rows_per_member
             factor, place = k / self.n_members, np.arange(len(found))
+            if n_units is not None:
+                k = min(k, n_units)
+                filled = k * (1 - (1 - 1 / k) ** n_units)
+                factor = filled / np.count_nonzero(self.classifier.partition_sizes_)
             first, second = (
                 found.counts[place, class_indices(labels, found.classes, found.n_classes)]
                 for labels in (found.labels, found.runner_up)
@@ -103,8 +109,8 @@ class LearningCurves:
         One per kind of member and number of rows, and one per method in which rows vote.
     n_rows, n_test : int
         Trusted rows that were trained on at most, and tested on.
-    n_units : int
-        Contributors to the rows to train on, or these rows.
+    n_units : int or None
+        Contributors to the trusted rows; None where rows are counted.
     left_out : tuple of str
         Methods that these rows do not allow, and why.
     """
@@ -112,7 +118,7 @@ class LearningCurves:
     points: tuple[CurvePoint, ...]
     n_rows: int
     n_test: int
-    n_units: int
+    n_units: int | None = None
     left_out: tuple[str, ...] = ()
 
 
@@ -205,7 +211,7 @@ def measure_curves(
             found, truth = method.certificates, method.y_true
             point = CurvePoint(candidate.title, chosen, len(few), None, found, truth, seconds)
             points.append(point)
-    n_units = len(train) if groups is None else len(set(groups[train].tolist()))
+    n_units = None if groups is None else len(set(groups.tolist()))
     return LearningCurves(tuple(points), len(train), len(tested), n_units, tuple(left_out))
 
 
@@ -316,6 +322,7 @@ def make_plan(
     curves: LearningCurves,
     expected_rows: int,
     *,
+    expected_contributors: int | None = None,
     wanted_radius: int | None = None,
 ) -> Plan:
     """Expect accuracy and radius of every method and k, and propose one.
@@ -330,6 +337,9 @@ def make_plan(
         The result of `measure_curves`.
     expected_rows : int
         Rows that will be trained on, a number known beforehand.
+    expected_contributors : int, optional
+        Contributors to these rows, where partitions are made of contributors; by default no more
+        than the trusted rows have. No ensemble is planned with more members.
     wanted_radius : int, optional
         Propose the most accurate classifier whose median radius reaches it. By default the largest
         median radius is proposed among those whose accuracy is at most 0.05 below the best, and
@@ -349,8 +359,9 @@ def make_plan(
     >>> plan.proposed.median_radius >= 50
     True
     """
+    units = expected_contributors or curves.n_units
     rows = tuple(
-        point.expected(expected_rows)
+        point.expected(expected_rows, units)
         for point in curves.points
         if expected_rows >= 2 * (point.rows_per_member or 1)
     )
@@ -358,11 +369,10 @@ def make_plan(
         raise InvalidInputError(
             f"{expected_rows:,} rows are fewer than two members of the smallest measured size need."
         )
-    # Contributors expected of so many rows: more partitions than that would stay empty.
-    units = expected_rows * curves.n_units // curves.n_rows
-    filled = [row for row in rows if (row.n_partitions or 0) <= units]
-    useful = [row for row in filled if row.summary.worthy]
-    best = max(useful or filled or rows, key=lambda row: row.accuracy)
+    # Where contributors limit k, members have more rows than measured: the largest come closest.
+    rows = tuple({(row.point.model, row.n_partitions): row for row in rows}.values())
+    useful = [row for row in rows if row.summary.worthy]
+    best = max(useful or rows, key=lambda row: row.accuracy)
     majority = best.summary.majority_share
     if not useful:
         raise InvalidInputError(
@@ -380,15 +390,17 @@ def make_plan(
         reached = [row for row in useful if row.median_radius >= wanted_radius]
         if not reached:
             most = max(useful, key=lambda row: row.median_radius)
+            limit = f"With {units} contributors no radius exceeds {(units or 0) // 2}. "
             raise InvalidInputError(
                 f"No method is expected to reach a median radius of {wanted_radius:,}; "
                 f"the largest is {most.median_radius:,} ({most}). "
+                f"{'' if units is None else limit}"
                 "Collect more rows, ask for a smaller radius, or try other members."
             )
         chosen = max(reached, key=lambda row: (row.accuracy, row.median_radius))
         reason = f"the best accuracy with a median radius of at least {wanted_radius:,}"
     ordered = sorted(
-        filled,
+        rows,
         key=lambda row: (row.n_partitions is None, row.point.model, row.n_partitions or 0),
     )
     return Plan(tuple(ordered), chosen, reason)
