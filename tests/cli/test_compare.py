@@ -7,32 +7,32 @@ import re
 import shlex
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.preprocessing import StandardScaler
 
-import poisonproof
 from poisonproof import Certificates
-from poisonproof.estimators import certify_runoff
 from poisonproof.evaluation import median_radius
-from poisonproof.members import closed_form
-from poisonproof.members.weights import WalkWeights
 from tests.cli.conftest import Cli, mails, write_csv
 
+TWO, THREE = "ham,spam", "ham,news,spam"
 
-def data(folder: Path) -> tuple[Path, Path]:
+
+def data(folder: Path, classes: str = TWO) -> tuple[Path, Path]:
     paths = [folder / "train.csv", folder / "test.csv"]
     for seed, path in enumerate(paths):
         rows = [[row[0], row[1], row[4]] for row in mails(300, seed)]
+        if classes == THREE:
+            rows = [[a, b, "news" if float(str(a)) > 1.8 else kind] for a, b, kind in rows]
         write_csv(path, ("a", "b", "kind"), rows)
     return paths[0], paths[1]
 
 
 def test_the_page_compares_all_methods(cli: Cli, tmp_path: Path) -> None:
-    train, test = data(tmp_path)
+    train, test = data(tmp_path, THREE)
     out = tmp_path / "page"
-    settings = ["--label", "kind", "--classes", "ham,spam", "-k", "10", "--cosines", "0.9"]
+    settings = ["--label", "kind", "--classes", THREE, "-k", "10", "--cosines", "0.9"]
     result = cli("compare", train, test, *settings, "--out", out)
     assert result.code == 0, result.err
     page = unescape((out / "comparison.html").read_text())
@@ -44,7 +44,7 @@ def test_the_page_compares_all_methods(cli: Cli, tmp_path: Path) -> None:
     for text in ("DPA, k = 10", "run-off, k = 10", "neighbour votes, cosine 0.9"):
         assert f">{text}</th>" in rows
         assert f">{text}</th>" in flips
-    for text in ("SS-DPA, k = 10", "4 k-means", "4 spectral", "2 k-means clusters, one-to-one"):
+    for text in ("SS-DPA, k = 10", "6 k-means", "6 spectral", "3 k-means clusters, one-to-one"):
         assert f">{text}" in flips
         assert f">{text}" not in rows
     assert result.out.index("insert_delete") < result.out.index("label_flip")
@@ -57,49 +57,72 @@ def test_the_page_compares_all_methods(cli: Cli, tmp_path: Path) -> None:
     assert at_zero == {"size": 0, "accuracy": dpa["clean_accuracy"]}
 
 
+@pytest.mark.parametrize(("by_schema", "held_out"), [(False, False), (True, False), (True, True)])
 def test_a_method_is_trained_by_the_command_and_by_the_lines_beside_it(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_schema: bool, held_out: bool, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    train, test = (path.name for path in data(tmp_path))
-    named = ["--label", "kind", "--classes", "ham,spam"]
+    train, test = (path.name for path in data(tmp_path, THREE))
+    named = ["--label", "kind", "--classes", THREE]
+    if by_schema:
+        assert cli("schema", train, *named, "--out", "s.json").code == 0
+        assert cli("schema", "s.json", "--freeze").code == 0
+        named = ["--schema", "s.json"]
+    files = [train] if held_out else [train, test]
     settings = [*named, "-k", "6", "--cosines", "0.9", "--model", "ridge"]
-    assert cli("compare", train, test, *settings, "--out", "page").code == 0
-    found = {
-        m["family"]: m for m in json.loads(Path("page/comparison.json").read_text())["methods"]
-    }
+    assert cli("compare", *files, *settings, "--out", "page").code == 0
+    results = json.loads(Path("page/comparison.json").read_text())
+    found = {m["family"]: m for m in results["methods"]}
     assert len(found) == 7
     page = unescape(Path("page/comparison.html").read_text())
-    (X, y), (X_test, truth) = (
-        (table[:, :-1].astype(float), table[:, -1])
-        for table in (np.genfromtxt(n, str, delimiter=",", skip_header=1) for n in (train, test))
-    )
+    assert results["python"] in page
+    scope: dict[str, Any] = {}
+    exec(results["python"], scope)
+    truth = np.array(scope["schema"].classes)[scope["test"].labels]
+    where = [train, "--held-out"] if held_out else [test, "--label", "kind"]
+    folders = set()
     for method in found.values():
         assert method["train"] in page
         assert method["python"] in page
         command, _, election = method["train"].partition(" && ")
         _, *words = shlex.split(command)
-        assert cli(*words, "--overwrite").code == 0
-        more = shlex.split(election)[4:] if election else []
-        again = ["--threat", method["threat"].partition("/")[0], *more, "--out", "found.csv"]
-        assert cli("certify", "model", test, "--label", "kind", *again).code == 0
+        assert cli(*words).code == 0
+        folder = words[words.index("--out") + 1]
+        folders.add(folder)
+        again = ["certify", folder, *where, "--threat", method["threat"].partition("/")[0]]
+        if election:
+            _, *again = shlex.split(election)
+            assert again[1] == folder
+        assert cli(*again, "--out", "found.csv").code == 0
         certificates = Certificates.load("found.csv")
+        assert certificates.method.startswith("runoff") == bool(election)
         assert (certificates.labels == truth).mean() == pytest.approx(method["clean_accuracy"])
         assert (median_radius(certificates, truth) or 0) == (method["median_radius"] or 0)
         fit, _, certify = method["python"].partition("; ")
-        scope = {name: getattr(poisonproof, name) for name in poisonproof.__all__}
-        scope |= {
-            **vars(closed_form),
-            "StandardScaler": StandardScaler,
-            "X": X,
-            "y": y,
-            "X_test": X_test,
-            "certify_runoff": certify_runoff,
-        }
-        scope["WalkWeights"] = WalkWeights
         exec(fit, scope)
-        radius = eval(certify, scope).radius
-        assert radius.tolist() == certificates.radius.tolist()
+        assert eval(certify, scope).radius.tolist() == certificates.radius.tolist()
+    assert len(folders) == len(found)
+
+
+def test_between_two_classes_there_is_no_run_off_and_it_would_be_the_same(
+    cli: Cli, tmp_path: Path
+) -> None:
+    train, test = data(tmp_path)
+    settings = ["--label", "kind", "--classes", TWO, "-k", "10", "--cosines", "0.9"]
+    result = cli("compare", train, test, *settings, "--out", tmp_path / "page")
+    assert result.code == 0, result.err
+    assert "Between two classes a run-off is the plurality" in " ".join(result.err.split())
+    assert "run-off" not in result.out
+    trained = cli("train", train, *settings[:6], "--model", "tree", "--out", tmp_path / "model")
+    assert trained.code == 0, trained.err
+    read = []
+    for election in ("plurality", "runoff"):
+        certified = tmp_path / f"{election}.csv"
+        again = ["--label", "kind", "--election", election, "--out", certified]
+        assert cli("certify", tmp_path / "model", test, *again).code == 0
+        read.append(Certificates.load(certified))
+    assert read[0].labels.tolist() == read[1].labels.tolist()
+    assert read[0].radius.tolist() == read[1].radius.tolist()
 
 
 def test_a_setting_that_is_listed_twice_is_run_once(cli: Cli, tmp_path: Path) -> None:
@@ -139,12 +162,12 @@ def test_the_page_says_the_command_that_makes_it(
     Path("a page/comparison.html").unlink()
     assert cli(*words).code == 0
     assert Path("a page/comparison.html").read_text() == page
-    assert "run-off, k = 7" in page
+    assert "DPA, k = 7" in page
 
 
 def test_what_cannot_be_run_is_named_and_the_others_are_compared(cli: Cli, tmp_path: Path) -> None:
-    train, test = data(tmp_path)
-    settings = ["--label", "kind", "--classes", "ham,spam", "-k", "5", "--cosines", "0.9"]
+    train, test = data(tmp_path, THREE)
+    settings = ["--label", "kind", "--classes", THREE, "-k", "5", "--cosines", "0.9"]
     result = cli("compare", train, test, *settings, "--model", "svc", "--out", tmp_path / "page")
     assert result.code == 0, result.err
     assert result.err.count("Left out: run-off, k = 5. ") == 1  # whatever the threat

@@ -75,12 +75,17 @@ class TrainingSource:
     def read_both(
         self, train: Path, test: Path | None, **options: Any
     ) -> tuple[CheckedRows, CheckedRows]:
-        """Read training and test rows of the same columns; without a test file, those held out."""
+        """Read training and test rows of the same columns; without a test file, those held out.
+
+        What the schema holds out is never trained on, whether a test file is named or not.
+        """
         both = [self.read(path, **options) for path in (train, test) if path is not None]
         for rows in both:
             note_problems(rows)
+        held_out = split_rows(both[0], self.schema)
+        if held_out.all():
+            raise InvalidInputError(f"All rows of {train} are held out of training by the schema.")
         if test is None:
-            held_out = split_rows(both[0], self.schema)
             if not held_out.any():
                 raise InvalidInputError(
                     f"The schema holds no rows of {train} out. Name the test rows, too: TRAIN TEST."
@@ -90,7 +95,10 @@ class TrainingSource:
             raise InvalidInputError(
                 f"{train} and {test} have different feature columns, or the same in another order."
             )
-        return both[0], both[1]
+        if held_out.any():
+            out = counted(int(held_out.sum()), "row")
+            note(f"{out} of {train} held out of training by the schema.")
+        return both[0].only(~held_out), both[1]
 
 
 def open_source(

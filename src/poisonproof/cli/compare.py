@@ -27,7 +27,7 @@ from poisonproof.cli._app import (
     parse_list,
 )
 from poisonproof.cli._methods import options_of
-from poisonproof.cli._rows import Columns, open_source
+from poisonproof.cli._rows import Columns, TrainingSource, open_source
 from poisonproof.cli._screen import (
     check_folder,
     classes_table,
@@ -86,7 +86,8 @@ def compare(
     Votes and run-offs of members, neighbour votes, and what only flipped labels allow: members on
     scaled columns, walks along the graph of neighbours, and clusters by k-means, spectral cuts and
     mixtures. The page is comparison.html, and comparison.json has the numbers. Each method stands
-    there with the command and the lines of Python that train it.
+    there with the command and the line of Python that train it. Between two classes a run-off is
+    the plurality, and left out.
 
     All settings are reported and none is chosen, so the test labels decide nothing. A method that
     cannot be run on these rows is named and left out.
@@ -109,12 +110,15 @@ def compare(
         raise InvalidInputError(f"--partitions lists integers of at least 1. Got {partitions!r}.")
     if not all(0 < cut <= 1 for cut in cuts):
         raise InvalidInputError(f"--cosines lists numbers above 0 and at most 1. Got {cosines!r}.")
-    from poisonproof.evaluation.comparison import Comparison, candidates
+    from poisonproof.evaluation.comparison import Comparison, candidates, imports
     from poisonproof.report.comparison_page import write_comparison
 
     member, command = make_member(model), _command(context)
-    chosen = list(candidates(len(source.schema.classes), member, numbers, cuts, jobs))
+    n_classes = len(source.schema.classes)
+    chosen = list(candidates(n_classes, member, numbers, cuts, jobs))
     train_rows, test_rows = source.read_both(train, test, droppable=False, allow_missing=False)
+    if n_classes == 2:
+        note("Between two classes a run-off is the plurality, so no run-offs are compared.")
     data = Comparison(
         re.sub(r"[^A-Za-z0-9.-]+", "-", train.stem),
         train.stem,
@@ -126,9 +130,16 @@ def compare(
         source.schema.classes,
     )
     start = _train_command(train, schema, label, classes)
-    methods = _run(data, chosen, lambda candidate: start + _options(candidate, model))
-    _print_methods(methods)
-    say_written(write_comparison(methods, out, command))
+    tested = [train.as_posix(), "--held-out"]
+    if test is not None:
+        tested = [test.as_posix(), "--label", str(source.schema.label)]
+    methods = _run(data, chosen, lambda candidate: _commands(candidate, start, model, tested))
+    head = [
+        *imports(candidate.trained for candidate in chosen),
+        *_reading(train, test, schema, source),
+    ]
+    _print_methods(methods, head)
+    say_written(write_comparison(methods, out, command, "\n".join(head)))
     if test is None:
         say(SAME_SOURCE)
 
@@ -166,15 +177,43 @@ def _train_command(
     return [*words, "--classes", str(classes)]
 
 
-def _options(candidate: Candidate, model: str) -> list[str]:
-    """Return the options that train a candidate; none where only Python can."""
+def _commands(candidate: Candidate, start: list[str], model: str, tested: list[str]) -> list[str]:
+    """Return the command that trains a candidate, and certifies its run-off; none if none can."""
     options = options_of(candidate.trained, model)
     if options is None:
         return []
-    words = [*options, "--threat", candidate.certified_threat, "--out", "model"]
+    made, threat = f"model-{candidate.name}", ["--threat", candidate.certified_threat]
+    words = [*start, *options, *threat, "--out", made]
     if candidate.family == "runoff":
-        words += ["&&", *shlex.split("poisonproof certify model TEST --election runoff")]
+        runoff = ["--election", "runoff", *threat]
+        words += ["&&", "poisonproof", "certify", made, *tested, *runoff]
     return words
+
+
+def _reading(
+    train: Path, test: Path | None, path: Path | None, source: TrainingSource
+) -> list[str]:
+    """Return the lines of Python that read `train` and `test` by `schema`."""
+    made, names = f"load_schema({str(path)!r})", ["load_schema", "read_table"]
+    if path is None:
+        known, names = source.schema, ["Schema", "freeze_schema", "read_table"]
+        roles = f"label={known.label!r}, classes={known.classes!r}"
+        made = f"freeze_schema(Schema({roles}, others='ignore', invalid_rows='raise'))"
+    read = [
+        f"train = read_table({str(train)!r}, schema)",
+        f"test = read_table({str(test)!r}, schema)",
+    ]
+    if test is None:
+        names.append("split_rows")
+        read = [
+            f"rows = read_table({str(train)!r}, schema)",
+            "held_out = split_rows(rows, schema)",
+            "train, test = rows.only(~held_out), rows.only(held_out)",
+        ]
+    runoff = ["from poisonproof.estimators import certify_runoff"] * (
+        len(source.schema.classes) > 2
+    )
+    return [f"from poisonproof.data import {', '.join(names)}", *runoff, f"schema = {made}", *read]
 
 
 def _run(
@@ -199,7 +238,7 @@ def _shell(words: list[str]) -> str:
     return " ".join(word if word == "&&" else shlex.quote(word) for word in words)
 
 
-def _print_methods(methods: list[Any]) -> None:
+def _print_methods(methods: list[Any], head: list[str]) -> None:
     table = Table(title="Methods, with the median certified attack size", title_justify="left")
     for heading in ("", "Threat", "Method", "Clean", "Balanced", "Median"):
         table.add_column(heading, justify="left" if heading in {"Threat", "Method"} else "right")
@@ -209,7 +248,8 @@ def _print_methods(methods: list[Any]) -> None:
         shares = (f"{100 * share:.1f} %" for share in (clean, balanced))
         table.add_row(str(number), method.threat, method.title, *shares, median)
     base = majority_share(methods[0].y_true)
-    say(table, "", "Each row is trained by its line here, in the shell or in Python:")
+    say(table, "", "Each row is trained by its line here, in the shell, or in Python after these:")
+    say_lines(*head, "")
     for number, method in enumerate(methods, 1):
         say_lines(f"{number:>3}  {method.train or '(Python only)'}", f"     {method.python}")
     for threat, group in groupby(zip(count(1), methods, strict=False), lambda row: row[1].threat):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from itertools import groupby
 from operator import attrgetter
 from time import perf_counter
@@ -64,7 +65,7 @@ class Method:
     train: str = ""
     """The command that trains it, if there is one."""
     python: str = ""
-    """The lines of Python that train and certify it."""
+    """The line of Python that trains and certifies it: of `train` and `test`, read by `schema`."""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -226,10 +227,11 @@ def _certify_assigned(
 
 
 def _elections(vote: Candidate, name: str, title: str) -> Iterator[Candidate]:
-    """Yield a vote, and the run-off `name` among its members."""
-    runoff = replace(vote, name=name, family="runoff", title=title, certify=certify_runoff)
+    """Yield a vote, and the run-off `name` among its members; between two classes they agree."""
     yield from _by_threat(vote)
-    yield from _by_threat(runoff)
+    if len(vote.classifier.classes) > 2:
+        runoff = replace(vote, name=name, family="runoff", title=title, certify=certify_runoff)
+        yield from _by_threat(runoff)
 
 
 def _by_threat(candidate: Candidate) -> Iterator[Candidate]:
@@ -322,11 +324,41 @@ class Comparison:
             progress.advance(len(group))
 
     def _python(self, candidate: Candidate) -> str:
-        """Return the lines that train and certify a candidate, on X and y with the names."""
-        named = clone(candidate.trained).set_params(classes=list(self.names) or None)
+        """Return the line that trains and certifies a candidate."""
+        named = candidate.trained.set_params(classes=None, schema=_Schema())
         if "n_jobs" in named.get_params(deep=False):
             named.set_params(n_jobs=None)
         with config_context(print_changed_only=True):
-            fit = f"clf = {' '.join(repr(named).split())}.fit(X, y)"
-        how = "certify_runoff(clf, X_test" if candidate.family == "runoff" else "clf.certify(X_test"
+            fit = f"clf = {' '.join(repr(named).split())}.fit(train)"
+        how = "certify_runoff(clf, test" if candidate.family == "runoff" else "clf.certify(test"
         return f"{fit}; {how}, threat={candidate.certified_threat!r})"
+
+
+class _Schema:
+    """Stands for the user's schema where a classifier is printed."""
+
+    def __repr__(self) -> str:
+        return "schema"
+
+
+def imports(things: Iterable[Any]) -> list[str]:
+    """Return the lines that import the classes of which these estimators are made.
+
+    >>> imports([SSDPAClassifier(None, StandardScaler())])
+    ['from poisonproof import SSDPAClassifier', 'from sklearn.preprocessing import StandardScaler']
+    """
+    made = (value for thing in things for value in (thing, *thing.get_params().values()))
+    names: dict[str, set[str]] = {}
+    for kind in {type(value) for value in made} - {type(None)}:
+        if kind.__module__ != "builtins":
+            names.setdefault(_home(kind), set()).add(kind.__name__)
+    return [
+        f"from {home} import {', '.join(sorted(found))}" for home, found in sorted(names.items())
+    ]
+
+
+def _home(kind: type) -> str:
+    """Return the first package on the way to a class that exports it."""
+    parts = kind.__module__.split(".")
+    homes = (".".join(parts[: length + 1]) for length in range(len(parts)))
+    return next(home for home in homes if getattr(import_module(home), kind.__name__, None) is kind)

@@ -34,15 +34,20 @@ _COLORS = dict(
 _DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0, (7, 2, 1.5, 2)))
 
 
-def write_comparison(methods: Sequence[Method], out: Path, command: str) -> list[Path]:
-    """Write the page that `command` makes and its results; return their paths."""
+def write_comparison(
+    methods: Sequence[Method], out: Path, command: str, head: str = ""
+) -> list[Path]:
+    """Write the page that `command` makes and its results; return their paths.
+
+    The Python of the methods follows that of `head`, which imports and reads.
+    """
     order = list(FAMILIES)
     ordered = sorted(methods, key=lambda m: (m.threat, order.index(m.family)))
     groups = {threat: list(found) for threat, found in groupby(ordered, lambda m: m.threat)}
     tables = [_table(threat, found) for threat, found in groups.items()]
     files = {
-        out / PAGE: _html(tables, _picture(groups), command).encode(),
-        out / RESULTS: json.dumps(_results(ordered, command), indent=1).encode() + b"\n",
+        out / PAGE: _html(tables, _picture(groups), command, head).encode(),
+        out / RESULTS: json.dumps(_results(ordered, command, head), indent=1).encode() + b"\n",
     }
     out.mkdir(parents=True, exist_ok=True)
     write_together(files)
@@ -106,7 +111,7 @@ def _table(threat: str, methods: Sequence[Method]) -> _Table:
     return _Table(threat, parse_threat(threat).plural, methods, sizes, shares)
 
 
-def _html(tables: list[_Table], picture: bytes, command: str) -> str:
+def _html(tables: list[_Table], picture: bytes, command: str, head: str) -> str:
     first = tables[0].methods[0]
     page: str = template("comparison.html").render(
         assets()
@@ -119,6 +124,7 @@ def _html(tables: list[_Table], picture: bytes, command: str) -> str:
             "tables": tables,
             "picture": f"data:image/svg+xml;base64,{base64.b64encode(picture).decode()}",
             "command": command,
+            "head": head,
         }
     )
     return page
@@ -132,10 +138,11 @@ def _attack_sizes(methods: Sequence[Method]) -> list[int]:
     return round_sizes(last)
 
 
-def _results(methods: Sequence[Method], command: str) -> dict[str, Any]:
+def _results(methods: Sequence[Method], command: str, head: str) -> dict[str, Any]:
     return {
         "command": command,
         "version": poisonproof.__version__,
+        "python": head,
         "methods": [
             {
                 "name": method.id,
