@@ -12,6 +12,8 @@ import poisonproof
 from poisonproof.cli._app import make_member
 from poisonproof.data import load_schema
 from poisonproof.data.sources import read_table, split_rows
+from poisonproof.estimators.auditing import audit_model
+from poisonproof.exceptions import InvalidInputError
 from poisonproof.partition import NamedSources
 from tests.cli.conftest import Cli
 from tests.data.builders import mail_rows, write_csv
@@ -160,3 +162,40 @@ def test_a_model_with_sources_from_python_is_updated_by_column(
     done = cli("update", tmp_path / "model", "--add", more, "--label", "kind", "--groups", "site")
     assert done.code == 0, done.err
     assert "1 of 5 members trained again" in done.out
+
+
+def test_sources_that_python_gave_apart_from_a_folder_are_not_asked_for_as_a_column(
+    cli: Cli, tmp_path: Path
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for number in range(120):
+        folder = tmp_path / "photos" / ("bright" if number % 2 else "dark")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 120, (8, 8), dtype=np.uint8) + np.uint8(100 * (number % 2))
+        image.fromarray(pixels).save(folder / f"{number}.png")
+    file, photos, model = tmp_path / "s.json", tmp_path / "photos", tmp_path / "model"
+    cli("schema", photos, "--size", "8x8", "--encoder", "pixels", "--out", file)
+    assert cli("schema", file, "--freeze").code == 0
+    schema = load_schema(file)
+    rows = read_table(photos, schema)
+    assert "bright/1.png" in rows.places.tolist()
+    clf = poisonproof.DPAClassifier(partitioner=NamedSources(SITES), schema=schema)
+    with pytest.raises(InvalidInputError, match="NamedSources needs groups, one identity per row"):
+        clf.fit(rows)
+    groups = [SITES[int(Path(path).stem) % 5] for path in rows.places]
+    clf.fit(rows, groups=groups).save(model)
+    certified = cli("certify", model, photos, "--held-out")
+    assert certified.code == 0, certified.err
+    assert "of the 5 sources" in " ".join(certified.out.split())
+    for words, instead in {
+        ("audit", model, "--data", photos): "audit_model(",
+        ("audit", model, "--data", photos, "--groups", "site"): "audit_model(",
+        ("attack", photos, "--trained", model): "attack_study(clf, X, y, X_test, groups=groups)",
+        ("update", model, "--add", photos, "--data", photos): "update_model(",
+    }.items():
+        found = cli(*words)
+        assert found.code == 2
+        assert "sources that were given to fit in Python" in found.err
+        assert instead in found.err
+    assert audit_model(model, (rows, None, groups), sample=2).passed

@@ -195,8 +195,25 @@ class TrainedModel:
             seen = are_among(rows.X, trained_on)
         return rows, seen
 
-    def read_training(self, path: Path, columns: Columns) -> tuple[Any, Any, Any, Any]:
-        """Return samples, labels, groups and weights of the rows that are not held out."""
+    def refuse_groups_apart(self, instead: str) -> None:
+        """Refuse a model whose groups were handed to `fit`: no column of a file holds them."""
+        partitioner = getattr(self.classifier, "partitioner_", None)
+        if partitioner is None or not partitioner.by_group or self.table is None:
+            return
+        if self.table.groups is None:
+            raise InvalidInputError(
+                f"The model counts {unit_noun(partitioner.unit)} that were given to fit in Python, "
+                f"and its schema has no column that names them. Use Python: {instead}."
+            )
+
+    def read_training(
+        self, path: Path, columns: Columns, instead: str
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return samples, labels, groups and weights of the rows that are not held out.
+
+        `instead` says what to call in Python where the command line cannot read the groups.
+        """
+        self.refuse_groups_apart(instead)
         partitioner = getattr(self.classifier, "partitioner_", None)
         by_group = partitioner is not None and partitioner.by_group
         if columns.groups is not None and not by_group:

@@ -242,6 +242,8 @@ def _with_model(
             f"{path} is a {type(classifier).__name__}; models of DPAClassifier and "
             "SSDPAClassifier can be attacked."
         )
+    python = "poisonproof.attacks.attack_study(clf, X, y, X_test, groups=groups)"
+    model.refuse_groups_apart(python)
     if data is None:
         raise InvalidInputError(
             f"Name the rows that {path} was trained on: attack DATA --trained {path}."
@@ -257,7 +259,7 @@ def _with_model(
             f"Name the test rows, too: poisonproof attack TRAIN TEST --trained {path}. Only models "
             "with a schema know which rows they hold out."
         )
-    rows, y, groups, _ = model.read_training(data, columns)
+    rows, y, groups, _ = model.read_training(data, columns, python)
     tested, _ = model.read(test, columns)
     material, classes = NumberMaterial(rows.X), classifier.classes_
     return classifier, AttackedData(material, y, groups, tested.X, classes, data.name)

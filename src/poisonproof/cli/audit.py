@@ -69,7 +69,8 @@ def audit(
         raise InvalidInputError(f"--sample is 'all' or an integer of at least 1. Got {sample!r}.")
     trained = open_model(model, trusted)
     columns = Columns(label=label, groups=groups, weights=weights, ignore=ignore, x_key=x_key)
-    rows = None if data is None else trained.read_training(data, columns)
+    python = f"poisonproof.estimators.auditing.audit_model({str(model)!r}, (X, y, groups))"
+    rows = None if data is None else trained.read_training(data, columns, python)
     with spoken_warnings():
         report = audit_model(
             model,

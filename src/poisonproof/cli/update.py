@@ -76,7 +76,10 @@ def update(
         )
     columns = Columns(label=label, groups=groups, weights=weights, ignore=ignore, x_key=x_key)
     files = (add, remove, data)
-    rows = [None if file is None else trained.read_training(file, columns) for file in files]
+    python = f"poisonproof.estimators.storing.update_model({str(model)!r}, add=(X, y, groups))"
+    rows = [
+        None if file is None else trained.read_training(file, columns, python) for file in files
+    ]
     with spoken_warnings():
         receipt = update_model(
             model,

@@ -282,12 +282,12 @@ class PartitionAggregation(VotingMembers):
         self.n_dropped_ = rows.n_dropped
         self.partitioner_ = partitioner
         self.container_ = kind_of(rows.X)
-        self.n_groups_ = None
-        if self.schema_ is not None and isinstance(partitioner, GroupPartitioner):
-            self.n_groups_ = len(set(partitioner.units(rows.groups)))
         valued = self.features is not None or isinstance(self._template(), BatchedLearner)
         self.categories_ = {} if valued else declared_categories(rows.X)
         data = rows.partitioned(partitioner)
+        self.n_groups_ = None
+        if self.schema_ is not None and isinstance(partitioner, GroupPartitioner):
+            self.n_groups_ = len(set(partitioner.units(rows.groups)))
         self.features_ = self._fit_features(data)
         self._remember(TrainingSet(data), data.partition_digests())
         return data
