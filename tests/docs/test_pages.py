@@ -215,6 +215,7 @@ def test_what_a_page_shows_is_really_compared() -> None:
     assert agrees(shown, "Trained 20 members on\n400 rows. Half of them keep 8 of 90.")
     assert not agrees(shown, "Trained 20 members on 400 rows. Half of them keep 70 of 90.")
     assert not agrees(shown, "Trained 20 members on 400 rows.")
+    assert not agrees("even if any 21 rows are changed", "even if any 22 rows are changed")
     assert not agrees(shown, shown + "Error: no")
     assert agrees("...\nHalf of them keep 7 of 90.\n...\n", shown + "More.")
     assert not agrees("...\nHalf of us keep 7 of 90.\n...\n", shown)
