@@ -198,7 +198,7 @@ def test_a_schema_says_what_columns_mean_and_which_rows_are_held_out(
     page = (out / "comparison.html").read_text()
     assert "DPA, k = 5" in page
     assert "my mails" in page
-    assert "same source" in " ".join(result.out.split())
+    assert "same file as" in " ".join(result.out.split())
 
 
 def test_bad_input_is_one_line_and_writes_nothing(cli: Cli, tmp_path: Path) -> None:

@@ -195,14 +195,6 @@ def _median(median: int | None) -> str:
     return "none" if median is None else f"{median:,}"
 
 
-_COLORS = dict(
-    zip(
-        FAMILIES,
-        ("#1b6ca8", "#1f9aa5", "#b07d10", "#7b4fa3", "#cc4b24", "#6a8f2f", "#17603a", "#b0427e"),
-        strict=True,
-    )
-)
-"""One colour per kind of vote, told apart by people who see fewer of them, too."""
 _DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0, (7, 2, 1.5, 2)))
 
 
@@ -253,7 +245,7 @@ def curve_style(curve: Curve, curves: Sequence[Curve]) -> tuple[str, Any]:
     family = [other for other in curves if other.family == curve.family]
     place = family.index(curve)
     depth = place / max(1, len(family) - 1)  # 0: darkest
-    base = np.array([int(_COLORS[curve.family][i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    base = np.array([int(FAMILIES[curve.family][i : i + 2], 16) for i in (1, 3, 5)]) / 255
     shade = base * (0.62 + 0.38 * min(1.0, 2 * depth))
     shade += (1 - shade) * 0.3 * max(0.0, 2 * depth - 1)
     color = "#" + "".join(f"{round(255 * float(part)):02x}" for part in shade)

@@ -31,6 +31,7 @@ _ACTS = {
     "label_flips": "a vote, counting the labels behind each member,",
 }
 _ROWS_VOTE = ("row_votes", "cluster_assignment")
+"""Methods in which training rows vote, and most of them say nothing about a test row."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,6 +122,11 @@ class Certificates:
     def n_classes(self) -> int:
         """Number of classes, C."""
         return int(self.counts.shape[1])
+
+    @property
+    def rows_vote(self) -> bool:
+        """Whether training rows vote themselves, without members."""
+        return self.method in _ROWS_VOTE
 
     def __len__(self) -> int:
         return len(self.radius)
@@ -232,7 +238,7 @@ class Certificates:
     def _election(self) -> str:
         if self.method == "label_flips" and self.n_members == 1:
             return "one vote of all training rows, counting labels,"
-        voter = "training row" if self.method in _ROWS_VOTE else "member"
+        voter = "training row" if self.rows_vote else "member"
         plural = "" if self.n_members == 1 else "s"
         return f"{_ACTS[self.method]} of {self.n_members:,} {voter}{plural}"
 

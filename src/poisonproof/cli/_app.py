@@ -158,6 +158,8 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 # Options that several commands share, and how their text is read.
 
+FILES = ".csv, .tsv, .parquet, .npz"
+"""Files of rows to train on, as help texts name them."""
 
 SchemaOption = Annotated[
     Path | None,
@@ -201,9 +203,7 @@ JobsOption = Annotated[
     ),
 ]
 ModelArgument = Annotated[Path, typer.Argument(help="A model made by poisonproof train.")]
-RowsArgument = Annotated[
-    Path, typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz, .npy, or a folder of images.")
-]
+RowsArgument = Annotated[Path, typer.Argument(help=f"Rows: {FILES}, .npy, or a folder of images.")]
 HeldOutOption = Annotated[
     bool,
     typer.Option(

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 import poisonproof
 from poisonproof.cli._app import (
+    FILES,
     KIND_HELP,
     ClassesOption,
     GroupsOption,
@@ -76,7 +77,7 @@ def attack(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="Training rows: .csv, .tsv, .parquet, .npz or, with --schema, a folder of images.",
+            help=f"Training rows: {FILES} or, with --schema, a folder of images.",
             show_default="scikit-learn's digits",
         ),
     ] = None,

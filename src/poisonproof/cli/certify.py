@@ -11,6 +11,7 @@ import typer
 from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import Certificates
 from poisonproof.cli._app import (
+    FILES,
     ClassesOption,
     ElectionOption,
     HeldOutOption,
@@ -61,7 +62,7 @@ def certify(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="Rows: .csv, .tsv, .parquet, .npz, .npy, or a folder of images.",
+            help=f"Rows: {FILES}, .npy, or a folder of images.",
             show_default=False,
         ),
     ] = None,

@@ -18,6 +18,7 @@ from rich.table import Table
 from poisonproof.certificates.threats import unit_noun
 from poisonproof.cli._app import (
     DEFAULT_KIND,
+    FILES,
     KIND_HELP,
     ClassesOption,
     JobsOption,
@@ -58,7 +59,7 @@ def compare(
     train: Annotated[
         Path,
         typer.Argument(
-            help="Training rows: .csv, .tsv, .parquet or .npz; by a schema, images in a folder.",
+            help=f"Training rows: {FILES}; by a schema, images in a folder.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page and its files.")],

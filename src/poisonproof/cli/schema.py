@@ -10,6 +10,7 @@ from rich.table import Table
 
 from poisonproof.certificates.threats import unit_noun
 from poisonproof.cli._app import (
+    FILES,
     ClassesOption,
     EntitiesOption,
     GroupsOption,
@@ -50,8 +51,8 @@ def schema(
     data: Annotated[
         Path,
         typer.Argument(
-            help="A .csv, .tsv, .parquet or .npz file or a folder of images to look at; or a "
-            "schema file (.json) to show or to freeze."
+            help=f"Rows to look at: {FILES}, or a folder of images; or a schema file (.json) to "
+            "show or to freeze."
         ),
     ],
     out: Annotated[

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from poisonproof.cli._app import (
     DEFAULT_KIND,
+    FILES,
     KIND_HELP,
     MEMBER_KINDS,
     ClassesOption,
@@ -74,9 +75,7 @@ _LARGE = {"rich_help_panel": "Larger than memory, other machines"}
 
 
 def train(
-    data: Annotated[
-        Path, typer.Argument(help="Rows: .csv, .tsv, .parquet, .npz, or a folder of images.")
-    ],
+    data: Annotated[Path, typer.Argument(help=f"Rows: {FILES}, or a folder of images.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the model.")],
     schema: SchemaOption = None,
     label: LabelOption = None,

@@ -429,8 +429,7 @@ def summarize(
         classes=classes,
         sizes=tuple(attacks.tolist()),
         certified=tuple(radii.shares(attacks).tolist()),
-        members_vote=certificates.n_members > 1
-        and certificates.method not in ("row_votes", "cluster_assignment"),
+        members_vote=certificates.n_members > 1 and not certificates.rows_vote,
     )
 
 
@@ -482,8 +481,8 @@ def _percent(share: float) -> str:
 # What a finished run proves, for a reader who does not know the paper.
 
 SAME_SOURCE = (
-    "The test rows come from the same source as the training rows: the attack sizes are proved all "
-    "the same, but the accuracy is only as honest as the source."
+    "The test rows come from the same file as the training rows: the attack sizes are proved all "
+    "the same, but the accuracy is only as honest as the file."
 )
 
 

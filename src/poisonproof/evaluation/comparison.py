@@ -32,16 +32,16 @@ from poisonproof.members.weights import WalkWeights
 from poisonproof.progress import Progress
 
 FAMILIES = {
-    "dpa": "partition aggregation",
-    "ss-dpa": "partition aggregation, features without labels",
-    "finite_aggregation": "finite aggregation",
-    "runoff": "run-off election",
-    "neighbors": "neighbour votes",
-    "clusters_local": "cluster votes, each by itself",
-    "clusters_assigned": "cluster votes, assigned together",
-    "label_flips": "flips counted within members",
+    "dpa": "#1b6ca8",
+    "ss-dpa": "#1f9aa5",
+    "finite_aggregation": "#b07d10",
+    "runoff": "#7b4fa3",
+    "neighbors": "#cc4b24",
+    "clusters_local": "#6a8f2f",  # each cluster by itself
+    "clusters_assigned": "#17603a",  # all together
+    "label_flips": "#b0427e",  # flips counted within members
 }
-"""Kinds of votes by their short names."""
+"""Kinds of votes in the order of pages, with colours distinguishable with colour blindness."""
 
 
 @dataclass(frozen=True)

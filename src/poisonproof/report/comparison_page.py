@@ -23,14 +23,6 @@ from poisonproof.report.charts import encoded
 from poisonproof.report.document import assets, template
 
 PAGE, RESULTS = "comparison.html", "comparison.json"
-_COLORS = dict(
-    zip(
-        FAMILIES,
-        ("#1b6ca8", "#1f9aa5", "#b07d10", "#7b4fa3", "#cc4b24", "#6a8f2f", "#17603a", "#b0427e"),
-        strict=True,
-    )
-)
-"""One colour per kind of vote, distinguishable with colour blindness."""
 _DASHES: tuple[Any, ...] = ("-", (0, (7, 2)), (0, (3, 1.6)), (0, (1.2, 1.2)), (0, (7, 2, 1.5, 2)))
 
 
@@ -203,7 +195,7 @@ def _panel(ax: Any, methods: Sequence[Method], unit: str) -> None:
         style: dict[str, Any] = {"color": "0.8", "linewidth": 0.8, "label": grey, "zorder": 1}
         if leads:
             place = places[method.family] = places.get(method.family, -1) + 1
-            dash, color = _DASHES[place % len(_DASHES)], _COLORS[method.family]
+            dash, color = _DASHES[place % len(_DASHES)], FAMILIES[method.family]
             style = {"color": color, "linestyle": dash, "linewidth": 1.7, "label": method.title}
         else:
             grey = "_"  # one line of the legend for all of them

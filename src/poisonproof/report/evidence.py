@@ -288,9 +288,6 @@ class Evidence:
 
 # The test rows worth a look: those that an attacker turns first, and those that hold longest.
 
-ROWS_VOTE = ("row_votes", "cluster_assignment")
-"""Methods in which training rows vote themselves; most of them say nothing about a test row."""
-
 _MOST_BARS = 3
 
 
@@ -349,7 +346,7 @@ def _shown_row(evidence: Evidence, row: int) -> ShownRow:
         if counts[i]
     ]
     given = int(counts.sum())
-    n_voters = given if certificates.method in ROWS_VOTE else certificates.n_members
+    n_voters = given if certificates.rows_vote else certificates.n_members
     if abstained := n_voters - given:
         bars.append(VoteBar(None, abstained, "other"))
     place = f"{row:,}" if evidence.places is None else visible(str(evidence.places[row]), 80)

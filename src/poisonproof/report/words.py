@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from poisonproof.certificates.threats import Threat
 from poisonproof.evaluation.accuracy import median_sentence, summarize
-from poisonproof.report.evidence import ROWS_VOTE, Evidence, ShownRow
+from poisonproof.report.evidence import Evidence, ShownRow
 
 _ACTIONS = {
     ("insert_delete", "row"): (
@@ -68,7 +68,7 @@ def reason(evidence: Evidence) -> str:
     """Return why the certificate holds, in a few sentences."""
     method, threat = evidence.certificates.method, evidence.certificates.threat
     members = f"{evidence.certificates.n_members:,}"
-    if method in ROWS_VOTE:
+    if evidence.certificates.rows_vote:
         return (
             f"Each of the {members} training rows votes for its own label, and no other row "
             "influences that vote. So an attack moves a known number of votes at most, and as long "
@@ -103,7 +103,7 @@ def reason(evidence: Evidence) -> str:
 
 def voters(evidence: Evidence) -> str:
     """Return in words whose votes the bars show."""
-    if evidence.certificates.method in ROWS_VOTE:
+    if evidence.certificates.rows_vote:
         return "The number of training rows that vote for each label."
     if evidence.certificates.method == "label_flips" and evidence.certificates.n_members == 1:
         return "The only vote: that of all training rows together."
