@@ -54,7 +54,7 @@ def test_from_a_file_to_a_certificate(cli: Cli, mails: Path, tmp_path: Path) -> 
     half = f"of the {n_groups} contributors."
     assert "Median radius: " in words(trained.out)
     assert half in words(trained.out)
-    assert "the accuracy is only as honest as the source" in words(trained.out)
+    assert "the accuracy is only as honest as the file" in words(trained.out)
     certified = cli("certify", model, mails, "--held-out", "--rows-out", tmp_path / "rows.csv")
     assert certified.code == 0, certified.err
     assert half in words(certified.out)
