@@ -123,3 +123,81 @@ def scores_of(types: Types, rows: np.ndarray, n_classes: int) -> np.ndarray:
                 value -= float(better > worse)  # equal scores where the index decides already
             table[i, order[-1]] = value
     return table[rows]
+
+
+# Grids: outer voters whose own votes are elections of inner voters.
+
+
+@cache
+def inner_labels(types: Types, kept: Counts, n_members: int, n_classes: int) -> frozenset[int]:
+    """Return who an outer voter can vote for while the untouched inner voters keep their types."""
+    if sum(kept) == n_members:
+        voting = any(n for n, order in zip(kept, types, strict=True) if order)
+        return frozenset([winner(types, kept, n_classes) if voting else -1])
+    one_more = (
+        inner_labels(types, (*kept[:i], n + 1, *kept[i + 1 :]), n_members, n_classes)
+        for i, n in enumerate(kept)
+    )
+    return frozenset().union(*one_more)
+
+
+def outer_winners(labels: list[frozenset[int]], n_classes: int) -> set[int]:
+    """Return who can win a plurality of voters that each choose from a set; -1 abstains."""
+    states = {(0,) * n_classes}
+    for some in labels:
+        states = {
+            tuple(n + (i == label) for i, n in enumerate(state))
+            for state in states
+            for label in some
+        }
+    return {min(range(n_classes), key=lambda a: (-state[a], a)) for state in states}
+
+
+def grid_winners(
+    types: Types, grid: np.ndarray, n_classes: int, n_outer: int, n_inner: int, shared: bool
+) -> set[int]:
+    """Return who can win when some outer voters change and some inner voters of all of them.
+
+    Parameters
+    ----------
+    grid : ndarray of int, shape (N, M)
+        Index of the type of each inner voter of each outer voter.
+    n_outer, n_inner : int
+        How many of them change.
+    shared : bool
+        Whether the changed inner voters are the same for all outer voters.
+    """
+    anything = frozenset(range(-1, n_classes))
+
+    def reached(row, touched):
+        kept = np.bincount(np.delete(row, touched), minlength=len(types))
+        return inner_labels(types, tuple(kept.tolist()), len(row), n_classes)
+
+    inner_sets = [list(some) for some in combinations(range(grid.shape[1]), n_inner)]
+    found = [[reached(row, touched) for row in grid] for touched in inner_sets]
+    if not shared:
+        found = [[frozenset().union(*some) for some in zip(*found, strict=True)]]
+    return {
+        label
+        for outer_set in combinations(range(len(grid)), n_outer)
+        for labels in found
+        for label in outer_winners(
+            [anything if i in outer_set else some for i, some in enumerate(labels)], n_classes
+        )
+    }
+
+
+def true_staircase(
+    types: Types, grid: np.ndarray, n_classes: int, outer: str, shared: bool, target=None
+) -> list[int]:
+    """Return for every f the largest r that cannot change the winner (make the target win)."""
+    k, n_blocks = grid.shape
+    voters = grid if outer == "rows" else grid.T
+    (label,) = grid_winners(types, voters, n_classes, 0, 0, shared)
+
+    def holds(r, f):
+        sizes = (r, f) if outer == "rows" else (f, r)
+        possible = grid_winners(types, voters, n_classes, *sizes, shared or outer == "rows")
+        return possible == {label} if target is None else target not in possible
+
+    return [next((r - 1 for r in range(k + 1) if not holds(r, f)), k) for f in range(n_blocks + 1)]

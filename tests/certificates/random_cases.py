@@ -7,13 +7,25 @@ truth. Both are returned as (claimed, truth, unsound).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from poisonproof.certificates import certify_scores, certify_votes
+from poisonproof.certificates import (
+    certify_grid,
+    certify_grid_scores,
+    certify_scores,
+    certify_votes,
+)
 
-from .oracle import order_types, plurality_types, scores_of, true_radius
+from .oracle import (
+    order_types,
+    plurality_types,
+    scores_of,
+    true_radius,
+    true_staircase,
+)
 from .random_row_cases import (
     Case,
     clusters_case,
@@ -65,6 +77,21 @@ def runoff_case(rng: Rng, targeted: bool = False) -> Outcome:
     return radius_outcome(certificates, types, rows[0], np.arange(k)[:, None], target)
 
 
+def grid_case(rng: Rng, outer: str, shared: bool, targeted: bool, runoff: bool = False) -> Outcome:
+    n_classes, k, n_blocks = (int(rng.integers(1, most)) for most in (4, 5, 5))
+    types = order_types(n_classes) if runoff else plurality_types(n_classes)
+    grid, target = rows_of_types(rng, types, n_blocks, k), some_target(rng, n_classes, targeted)
+    options = {"outer": outer, "max_features": n_blocks, "target": target}
+    if runoff:
+        found = certify_grid_scores(scores_of(types, grid, n_classes)[None], **options)
+    else:
+        found = certify_grid(grid[None] - 1, n_classes, shared_rows=shared, **options)
+    truth = true_staircase(types, grid, n_classes, outer, shared, target)
+    f = int(rng.integers(n_blocks + 1))
+    unsound = (found.rows[0] > truth).any()
+    return Outcome(int(found.rows[0, f]), truth[f], bool(unsound))
+
+
 def targeted(case: Callable[..., Outcome], **options) -> Callable[[Rng], Outcome]:
     return lambda rng: case(rng, targeted=True, **options)
 
@@ -87,6 +114,14 @@ ROWS = {
     "one member on all rows": (one_member_case,),
 }
 
+GRIDS = {
+    "grid, rows outside": {"outer": "rows", "shared": True},
+    "grid, features outside": {"outer": "features", "shared": False},
+    "grid, features outside, the same rows": {"outer": "features", "shared": True},
+    "grid of run-offs, rows outside": {"outer": "rows", "shared": True, "runoff": True},
+    "grid of run-offs, features outside": {"outer": "features", "shared": False, "runoff": True},
+}
+
 CASES: dict[str, Callable[[Rng], Outcome]] = {
     "plurality": plurality_case,
     "plurality, targeted": targeted(plurality_case),
@@ -97,12 +132,19 @@ CASES: dict[str, Callable[[Rng], Outcome]] = {
         for name, settings in ROWS.items()
         for aimed in (False, True)
     },
+    **{
+        name + (", targeted" if aimed else ""): partial(grid_case, targeted=aimed, **options)
+        for name, options in GRIDS.items()
+        for aimed in (False, True)
+    },
 }
 
-BOUNDS = ("relabelled", "clusters", "rows, targeted")
+BOUNDS = ("relabelled", "clusters", "rows, targeted", "grid")
 EXACT = {
     name
     for name in CASES
-    if name.startswith("clusters, local") or not any(word in name for word in BOUNDS)
+    if name.startswith("clusters, local")
+    or not any(word in name for word in BOUNDS)
+    or name in ("grid, features outside", "grid of run-offs, features outside")
 }
 """Certificates that promise the truth, not only a bound."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from poisonproof.certificates.grid import certify_grid, certify_grid_scores
 from poisonproof.certificates.plurality import (
     ABSTAIN,
     certify_row_votes,
@@ -11,7 +12,7 @@ from poisonproof.certificates.plurality import (
     plurality_radius,
     targeted_radius,
 )
-from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.result import Certificates, GridCertificates
 from poisonproof.certificates.runoff import certify_scores
 from poisonproof.certificates.threats import (
     OBSERVED_LABELS,
@@ -33,7 +34,10 @@ __all__ = [
     "UNFORGEABLE_GROUPS",
     "UNITS",
     "Certificates",
+    "GridCertificates",
     "Threat",
+    "certify_grid",
+    "certify_grid_scores",
     "certify_row_votes",
     "certify_scores",
     "certify_votes",

@@ -29,9 +29,16 @@ _ACTS = {
     "row_votes": "a vote",
     "cluster_assignment": "an assignment of clusters to classes by the labels",
     "label_flips": "a vote, counting the labels behind each member,",
+    "grid_rows": "a vote in two steps",
+    "grid_features": "a vote in two steps",
+    "grid_rows_runoff": "run-off elections and a vote",
+    "grid_features_runoff": "run-off elections and a vote",
 }
 _ROWS_VOTE = ("row_votes", "cluster_assignment")
 """Methods in which training rows vote, and most of them say nothing about a test row."""
+_GRID = {"rows": "row partition", "features": "feature block"}
+"""The voters of a grid, by the side of it that votes last."""
+_SHOWN = 20  # numbers of a staircase printed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +73,8 @@ class Certificates:
         ``"runoff_finite_aggregation"``. In a run-off `counts` are first choices and `runner_up`
         is the other finalist. ``"row_votes"`` and ``"cluster_assignment"``: every training row is
         a member. ``"label_flips"``: the radius counts flipped labels, not changed members.
+        ``"grid_rows"``, ``"grid_features"`` and both with ``"_runoff"``: the members are the row
+        partitions or the feature blocks of a grid, whichever vote last; see `GridCertificates`.
 
     Guarantee
     ---------
@@ -137,7 +146,7 @@ class Certificates:
 
     def equals(self, other: object) -> bool:
         """Return whether `other` has the same fields, values and dtypes."""
-        if not isinstance(other, Certificates):
+        if not isinstance(other, Certificates) or type(self) is not type(other):
             return False
         return all(
             _same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
@@ -239,6 +248,8 @@ class Certificates:
         if self.method == "label_flips" and self.n_members == 1:
             return "one vote of all training rows, counting labels,"
         voter = "training row" if self.rows_vote else "member"
+        if self.method.startswith("grid_"):
+            voter = _GRID[self.method.split("_")[1]]
         plural = "" if self.n_members == 1 else "s"
         return f"{_ACTS[self.method]} of {self.n_members:,} {voter}{plural}"
 
@@ -250,6 +261,121 @@ class Certificates:
         return (
             f"radius: smallest {self.radius.min():,}, median {middle:,}, "
             f"largest {self.radius.max():,}"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class GridCertificates(Certificates):
+    """Predictions of a grid of members, with the rows *and* features each withstands together.
+
+    Member (i, j) of the grid is trained on row partition i and sees feature block j only. All
+    else is as in `Certificates`: `radius` is the certificate while no feature block differs, and
+    `at` gives that of any other number of blocks.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (n, F + 1)
+        For f = 0, ..., F feature blocks that differ, the largest certified attack in units of
+        `threat`; -1 where nothing is certified. Never increasing in f.
+    outer : {"rows", "features"}
+        The side of the grid that votes last; see `certify_grid` for what that covers.
+    n_blocks : int
+        Number of feature blocks, B.
+
+    Guarantee
+    ---------
+    No attack of at most f feature blocks and ``rows[i, f]`` units changes ``labels[i]`` (without
+    `target`). The prediction depends on neither f nor the units.
+
+    Examples
+    --------
+    >>> from poisonproof.certificates import certify_grid
+    >>> certificates = certify_grid([[[0, 0, 0], [0, 0, 0], [0, 0, 1]]], n_classes=2)
+    >>> certificates.rows
+    array([[1, 0]])
+    >>> print(certificates.at(1))
+    1 prediction by a vote in two steps of 3 row partitions over 2 classes, certified against rows
+    inserted or deleted.
+    Radius: smallest 0, median 0, largest 0.
+    0 of 1 predictions (0.0 %) cannot be changed by 1 row inserted or deleted.
+    Assumed: at most 1 of 3 feature blocks of the test row differ.
+    """
+
+    rows: NDArray[np.int64]
+    outer: str
+    n_blocks: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.outer not in _GRID:
+            raise InvalidInputError(f"outer is one of {', '.join(_GRID)}. Got {self.outer!r}.")
+        object.__setattr__(self, "rows", _read_only(self.rows))
+        rows = self.rows
+        fits = rows.ndim == 2 and 1 <= rows.shape[1] <= self.n_blocks + 1
+        if rows.dtype.kind not in "iu" or not fits:
+            raise InvalidInputError(
+                f"rows are integers of shape (n, F + 1), F at most n_blocks={self.n_blocks}. "
+                f"Got shape {rows.shape} of dtype {rows.dtype}."
+            )
+        if not np.array_equal(rows[:, 0], self.radius) or (rows[:, 1:] > rows[:, :-1]).any():
+            raise InvalidInputError(
+                "rows[:, 0] is the radius, and no other column of rows exceeds the one before it."
+            )
+
+    def at(self, f: int) -> Certificates:
+        """Return the certificates against rows while at most `f` feature blocks differ.
+
+        Parameters
+        ----------
+        f : int
+            Number of feature blocks, from 0 to F.
+
+        Returns
+        -------
+        Certificates
+            With ``rows[:, f]`` as radius. What differs is an assumption of its threat.
+        """
+        last = self.rows.shape[1] - 1
+        whole = isinstance(f, int | np.integer) and not isinstance(f, bool)
+        if not whole or not 0 <= f <= last:
+            raise InvalidInputError(
+                f"f is a number of feature blocks that was certified, from 0 to {last}. Got {f!r}."
+            )
+        values = {field.name: getattr(self, field.name) for field in fields(Certificates)}
+        values["radius"] = np.ascontiguousarray(self.rows[:, f])
+        values["threat"] = self.threat.assuming(self._differing(int(f)))
+        return Certificates(**values)
+
+    def _differing(self, f: int) -> str:
+        where = " of the test row" if self.outer == "rows" else ""
+        if f == 0:
+            return f"no feature block{where} differs"
+        sentence = f"at most {f:,} of {self.n_blocks:,} feature blocks{where} differ"
+        if where:
+            return sentence
+        return f"{sentence}, and the partition of a row for any other block ignores them"
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of `to_frame` by name, ``rows_0`` to ``rows_F`` last."""
+        steps = {f"rows_{f}": self.rows[:, f] for f in range(self.rows.shape[1])}
+        return super().columns() | steps
+
+    def __str__(self) -> str:
+        first, *rest = super().__str__().split("\n")
+        if not len(self):
+            return "\n".join([first, *rest])
+        # Lower medians, as in the line above.
+        middle = np.sort(self.rows, axis=0)[(len(self) - 1) // 2, :_SHOWN].tolist()
+        steps = ", ".join(f"{radius:,}" for radius in middle)
+        last = self.rows.shape[1] - 1
+        return "\n".join(
+            [
+                first,
+                rest[0],
+                f"Medians while 0 to {last:,} of {self.n_blocks:,} feature blocks differ: {steps}"
+                f"{', ...' * (last >= _SHOWN)}.",
+                *rest[1:],
+            ]
         )
 
 
@@ -322,14 +448,18 @@ def _checked_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _arrays(certificates: Certificates) -> dict[str, NDArray[Any]]:
-    names = ("radius", "counts", *_LABELS)
-    arrays = {name: getattr(certificates, name) for name in names}
+    names = ("radius", "counts", *_LABELS, "rows")
+    arrays = {name: getattr(certificates, name, None) for name in names}
     return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _describe(certificates: Certificates) -> dict[str, Any]:
     classes = certificates.classes
     dtypes = {name: array.dtype.str for name, array in _arrays(certificates).items()}
+    grid: dict[str, Any] = {}
+    if isinstance(certificates, GridCertificates):
+        last = certificates.rows.shape[1] - 1
+        grid = {"outer": certificates.outer, "n_blocks": certificates.n_blocks, "last": last}
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -339,6 +469,7 @@ def _describe(certificates: Certificates) -> dict[str, Any]:
         "method": certificates.method,
         "classes": None if classes is None else _json_values(classes),
         "dtypes": dtypes if classes is None else {**dtypes, "classes": classes.dtype.str},
+        **grid,
     }
 
 
@@ -367,11 +498,20 @@ def _assemble(description: dict[str, Any], read: dict[str, Any]) -> Certificates
         raise ValueError(f"{len(read['radius'])} rows, but {description['n_rows']} were saved")
     read["classes"] = description["classes"]
     dtypes = description["dtypes"]
-    certificates = Certificates(
+    kind, grid = (
+        (Certificates, {})
+        if "rows" not in read
+        else (
+            GridCertificates,
+            {"outer": description["outer"], "n_blocks": int(description["n_blocks"])},
+        )
+    )
+    certificates = kind(
         **{name: np.asarray(read[name]).astype(dtype) for name, dtype in dtypes.items()},
         threat=Threat.from_dict(description["threat"]),
         n_members=int(description["n_members"]),
         method=description["method"],
+        **grid,
     )
     for name in _LABELS.keys() & dtypes.keys():
         values = getattr(certificates, name)
@@ -402,6 +542,9 @@ def _read(file: IO[bytes]) -> Read:
     classes = range(n_classes) if description["classes"] is None else description["classes"]
     counts = [list(map(int, columns[f"votes_{value}"])) for value in classes]
     read = {"radius": list(map(int, columns["radius"])), "counts": np.array(counts).T}
+    if "outer" in description:
+        steps = range(int(description["last"]) + 1)
+        read["rows"] = np.array([list(map(int, columns[f"rows_{f}"])) for f in steps]).T
     known = {str(value): value for value in classes}
     for name, column in _LABELS.items():
         read[name] = [known[cell] for cell in columns.get(column, ())]
