@@ -42,7 +42,7 @@ Ints = NDArray[np.int64]
 _BLOCK = 1 << 18  # votes, or votes by class, looked at together; bounds the temporary arrays
 _SCORES = 1 << 22  # scores read together
 _ONE = 1 << 20  # what a whole vote counts where shares of votes are added, as integers
-_ROUNDS = 5  # attempts at the sharper bound; each is valid
+_ROUNDS = 8  # attempts at the sharper bound; each is valid
 
 
 def certify_grid(
@@ -146,7 +146,7 @@ def certify_grid_scores(
         `certify_scores`; NaN for all classes where it abstains. Memory maps are read in pieces.
         An iterator gives the test samples in blocks, so that the scores of all never exist.
     outer, max_features, threat, target
-        As in `certify_grid`.
+        As in `certify_grid`; with an iterator, `target` is one class index.
     inner : {"runoff", "plurality"}
         The inner elections. The outer one is always a plurality of the labels that they elect.
 
@@ -182,9 +182,11 @@ def certify_grid_scores(
     first = _check_scores(first)
     n, k, n_blocks, n_classes = first.shape
     plan = _Plan.of(outer, max_features, threat, k, n_blocks)
-    targets = None
-    if target is not None:
-        targets = check_target(target, 1 if isinstance(scores, Iterator) else n, n_classes)
+    if isinstance(scores, Iterator):
+        if np.ndim(target if target is not None else 0):
+            raise InvalidInputError("target is one class index where scores is an iterator.")
+        n = 1  # of the targets; the rows are not known yet
+    targets = None if target is None else check_target(target, n, n_classes)
     height = max(1, _SCORES // (k * n_blocks * n_classes))
     elections = _inner_runoffs if inner == "runoff" else _inner_first_choices
 
@@ -286,7 +288,7 @@ def _inner_first_choices(scores: NDArray[Any], shared: bool) -> _Inner:
     return _inner_votes(first.reshape(h, n_voters, size), n_classes, shared)
 
 
-def _inner_runoffs(scores: NDArray[Any], _: bool) -> _Inner:
+def _inner_runoffs(scores: NDArray[Any], _shared: bool) -> _Inner:
     h, n_voters, size, n_classes = scores.shape
     flat = scores.reshape(-1, size, n_classes)
     labels, radius = np.empty((2, len(flat)), dtype=np.int64)
@@ -298,8 +300,8 @@ def _inner_runoffs(scores: NDArray[Any], _: bool) -> _Inner:
         for label in range(n_classes):
             aim = np.full(len(counts), label)
             reach[rows, label] = runoff_targeted_radius(ballots, counts, labels[rows], aim) + 1
-        silent = np.zeros(len(flat), dtype=np.bool_)
-        silent[rows] = ~counts.any(axis=1)
+        # Where nobody votes, one member that begins to decides.
+        silent = rows.start + np.flatnonzero(~counts.any(axis=1))
         labels[silent], radius[silent], reach[silent] = ABSTAIN, 0, 1
     shape = h, n_voters
     return _Inner(labels.reshape(shape), radius.reshape(shape), reach.reshape(*shape, n_classes))
@@ -349,10 +351,10 @@ def _staircase(
 ) -> Ints:
     """Return for f = 0, ..., F the largest number of units, shape (h, F + 1)."""
     touches, steps = plan.threat.touches, np.arange(plan.last + 1)
-    by_rows: bool = plan.outer == "rows"
+    rows_outside = plan.outer == "rows"
     table = np.full((len(labels), len(steps)), -1, dtype=np.int64)
     left, known = np.arange(len(labels)), np.full(len(labels), plan.n_voters, dtype=np.int64)
-    for size in steps.tolist() if by_rows else range(0, plan.k + 1, touches):
+    for size in steps.tolist() if rows_outside else range(0, plan.k + 1, touches):
         if not len(left):
             break
         aim = None if targets is None else targets[left]
@@ -363,7 +365,7 @@ def _staircase(
         holds = known >= 0
         if not holds.all():
             left, known, inner = left[holds], known[holds], inner.only(holds)
-        if by_rows:
+        if rows_outside:
             table[left, size] = known // touches
         else:
             table[left] += known[:, None] >= steps
@@ -378,7 +380,7 @@ def _outer_radius(
     More than `most` is of no use.
     """
     n_voters, n_classes = inner.reach.shape[1:]
-    classes = np.arange(n_classes)
+    classes, every = np.arange(n_classes), np.arange(len(labels))
     stays = np.where(inner.radius >= size, inner.labels, ABSTAIN)
     reached = (inner.reach <= size).sum(axis=1)
     if targets is None:
@@ -387,9 +389,17 @@ def _outer_radius(
         np.put_along_axis(lead, labels[:, None], 2 * n_voters, axis=1)
         radius = lead // 2
         if inner.cells is not None and size:
-            rows, rivals = np.nonzero(radius < most[:, None])
-            shared = _shared_radius(inner, labels, counts, rows, rivals, size)
-            radius[rows, rivals] = np.maximum(radius[rows, rivals], shared)
+            # Only the closest rival matters, until the sharper bound puts it behind another.
+            sharpened = np.zeros_like(lead, dtype=np.bool_)
+            while True:
+                rivals = radius.argmin(axis=1)
+                open_ = ~sharpened[every, rivals] & (radius[every, rivals] < most)
+                rows, rivals = every[open_], rivals[open_]
+                if not len(rows):
+                    break
+                shared = _shared_radius(inner, labels, counts, rows, rivals, size)
+                radius[rows, rivals] = np.maximum(radius[rows, rivals], shared)
+                sharpened[rows, rivals] = True
         return np.asarray(np.maximum(radius.min(axis=1), -1))
     own = np.take_along_axis(reached, targets[:, None], axis=1)
     excess = count_votes(stays, n_classes) + (classes < targets[:, None]) - own
@@ -422,48 +432,50 @@ def _shared_radius(
     for top in range(0, len(rows), step):
         part = slice(top, top + step)
         lead[part] -= _damage(inner.only(rows[part]), winners[part], rivals[part], size)
-    return np.maximum(lead // 2, -1)
+    return np.asarray(np.maximum(lead // 2, -1))
 
 
 def _damage(inner: _Inner, winners: Ints, rivals: Ints, size: int) -> Ints:
     """Bound by how much `size` changed inner voters lower the lead of winner over rival, (p,).
 
-    An event is that an outer voter leaves the winner, or turns to the rival. It counts one at most,
-    and at most the shares of the changed inner voters in bringing it about. All is in integers,
-    multiples of 1 / `_ONE` rounded up, so that floats hold every sum exactly.
+    An event is that an outer voter turns to the rival, or that it leaves the winner. It counts one
+    at most, and at most the shares of the changed inner voters in bringing it about. All is in
+    multiples of 1 / `_ONE`, rounded up: integers, so that floats hold every sum exactly.
     """
-    active, gap, other_gap, holds, spared = _events(inner, winners, rivals, size)
-    beyond = gap > size
-    own = np.minimum(_share(2, gap), _ONE)
-    # Changed inner voters move the gap by two if they held the label, else by one, or by less if
+    active, gap, helping, cells = _events(inner, winners, rivals, size)
+    # Changed inner voters move the gap by two if they held the label, else by one, or by nothing if
     # they voted for whom the gap is to. Or: as `size` of them move it by one each, what is left of
     # a larger gap falls to those that held the label.
-    alone = np.where(beyond, _share(1, np.maximum(gap - size, 1)), 0.0)
-    shares = active * np.stack([own, _share(1, gap), other_gap])
-    alone *= active
+    own, other = active * np.minimum(_share(2, gap), _ONE), active * _share(1, gap)
+    spared = active * helping
+    beyond, alone = gap > size, active * _share(1, np.maximum(gap - size, 1))
     whole = active * float(_ONE)
-    best = whole.sum(axis=1)
-    by_own, by_other, by_spared = np.where(beyond, [alone, 0 * alone, 0 * alone], shares)
-    fixed = np.zeros_like(best)
-    for _ in range(_ROUNDS):
-        columns = _columns(by_own - by_other, holds) + _columns(by_spared - by_other, spared)
-        columns += by_other.sum(axis=1)[:, None]
+    damage: Ints = active.sum(axis=(1, 2))
+    # Rounds of a game: the events against the inner voters that harm most so far. A mean of valid
+    # bounds is a valid bound, and later rounds weigh more.
+    counted, narrow, weight = active, beyond, 0
+    columns, fixed = np.zeros((len(active), cells.shape[2])), np.zeros(len(active))
+    for turn in range(1, _ROUNDS + 1):
+        by_own = counted * np.where(narrow, alone, own)
+        by_other, by_spared = counted * np.where(narrow, 0, (other, spared))
+        by_kind = [(by_own - by_other).sum(axis=1, keepdims=True), by_spared - by_other]
+        weights = np.concatenate(by_kind, axis=1).reshape(len(active), 1, -1)
+        columns += turn * ((weights @ cells)[:, 0] + by_other.sum(axis=(1, 2))[:, None])
+        fixed += turn * np.where(counted, 0, whole).sum(axis=(1, 2))
+        weight += turn
         largest = np.argpartition(columns, -size, axis=1)[:, -size:]
-        worst = np.take_along_axis(columns, largest, axis=1).sum(axis=1)
-        best = np.minimum(best, fixed + worst)
+        total = fixed + np.take_along_axis(columns, largest, axis=1).sum(axis=1)
+        damage = np.minimum(damage, total.astype(np.int64) // (weight * _ONE))
         # Each event as it counts least for these inner voters.
-        index = largest[:, None, :]
-        n_own = np.take_along_axis(holds, index, axis=2).sum(axis=2)
-        n_spared = np.take_along_axis(spared, index, axis=2).sum(axis=2)
-        n_other = size - n_own - n_spared
-        by_all = shares[0] * n_own + shares[1] * n_other + shares[2] * n_spared
+        changed = np.zeros_like(columns)
+        np.put_along_axis(changed, largest, 1, axis=1)
+        n_cells = (cells @ changed[:, :, None]).reshape(len(active), 3, -1)
+        n_own, n_spared = n_cells[:, :1], n_cells[:, 1:]
+        by_all = own * n_own + other * (size - n_own - n_spared) + spared * n_spared
         by_some = np.where(beyond, alone * n_own, np.inf)
-        least = np.minimum(by_all, by_some)
-        fixed = np.where(whole <= least, whole, 0).sum(axis=1)
-        some, every = by_some < by_all, whole > least
-        by_own = np.where(some, alone, shares[0]) * every
-        by_other, by_spared = (share * (every & ~some) for share in shares[1:])
-    return (best // _ONE).astype(np.int64)
+        narrow = by_some < by_all
+        counted = active & (np.minimum(by_all, by_some) < whole)
+    return damage
 
 
 def _share(moves: int, gap: Ints) -> NDArray[np.float64]:
@@ -471,44 +483,37 @@ def _share(moves: int, gap: Ints) -> NDArray[np.float64]:
     return np.asarray(-(-moves * _ONE // gap), dtype=np.float64)
 
 
-def _columns(weights: NDArray[np.float64], cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weighted sums over events, (p, E) and (p, E, M) to (p, M)."""
-    return np.asarray((weights[:, None] @ cells)[:, 0])
-
-
 def _events(
     inner: _Inner, winners: Ints, rivals: Ints, size: int
-) -> tuple[NDArray[np.bool_], Ints, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the 2 N events of p pairs, first the turns to the rival and then the departures.
+) -> tuple[NDArray[np.bool_], Ints, NDArray[np.float64], NDArray[np.float64]]:
+    """Return the events of N outer voters in p pairs: first the turns, then the departures.
 
-    Whether `size` changed inner voters can bring it about, the gap to close, the share of those
-    inner voters that are spared, which inner voters hold the label, and which are spared as they
-    vote for whom the gap is to.
+    Whether `size` changed inner voters can bring it about, the gap to close, and the share of those
+    that voted for whom the gap is to, all of shape (p, 2, N). Then which inner voters held the
+    label, voted for the rival, and voted for the label closest to departures, (p, 3 N, M).
     """
     cells, counts, labels = inner.cells, inner.counts, inner.labels
     assert cells is not None
     assert counts is not None
-    n_pairs, n_voters, n_classes = counts.shape
-    held = np.take_along_axis(counts, np.maximum(labels, 0)[:, :, None], axis=2)[:, :, 0]
-    gaps = held[:, :, None].astype(np.int64) - counts + (np.arange(n_classes) > labels[:, :, None])
-    pairs = np.arange(n_pairs)
+    n_classes, pairs, most = counts.shape[2], np.arange(len(counts)), np.iinfo(np.int64).max
+    own = np.maximum(labels, 0)[:, :, None]
+    held = np.take_along_axis(counts, own, axis=2).astype(np.int64)
+    gaps = held - counts + (np.arange(n_classes) > labels[:, :, None])
     to_rival = gaps[pairs, :, rivals]
-    np.put_along_axis(gaps, np.maximum(labels, 0)[:, :, None], np.iinfo(np.int64).max, axis=2)
-    closest = gaps.argmin(axis=2)
-    to_closest = np.take_along_axis(gaps, closest[:, :, None], axis=2)[:, :, 0]
-    np.put_along_axis(gaps, closest[:, :, None], np.iinfo(np.int64).max, axis=2)
+    np.put_along_axis(gaps, own, most, axis=2)
+    closest = gaps.argmin(axis=2)[:, :, None]
+    to_closest = np.take_along_axis(gaps, closest, axis=2)[:, :, 0]
+    np.put_along_axis(gaps, closest, most, axis=2)
     second = gaps.min(axis=2)
     turns = (inner.reach[pairs, :, rivals] <= size) & (labels != rivals[:, None])
     departs = (labels == winners[:, None]) & (inner.radius < size)
-    active = np.concatenate([turns, departs], axis=1)
-    gap = np.where(active, np.concatenate([to_rival, to_closest], axis=1), 1)
-    # Who votes for the closest label still helps the second closest, if there is any.
-    helps = np.where(second < np.iinfo(np.int64).max, _share(1, second), 0.0)
-    other_gap = np.concatenate([np.zeros((n_pairs, n_voters)), helps], axis=1)
-    holds = (cells == labels[:, :, None]).astype(np.float64)
-    spared = np.concatenate([cells == rivals[:, None, None], cells == closest[:, :, None]], axis=1)
-    holds = np.concatenate([holds, holds], axis=1)
-    return active, gap, other_gap, holds, spared & (active[:, :, None])
+    active = np.stack([turns, departs], axis=1)
+    gap = np.where(active, np.stack([to_rival, to_closest], axis=1), 1)
+    # A changed vote for the closest label still helps the second closest, if there is any.
+    helping = np.where(second < most, _share(1, np.minimum(second, _ONE)), 0)
+    kinds = [cells == whom for whom in (labels[:, :, None], rivals[:, None, None], closest)]
+    stacked = np.concatenate(kinds, axis=1, dtype=np.float64)
+    return active, gap, np.stack([np.zeros_like(helping), helping], axis=1), stacked
 
 
 # Checks.

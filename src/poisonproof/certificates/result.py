@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -223,7 +224,7 @@ class Certificates:
 
     def __repr__(self) -> str:
         return (
-            f"<Certificates: {len(self):,} predictions, {self.n_members:,} members, "
+            f"<{type(self).__name__}: {len(self):,} predictions, {self.n_members:,} members, "
             f"{self.n_classes} classes, threat {self.threat.code!r}, {self._spread()}>"
         )
 
@@ -498,14 +499,11 @@ def _assemble(description: dict[str, Any], read: dict[str, Any]) -> Certificates
         raise ValueError(f"{len(read['radius'])} rows, but {description['n_rows']} were saved")
     read["classes"] = description["classes"]
     dtypes = description["dtypes"]
-    kind, grid = (
-        (Certificates, {})
-        if "rows" not in read
-        else (
-            GridCertificates,
-            {"outer": description["outer"], "n_blocks": int(description["n_blocks"])},
-        )
-    )
+    kind: Callable[..., Certificates] = Certificates
+    grid: dict[str, Any] = {}
+    if "rows" in read:
+        grid = {"outer": description["outer"], "n_blocks": int(description["n_blocks"])}
+        kind = GridCertificates
     certificates = kind(
         **{name: np.asarray(read[name]).astype(dtype) for name, dtype in dtypes.items()},
         threat=Threat.from_dict(description["threat"]),
