@@ -88,13 +88,12 @@ def raw_staircases(k, n_blocks, outer, shared):
 
 @variants
 @pytest.mark.parametrize(("k", "n_blocks"), [(2, 2), (3, 2), (2, 3), (1, 3), (3, 1)])
-def test_raw_brute_force_agrees_with_the_oracle_and_bounds_the_certificates(
+def test_raw_brute_force_finds_what_is_certified_and_what_the_oracle_finds(
     k, n_blocks, outer, shared
 ):
     grids, truth = raw_staircases(k, n_blocks, outer, shared)
     rows = certify_grid(grids, 2, outer, n_blocks, shared_rows=shared).rows
-    assert (rows <= truth).all()
-    assert (rows == truth).mean() > 0.95
+    np.testing.assert_array_equal(rows, truth)
     for i in range(0, len(grids), 17):
         oracle = true_staircase(plurality_types(2), grids[i] + 1, 2, outer, shared)
         assert oracle == truth[i].tolist()
@@ -138,7 +137,7 @@ def attack(rng, votes, n_classes, outer, shared, r, f, label, rival):
 
 
 def attacked_cases(n_cases, seed):
-    """Attack as much as is certified, in vain, and by a unit more; return how often that succeeds."""
+    """Attack as far as is certified, in vain, and one unit further; return how often that works."""
     rng = np.random.default_rng(seed)
     beyond = dict.fromkeys(VARIANTS, 0)
     for case in range(n_cases):

@@ -270,9 +270,9 @@ def _inner_votes(cells: NDArray[Any], n_classes: int, shared: bool) -> _Inner:
     labels = np.where(counts.any(axis=1), first, ABSTAIN)
     reach = np.empty((len(counts), n_classes), dtype=np.int32)
     for label in range(n_classes):
-        # One changed vote decides where nobody votes; the label -1 is no target that has won.
         aim = np.full(len(counts), label)
         reach[:, label] = targeted_radius(counts, labels, aim, size) + 1
+    reach[labels == ABSTAIN] = 1  # one changed vote decides where nobody votes
     shape = h, n_voters
     kept = (cells, counts.reshape(*shape, n_classes)) if shared else (None, None)
     return _Inner(
