@@ -543,10 +543,17 @@ def member_scores(classifier: VotingMembers, X: Any) -> NDArray[Any]:
         )
     samples = classifier._member_samples(X)
     ensemble = getattr(classifier.ensemble_, "loaded", classifier.ensemble_)
+    return ensemble_scores(ensemble, samples, len(classifier.classes_), classifier.n_jobs)
+
+
+def ensemble_scores(
+    ensemble: Ensemble, samples: Any, n_classes: int, n_jobs: int | None
+) -> NDArray[Any]:
+    """Return the scores of members in memory on samples as they see them, shape (n, k, C)."""
     if isinstance(ensemble, MemberList):
-        return member_probabilities(ensemble.members, samples, len(classifier.classes_))
+        return member_probabilities(ensemble.members, samples, n_classes)
     if isinstance(ensemble, StackedMembers):
-        scores = ensemble.scores(samples, n_jobs=classifier.n_jobs, progress=Silent())
+        scores = ensemble.scores(samples, n_jobs=n_jobs, progress=Silent())
         abstains = np.isneginf(scores).all(axis=2)
         # Classes without rows come last.
         largest = np.finfo(np.float64).max
@@ -599,6 +606,11 @@ def certify_runoff(
     >>> certificates.method, bool(certificates.radius.max() >= 9)
     ('runoff', True)
     """
+    own = getattr(classifier, "certified_runoff", None)
+    if own is not None:
+        resolved = classifier._resolve_threat(threat, require_declared)
+        found: Certificates = own(X, resolved, classifier._class_index(target))
+        return found.with_classes(classifier.classes_)
     scores = member_scores(classifier, X)
     if type(classifier)._certified is not VotingMembers._certified:
         raise GuaranteeError(

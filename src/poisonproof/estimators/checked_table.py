@@ -49,6 +49,7 @@ from poisonproof.partition.containers import (
     from_tensor,
 )
 from poisonproof.partition.contributors import make_partitioner
+from poisonproof.partition.grids import Grid
 from poisonproof.partition.partitioned import PartitionedData, partition_data
 from poisonproof.partition.partitioners import Partitioner
 
@@ -70,7 +71,9 @@ class CheckedTable:
     n_dropped: int
 
     def partitioned(self, partitioner: Partitioner) -> PartitionedData:
-        """Cut the rows into partitions."""
+        """Cut the rows into partitions, or into the cells of a grid."""
+        if isinstance(partitioner, Grid):
+            return partitioner.cut(self.X, self.y, self.groups, self.sample_weight)
         return partition_data(self.X, self.y, partitioner, self.groups, self.sample_weight)
 
 

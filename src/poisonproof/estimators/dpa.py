@@ -273,11 +273,16 @@ class PartitionAggregation(VotingMembers):
         rule: Any = declared if by_schema else self.partitioner
         return make_partitioner(rule, self.n_partitions)
 
+    def _placed(self, partitioner: Partitioner, X: Any) -> Partitioner:
+        """Return the partitioner for these samples."""
+        return partitioner
+
     def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> PartitionedData:
         """Check the rows, cut them into partitions and fit the feature map."""
         self._check_parameters()
         partitioner = self._declared_partitioner()
         rows = check_table(self, X, y, partitioner, groups, sample_weight)
+        partitioner = self._placed(partitioner, rows.X)
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped
         self.partitioner_ = partitioner

@@ -17,12 +17,13 @@ from poisonproof.data.schema import parse_schema
 from poisonproof.estimators.certifying import CertifyingClassifier
 from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
+from poisonproof.estimators.grid import GridClassifier
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.weighted_votes import WeightedVoteClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.partition.canonical import CANONICAL_FORM
-from poisonproof.partition.contributors import PARTITIONERS
+from poisonproof.partition.grids import SAVED
 from poisonproof.partition.partitioners import Partitioner
 from poisonproof.partition.values import Categories
 from poisonproof.store.items import LIST
@@ -32,6 +33,7 @@ from poisonproof.store.objects import decode_object, refuse_types, untrusted_typ
 _CLASSIFIERS: dict[str, type[CertifyingClassifier]] = {
     "ClusterVoteClassifier": ClusterVoteClassifier,
     "DPAClassifier": DPAClassifier,
+    "GridClassifier": GridClassifier,
     "NeighborVoteClassifier": NeighborVoteClassifier,
     "SSDPAClassifier": SSDPAClassifier,
     "WeightedVoteClassifier": WeightedVoteClassifier,
@@ -159,7 +161,8 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
             "the partitioner": classifier.partitioner_.n_partitions,
             "members": len(manifest.partition_sizes),
         }
-        if len(set(sizes.values())) != 1:
+        expected = (classifier.partitioner_.k,) * 2 + (classifier.partitioner_.n_members,)
+        if tuple(sizes.values()) != expected:
             raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
     width, names = model["n_features_in"], model["feature_names_in"]
     if width is not None and (type(width) is not int or not 0 < width < 2**31):
@@ -186,15 +189,15 @@ def partitioner_from_spec(spec: Mapping[str, Any]) -> Partitioner:
     """Return the partitioner that `Partitioner.spec` described."""
     options = dict(spec)
     name, form = str(options.pop("name", None)), options.pop("canonical_form", None)
-    if name in PARTITIONERS and form == CANONICAL_FORM:
+    if name in SAVED and form == CANONICAL_FORM:
         try:
-            found = PARTITIONERS[name](**options)
+            found = SAVED[name](**options)
             if json.loads(json.dumps(found.spec())) == dict(spec):
                 return found
-        except (TypeError, ValueError):  # among them what the partitioner itself refuses
+        except (KeyError, TypeError, ValueError):  # among them what the partitioner itself refuses
             pass
     raise InvalidInputError(
-        f"A saved partitioner is one of {', '.join(map(repr, PARTITIONERS))} of canonical form "
+        f"A saved partitioner is one of {', '.join(map(repr, SAVED))} of canonical form "
         f"{CANONICAL_FORM}, with n_partitions and its own options as it writes them. Got "
         f"{spec!r:.200}."
     )

@@ -20,7 +20,7 @@ from poisonproof.data.schema import schema_values
 from poisonproof.exceptions import InvalidInputError, StoreError
 from poisonproof.members.digest import state_digest
 from poisonproof.members.member import MemberList
-from poisonproof.partition.contributors import PARTITIONERS
+from poisonproof.partition.grids import SAVED
 from poisonproof.store.items import (
     StoredEnsemble,
     encode_members,
@@ -80,8 +80,8 @@ def describe(classifier: Any) -> dict[str, Any]:
     partitioner, learner = (
         getattr(classifier, name, None) for name in ("partitioner_", "_learner")
     )
-    if partitioner is not None and type(partitioner) is not PARTITIONERS.get(partitioner.name):
-        known, name = ", ".join(PARTITIONERS), type(partitioner).__name__
+    if partitioner is not None and type(partitioner) is not SAVED.get(partitioner.name):
+        known, name = ", ".join(SAVED), type(partitioner).__name__
         raise StoreError(f"{name} is a partitioner of your own; models are saved with {known}.")
     if partitioner is not None and values["n_partitions"] is None:
         values["n_partitions"] = partitioner.k

@@ -126,6 +126,10 @@ class Ensemble(ABC):
     def failures(self) -> dict[int, str]:
         """Return the reason of every member that abstains because its learner raised."""
 
+    def part(self, which: Sequence[int]) -> Ensemble:
+        """Return some of the members, as an ensemble that votes."""
+        raise InvalidInputError(f"Members of {type(self).__name__} cannot vote one block at a time.")
+
     @abstractmethod
     def replaced(self, which: Sequence[int], members: Ensemble) -> Ensemble:
         """Return a copy in which member ``which[j]`` is member j of `members`."""
@@ -378,6 +382,10 @@ class MemberList(Ensemble):
             for index, member in enumerate(self.members)
             if member.failure is not None
         }
+
+    def part(self, which: Sequence[int]) -> MemberList:
+        """Return some of the members."""
+        return MemberList([self.members[index] for index in which])
 
     def replaced(self, which: Sequence[int], members: Ensemble) -> MemberList:
         """Return a copy in which member ``which[j]`` is member j of `members`."""

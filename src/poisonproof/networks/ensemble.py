@@ -172,6 +172,10 @@ class TorchEnsemble(ArrayEnsemble):
             if member.failure is not None
         }
 
+    def part(self, which: Sequence[int]) -> Self:
+        """Return some of the members."""
+        return self._with([self.members[index] for index in which])
+
     def replaced(self, which: Sequence[int], members: Ensemble) -> Self:
         """Return a copy in which member ``which[j]`` is member j of `members`."""
         if not isinstance(members, type(self)) or members.spec != self.spec:

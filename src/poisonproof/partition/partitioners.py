@@ -79,6 +79,11 @@ class Partitioner(ABC):
             )
         return self.n_partitions
 
+    @property
+    def n_members(self) -> int:
+        """The number of members that are trained: one for each partition."""
+        return self.k
+
     @abstractmethod
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each sample.

@@ -409,6 +409,10 @@ class StoredEnsemble(Ensemble):
                 failures[index] = reason
         return dict(sorted(failures.items()))
 
+    def part(self, which: Sequence[int]) -> Ensemble:
+        """Return some of the members, in memory."""
+        return self.loaded.part(which)
+
     def replaced(self, which: Sequence[int], members: Ensemble) -> StoredEnsemble:
         """Return a copy in which member ``which[j]`` is member j of `members`; reads nothing."""
         manifest = self.reader.manifest

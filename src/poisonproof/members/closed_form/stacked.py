@@ -392,6 +392,10 @@ class StackedMembers(ArrayEnsemble):
         """Return the reason of every member that abstains because its fit raised."""
         return dict(self.reasons)
 
+    def part(self, which: Sequence[int]) -> Self:
+        """Return some of the members."""
+        return self.stack(self.settings, [self.member(index) for index in which])
+
     def replaced(self, which: Sequence[int], members: Ensemble) -> Self:
         """Return a copy in which member ``which[j]`` is member j of `members`."""
         if not isinstance(members, type(self)) or members.settings != self.settings:

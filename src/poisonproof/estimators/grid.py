@@ -1,0 +1,369 @@
+"""A grid of members: partitions of rows times blocks of features, certified against both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
+
+from poisonproof.certificates.grid import GridCertificates, certify_grid, certify_grid_scores
+from poisonproof.certificates.plurality import ABSTAIN, certify_votes
+from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.threats import Threat
+from poisonproof.estimators.certifying import ensemble_scores, input_tags
+from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.exceptions import InvalidInputError
+from poisonproof.partition.containers import is_frame, is_sparse, n_rows, take_rows
+from poisonproof.partition.grids import Blocks, Grid
+from poisonproof.partition.partitioned import PartitionedData
+from poisonproof.partition.partitioners import Partitioner
+from poisonproof.partition.values import take_canonical
+from poisonproof.progress import Silent, make_progress, reporting
+
+_SCORES = 1 << 26
+"""Scores that are kept at once, in a run-off."""
+
+
+class GridClassifier(DPAClassifier):
+    """A classifier that withstands poisoned training rows and changed features at once.
+
+    Features are cut into B blocks and rows into k partitions; one member is trained for each of the
+    k x B cells, on the rows of its partition, of which it sees the features of its block alone. Two
+    elections follow, one inside the other. A prediction comes with a staircase: for every number f
+    of changed features the largest number r of poisoned training rows that it withstands as well.
+
+    Parameters
+    ----------
+    estimator : classifier, optional
+        What a member is. By default `ScaledKernelClassifier`.
+    n_partitions : int, optional
+        Number of partitions, k. By default that of the partitioner, or 50.
+    blocks : int, str or list of lists, default=16
+        The blocks of features: their number, or kind and number. ``"columns:8"`` deals out columns
+        by a hash, ``"lattice:16"``, ``"pixels:36"`` and ``"bands:7"`` are blocks of images (see
+        `poisonproof.partition.Blocks`), ``"words:8"`` of texts, ``"words:8:2"`` of pairs of words.
+        A number alone takes what suits the samples. Lists declare the columns of every block, by
+        name or number.
+    outer : {"rows", "features"}, default="rows"
+        ``"rows"``: the certificate holds against r rows and any f features of the test row.
+        ``"features"``: against r rows and the same f features, rewritten in all training rows and
+        in the test row. Rows are then partitioned block by block, by that block's content.
+    image_shape : tuple of int, optional
+        Height, width and perhaps channels, where images come as flat rows.
+    partitioner : {"content", "pixel_sum", "group"} or partitioner, default="content"
+        Which partition a row falls into.
+    features : transformer, optional
+        A fixed map, applied inside every block.
+    classes, schema, invalid_rows, n_jobs, random_state, verbose
+        As in `DPAClassifier`. A cell that is invalid or missing costs its row one block, unless the
+        members take missing values.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = GridClassifier(n_partitions=10, blocks="lattice:4", classes=range(10))
+    >>> certificates = clf.fit(X[:1500], y[:1500]).certify(X[1500:])
+    >>> certificates.rows.shape[1]
+    2
+    """
+
+    blanks_cells: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        n_partitions: int | None = None,
+        blocks: Any = 16,
+        outer: str = "rows",
+        *,
+        image_shape: tuple[int, ...] | None = None,
+        partitioner: Any = "content",
+        classes: Any = None,
+        features: Any = None,
+        schema: Any = None,
+        invalid_rows: str | None = None,
+        n_jobs: int | None = None,
+        random_state: int = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            estimator,
+            n_partitions,
+            partitioner=partitioner,
+            classes=classes,
+            features=features,
+            schema=schema,
+            invalid_rows=invalid_rows,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.blocks = blocks
+        self.outer = outer
+        self.image_shape = image_shape
+
+    @classmethod
+    def plain_parameters(cls) -> list[str]:
+        """Leave out what the partitioner keeps."""
+        kept = {"blocks", "outer", "image_shape"}
+        return [name for name in super().plain_parameters() if name not in kept]
+
+    # Blocks are resolved once, when the rows to train on are known.
+
+    def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> PartitionedData:
+        shape = np.shape(X)[1:] if getattr(X, "ndim", 2) > 2 else self.image_shape
+        self._shape = None if shape is None else tuple(map(int, shape))
+        return super()._prepare(X, y, groups, sample_weight)
+
+    def _declared_partitioner(self) -> Partitioner:
+        base = super()._declared_partitioner()
+        return base.base if isinstance(base, Grid) else base
+
+    def _placed(self, partitioner: Partitioner, X: Any) -> Partitioner:
+        if isinstance(self.partitioner, Grid):
+            return self.partitioner
+        missing = bool(input_tags(self._sees_samples_first()).allow_nan)
+        return Grid(
+            base=partitioner, blocks=self._blocks(X), outer=self.outer, takes_missing=missing
+        )
+
+    def _blocks(self, X: Any) -> Blocks:
+        """Return the blocks of these samples."""
+        wanted = self.blocks
+        if isinstance(wanted, Blocks):
+            return wanted
+        texts = not (is_sparse(X) or isinstance(X, np.ndarray) and X.ndim == 2)
+        if isinstance(wanted, (list, tuple)):
+            return self._declared_blocks(wanted, X)
+        kind, number, ngram = _parse(wanted)
+        if kind is None:
+            kind = "words" if texts else "columns" if self._shape is None else "lattice"
+        if texts != (kind == "words"):
+            raise InvalidInputError(
+                f"Blocks of {kind} do not suit these samples. Texts take 'words:{number}', tables "
+                f"'columns:{number}', images 'lattice:{number}', 'pixels:{number}' or "
+                f"'bands:{number}'."
+            )
+        if kind == "words":
+            return Blocks(n_blocks=number, kind=kind, ngram=ngram)
+        widths = self._widths(X)
+        if kind == "columns":
+            _check_number(number, len(widths), "columns")
+            return Blocks(n_blocks=number, widths=widths)
+        shape = self._shape or _square(X.shape[1])
+        if math.prod(shape) != X.shape[1] or len(shape) not in (2, 3):
+            raise InvalidInputError(
+                f"image_shape is (height, width) or (height, width, channels). {shape} has "
+                f"{math.prod(shape)} pixels, but the rows of X have {X.shape[1]}."
+            )
+        _check_number(number, shape[0] if kind == "bands" else shape[0] * shape[1], "pixels")
+        return Blocks(n_blocks=number, kind=kind, image_shape=shape)
+
+    def _widths(self, X: Any) -> tuple[int, ...]:
+        """Return how many numbers each column became."""
+        if self.schema_ is None or self.schema_.keeps_numbers:
+            return (1,) * int(X.shape[1])
+        return tuple(column.n_features for column in self.schema_.columns)
+
+    def _declared_blocks(self, wanted: Sequence[Any], X: Any) -> Blocks:
+        widths = self._widths(X)
+        schema, names = self.schema_, getattr(self, "feature_names_in_", None)
+        if schema is not None and not schema.keeps_numbers:
+            names = [column.name for column in schema.columns]
+        place = {name: i for i, name in enumerate([] if names is None else names)}
+        place |= {i: i for i in range(len(widths)) if i not in place}
+        flat = [name for block in wanted for name in block]
+        unknown = [name for name in flat if name not in place]
+        if unknown or len(set(flat)) != len(flat) or not all(len(block) for block in wanted):
+            raise InvalidInputError(
+                "blocks lists the columns of every block, each once, by name or number. "
+                + (f"There is no column {unknown[0]!r}." if unknown else f"Got {wanted!r:.200}.")
+            )
+        declared = tuple(tuple(place[name] for name in block) for block in wanted)
+        return Blocks(n_blocks=len(declared), declared=declared, widths=widths)
+
+    # Cells that are no numbers are missing.
+
+    def read_training(
+        self, X: Any, y: Any, groups: Any, weight: Any, *, reset: bool
+    ) -> tuple[Any, Any, Any, Any, int]:
+        """Return training rows; a cell that is no number is missing."""
+        X, y, groups, weight, n_left_out = super().read_training(X, y, groups, weight, reset=reset)
+        return self._cells(X), y, groups, weight, n_left_out
+
+    def encoded(self, X: Any) -> Any:
+        """Return samples as the schema makes them; a cell that is no number is missing."""
+        return self._cells(super().encoded(X))
+
+    def _cells(self, X: Any) -> Any:
+        return X if self.__sklearn_tags__().input_tags.string else _numbers(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = False
+        return tags
+
+    # Votes.
+
+    def grid_votes(self, X: Any) -> NDArray[np.int16]:
+        """Return the vote of every cell.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, DataFrame or sequence of texts, shape (n, ...)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n, k, B)
+            Indices into ``classes_``, -1 where a member abstains.
+        """
+        samples, grid = self._checked(X), self._grid
+        votes = np.full((n_rows(samples), grid.k, grid.blocks.n_blocks), ABSTAIN, dtype=np.int16)
+        with reporting(make_progress(self.verbose), grid.blocks.n_blocks, "Voting") as progress:
+            for block, rows, part, members in self._asked(samples):
+                found = members.votes(part, n_jobs=self.n_jobs, progress=Silent())
+                votes[rows, :, block] = found
+                progress.advance()
+        return votes
+
+    def _asked(self, samples: Any) -> Any:
+        """Yield for every block the rows it can be asked about, what it sees, and its members."""
+        grid = self._grid
+        ensemble = getattr(self.ensemble_, "loaded", self.ensemble_)
+        for block, part in enumerate(grid.blocks.split(samples)):
+            rows = np.flatnonzero(grid.usable(part))
+            part = take_canonical(part if len(rows) == n_rows(part) else take_rows(part, rows), None)
+            if self.features_ is not None:
+                part = take_canonical(self._mapped_samples(part), None)
+            members = ensemble.part(range(block * grid.k, (block + 1) * grid.k))
+            if len(rows):
+                yield block, rows, part, members
+
+    @property
+    def _grid(self) -> Grid:
+        assert isinstance(self.partitioner_, Grid)
+        return self.partitioner_
+
+    def votes(self, X: Any) -> NDArray[np.int16]:
+        """Return the votes of the outer election.
+
+        Returns
+        -------
+        ndarray of shape (n, k) or, with ``outer="features"``, (n, B)
+            The label that each partition (each block) has elected; -1 where all its cells abstain.
+        """
+        return self._inner_labels(self.grid_votes(X))
+
+    def _inner_labels(self, votes: NDArray[np.int16]) -> NDArray[np.int16]:
+        n, k, n_blocks = votes.shape
+        inner = votes if self._grid.outer == "rows" else votes.transpose(0, 2, 1)
+        table = np.ascontiguousarray(inner).reshape(-1, inner.shape[2])
+        labels = certify_votes(table, len(self.classes_)).labels.astype(np.int16)
+        labels[(table == ABSTAIN).all(axis=1)] = ABSTAIN
+        return labels.reshape(n, k if self._grid.outer == "rows" else n_blocks)
+
+    def _certified(self, X: Any, threat: Threat, target: int | None) -> GridCertificates:
+        return certify_grid(
+            self.grid_votes(X),
+            len(self.classes_),
+            outer=self._grid.outer,
+            threat=threat,
+            target=target,
+            shared_rows=self._grid.by_group,
+        )
+
+    def certified_runoff(self, X: Any, threat: Threat, target: int | None) -> GridCertificates:
+        """Return certificates of run-off elections inside and a plurality outside."""
+        samples, grid = self._checked(X), self._grid
+        k, n_blocks, n_classes = grid.k, grid.blocks.n_blocks, len(self.classes_)
+        height = max(1, _SCORES // (k * n_blocks * n_classes))
+        found: list[GridCertificates] = []
+        for top in range(0, n_rows(samples), height):
+            some = _safe_indexing(samples, np.arange(top, min(top + height, n_rows(samples))))
+            scores = np.full((n_rows(some), k, n_blocks, n_classes), np.nan, dtype=np.float64)
+            for block, rows, part, members in self._asked(some):
+                scores[rows, :, block] = ensemble_scores(members, part, n_classes, self.n_jobs)
+            found.append(
+                certify_grid_scores(
+                    scores,
+                    outer=grid.outer,
+                    max_features=n_blocks,
+                    threat=threat,
+                    target=target,
+                    shared_rows=grid.by_group,
+                )
+            )
+        return GridCertificates.joined(found)
+
+
+def _parse(wanted: Any) -> tuple[str | None, int, int]:
+    """Return kind, number and words per feature, from 16, "lattice:16" or "words:8:2"."""
+    kind, *numbers = str(wanted).split(":")
+    if kind.isdigit():
+        kind, numbers = "", [kind, *numbers]
+    try:
+        number, *more = map(int, numbers)
+        ngram = more[0] if more else 1
+        good = number > 0 and ngram > 0 and len(more) <= (kind == "words")
+    except ValueError:
+        good = False
+    if isinstance(wanted, bool) or not good:
+        raise InvalidInputError(
+            "blocks is a number, a kind and a number such as 'columns:8', 'lattice:16', 'words:8', "
+            f"or a list of lists of columns. Got {wanted!r}."
+        )
+    return kind or None, number, ngram
+
+
+def _check_number(n_blocks: int, most: int, what: str) -> None:
+    if n_blocks > most:
+        raise InvalidInputError(
+            f"{n_blocks} blocks need at least as many {what}, but there are {most}."
+        )
+
+
+def _square(width: int) -> tuple[int, ...]:
+    side = math.isqrt(width)
+    if side * side != width:
+        raise InvalidInputError(
+            f"Rows of {width} numbers are no square images. Set image_shape=(height, width) or "
+            "(height, width, channels)."
+        )
+    return (side, side)
+
+
+def _numbers(X: Any) -> Any:
+    """Return samples as numbers: what is none, or not finite, is NaN."""
+    if is_sparse(X):
+        return X
+    if isinstance(X, np.ndarray) and X.dtype.kind in "biuf":
+        if X.dtype.kind == "f" and not np.isfinite(X.sum(dtype=np.float64)):
+            return np.where(np.isfinite(X), X, np.asarray(np.nan, dtype=X.dtype))
+        return X
+    if is_frame(X):
+        columns = [X[name].to_numpy() for name in X.columns]
+        table = np.column_stack([_numbers(np.asarray(c)).astype(np.float64) for c in columns])
+        return table
+    cells = np.asarray(X, dtype=object)
+    if cells.ndim < 1 or not cells.size:
+        return X
+    found = np.fromiter(map(_number, cells.ravel()), np.float64, cells.size).reshape(cells.shape)
+    if np.isnan(found).all():
+        return X  # the usual checks say what it is
+    return found
+
+
+def _number(cell: Any) -> float:
+    try:
+        number = float(cell) if isinstance(cell, (Real, np.bool_)) else math.nan
+    except (OverflowError, ValueError, TypeError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
