@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -13,12 +13,11 @@ from sklearn.utils import _safe_indexing
 
 from poisonproof.certificates.grid import GridCertificates, certify_grid, certify_grid_scores
 from poisonproof.certificates.plurality import ABSTAIN, certify_votes
-from poisonproof.certificates.result import Certificates
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.certifying import ensemble_scores, input_tags
 from poisonproof.estimators.dpa import DPAClassifier
 from poisonproof.exceptions import InvalidInputError
-from poisonproof.partition.containers import is_frame, is_sparse, n_rows, take_rows
+from poisonproof.partition.containers import is_frame, is_sparse, n_rows
 from poisonproof.partition.grids import Blocks, Grid
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.partitioners import Partitioner
@@ -138,7 +137,7 @@ class GridClassifier(DPAClassifier):
         wanted = self.blocks
         if isinstance(wanted, Blocks):
             return wanted
-        texts = not (is_sparse(X) or isinstance(X, np.ndarray) and X.ndim == 2)
+        texts = not (is_sparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2))
         if isinstance(wanted, (list, tuple)):
             return self._declared_blocks(wanted, X)
         kind, number, ngram = _parse(wanted)
@@ -238,14 +237,14 @@ class GridClassifier(DPAClassifier):
         """Yield for every block the rows it can be asked about, what it sees, and its members."""
         grid = self._grid
         ensemble = getattr(self.ensemble_, "loaded", self.ensemble_)
-        for block, part in enumerate(grid.blocks.split(samples)):
-            rows = np.flatnonzero(grid.usable(part))
-            part = take_canonical(part if len(rows) == n_rows(part) else take_rows(part, rows), None)
+        for block, seen in enumerate(grid.blocks.split(samples)):
+            rows = np.flatnonzero(grid.usable(seen))
+            if not len(rows):
+                continue
+            part = take_canonical(seen, None if len(rows) == n_rows(seen) else rows)
             if self.features_ is not None:
                 part = take_canonical(self._mapped_samples(part), None)
-            members = ensemble.part(range(block * grid.k, (block + 1) * grid.k))
-            if len(rows):
-                yield block, rows, part, members
+            yield block, rows, part, ensemble.part(range(block * grid.k, (block + 1) * grid.k))
 
     @property
     def _grid(self) -> Grid:
@@ -282,26 +281,22 @@ class GridClassifier(DPAClassifier):
 
     def certified_runoff(self, X: Any, threat: Threat, target: int | None) -> GridCertificates:
         """Return certificates of run-off elections inside and a plurality outside."""
-        samples, grid = self._checked(X), self._grid
-        k, n_blocks, n_classes = grid.k, grid.blocks.n_blocks, len(self.classes_)
-        height = max(1, _SCORES // (k * n_blocks * n_classes))
-        found: list[GridCertificates] = []
+        samples = self._checked(X)
+        return certify_grid_scores(
+            self._grid_scores(samples), outer=self._grid.outer, threat=threat, target=target
+        )
+
+    def _grid_scores(self, samples: Any) -> Iterator[NDArray[np.float64]]:
+        """Yield every cell's scores, shape (h, k, B, C), for some of the samples at a time."""
+        grid, n_classes = self._grid, len(self.classes_)
+        shape = grid.k, grid.blocks.n_blocks, n_classes
+        height = max(1, _SCORES // math.prod(shape))
         for top in range(0, n_rows(samples), height):
             some = _safe_indexing(samples, np.arange(top, min(top + height, n_rows(samples))))
-            scores = np.full((n_rows(some), k, n_blocks, n_classes), np.nan, dtype=np.float64)
+            scores = np.full((n_rows(some), *shape), np.nan)
             for block, rows, part, members in self._asked(some):
                 scores[rows, :, block] = ensemble_scores(members, part, n_classes, self.n_jobs)
-            found.append(
-                certify_grid_scores(
-                    scores,
-                    outer=grid.outer,
-                    max_features=n_blocks,
-                    threat=threat,
-                    target=target,
-                    shared_rows=grid.by_group,
-                )
-            )
-        return GridCertificates.joined(found)
+            yield scores
 
 
 def _parse(wanted: Any) -> tuple[str | None, int, int]:
@@ -350,8 +345,7 @@ def _numbers(X: Any) -> Any:
         return X
     if is_frame(X):
         columns = [X[name].to_numpy() for name in X.columns]
-        table = np.column_stack([_numbers(np.asarray(c)).astype(np.float64) for c in columns])
-        return table
+        return np.column_stack([_numbers(np.asarray(c)).astype(np.float64) for c in columns])
     cells = np.asarray(X, dtype=object)
     if cells.ndim < 1 or not cells.size:
         return X

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from poisonproof.exceptions import InvalidRowsError
 from poisonproof.partition.canonical import digests_among, sample_digests
+from poisonproof.partition.containers import n_rows
+from poisonproof.partition.grids import Grid
 from poisonproof.partition.partitioned import PartitionedData, Shard, gathered
 from poisonproof.partition.partitioners import ContentHash
 from poisonproof.store.items import decode_rows, encode_rows
@@ -102,6 +104,14 @@ def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
         return digests_among(sample_digests(X), [classifier.digests_])
     if not isinstance(rows, TrainingSet):
         return None
+    rule = classifier.partitioner_
+    if isinstance(rule, Grid):
+        found = np.ones(n_rows(X), dtype=np.bool_)
+        for block, part in enumerate(rule.blocks.split(X)):
+            cells = range(block * rule.k, (block + 1) * rule.k)
+            known = (rows.shard(cell).digests for cell in cells if rows.sizes[cell])
+            found &= digests_among(sample_digests(part), known)
+        return found
     digests = sample_digests(X)
     places: Sequence[int] = range(len(rows.sizes))
     if isinstance(classifier.partitioner_, ContentHash):

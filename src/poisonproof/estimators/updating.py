@@ -17,6 +17,7 @@ from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRow
 from poisonproof.members.member import Ensemble
 from poisonproof.partition.canonical import sample_digests
 from poisonproof.partition.containers import kind_of, stacked
+from poisonproof.partition.grids import Grid
 from poisonproof.partition.partitioned import PartitionedData, gathered, row_keys
 from poisonproof.partition.partitioners import ContentHash
 from poisonproof.store.items import StoredEnsemble
@@ -125,7 +126,9 @@ def plan_update(classifier: Any, add: Any, remove: Any, data: Any = None) -> Cha
     if add is None and remove is None:
         raise InvalidInputError("update needs rows to add, rows to remove, or both.")
     rows = training_set(classifier, data)
-    new, gone = _requested(classifier, add, "add"), _requested(classifier, remove, "remove")
+    (new, added), (gone, removed) = (
+        _requested(classifier, some, name) for some, name in ((add, "add"), (remove, "remove"))
+    )
     for some, name in ((new, "add"), (gone, "remove")):
         if some is not None and (some.sample_weight is not None) != rows.weighted:
             had = "with" if rows.weighted else "without"
@@ -133,20 +136,22 @@ def plan_update(classifier: Any, add: Any, remove: Any, data: Any = None) -> Cha
                 f"the model was fitted {had} sample_weight, so `{name}` must come {had} it too."
             )
     change = _change(classifier, rows, new, gone)
-    return replace(change, added=_names(classifier, new), removed=_names(classifier, gone))
+    return replace(change, added=added, removed=removed)
 
 
-def _requested(classifier: Any, rows: Any, name: str) -> PartitionedData | None:
-    """Check the rows of `add` or `remove`; places that other rows decide are left open."""
+def _requested(
+    classifier: Any, rows: Any, name: str
+) -> tuple[PartitionedData | None, tuple[str, ...]]:
+    """Check the rows of `add` or `remove` and name them; places that others decide stay open."""
     if rows is None:
-        return None
+        return None, ()
     known = classifier.partitioner_
     partitioner = known if known.rowwise else ContentHash(n_partitions=1)
-    return check_update(classifier, rows, name).partitioned(partitioner)
-
-
-def _names(classifier: Any, rows: PartitionedData | None) -> tuple[str, ...]:
-    return () if rows is None else row_names(rows.digests, classifier.classes_[rows.y])
+    table = check_update(classifier, rows, name)
+    data = table.partitioned(partitioner)
+    # In a grid a row is several rows, of which each has a digest of its own.
+    digests = sample_digests(table.X) if isinstance(known, Grid) else data.digests
+    return data, row_names(digests, classifier.classes_[table.y])
 
 
 def row_names(digests: NDArray[np.uint8], labels: NDArray[Any]) -> tuple[str, ...]:
@@ -166,10 +171,13 @@ def _placed(keys: NDArray[np.void], partitions: NDArray[Any]) -> NDArray[np.void
     return np.ascontiguousarray(table).view(f"V{table.shape[1]}").ravel()
 
 
-def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.intp]:
+def find_rows(
+    keys: NDArray[np.void], wanted: NDArray[np.void], origin: NDArray[np.intp] | None = None
+) -> NDArray[np.intp]:
     """Return one position in `keys` for every wanted key, no position twice, or raise.
 
     Repeated rows count as often as they occur: a row that is wanted twice takes two copies.
+    `origin` says of which row each wanted one is a block.
     """
     order = np.argsort(keys, kind="stable")
     sorted_keys = keys[order]
@@ -181,9 +189,11 @@ def find_rows(keys: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.in
     inside[inside] = sorted_keys[position[inside]] == sorted_wanted[inside]
     missing = wanted_order[~inside]
     if len(missing):
+        numbers = np.arange(len(wanted)) if origin is None else origin
+        rows = np.unique(numbers[missing])
         raise InvalidRowsError(
-            f"row {min(missing)} of `remove` is not in the training set (or not as often as it is "
-            f"to be removed); {len(missing)} of {len(wanted)} rows were not found. Nothing changed."
+            f"row {rows[0]} of `remove` is not in the training set (or not as often as it is to be "
+            f"removed); {len(rows)} of {numbers.max() + 1} rows were not found. Nothing changed."
         )
     return order[position]
 
@@ -214,7 +224,7 @@ def _change(
         wanted = row_keys(gone.digests, gone.y, gone.sample_weight)
         if rowwise:
             keys, wanted = _placed(keys, places), _placed(wanted, gone.assignment)
-        keep = np.delete(np.arange(len(y)), find_rows(keys, wanted))
+        keep = np.delete(np.arange(len(y)), find_rows(keys, wanted, gone.origin))
         X, y, digests, places = _safe_indexing(X, keep), y[keep], digests[keep], places[keep]
         weight = None if weight is None else weight[keep]
     if new is not None:

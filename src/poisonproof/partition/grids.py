@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isqrt, prod
+from math import isqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from poisonproof.partition.contributors import (
     GroupPartitioner,
 )
 from poisonproof.partition.partitioned import PartitionedData, Weights
-from poisonproof.partition.partitioners import ContentHash, Partitioner, PixelSum
+from poisonproof.partition.partitioners import ContentHash, Partitioner
 
 OUTER = ("rows", "features")
 _KINDS = {
@@ -163,16 +163,14 @@ def _groups(blocks: Blocks) -> list[list[int]]:
     if blocks.kind == "bands":
         rows = -(-height // B)
         places = np.pad(places, ((0, rows * B - height), (0, 0), (0, 0)), constant_values=-1)
-        return places.reshape(B, -1).tolist()  # type: ignore[no-any-return]
+        return [band.tolist() for band in places.reshape(B, -1)]
     if blocks.kind == "pixels":
         table = places.reshape(-1, channels)
         return [table[sorted(block)].ravel().tolist() for block in _dealt(len(table), B)]
     down, across = lattice_steps(B)
     pad = ((0, -height % down), (0, -width % across), (0, 0))
     places = np.pad(places, pad, constant_values=-1)
-    return [
-        places[y::down, x::across].ravel().tolist() for y in range(down) for x in range(across)
-    ]
+    return [places[y::down, x::across].ravel().tolist() for y in range(down) for x in range(across)]
 
 
 def lattice_steps(n_blocks: int) -> tuple[int, int]:
@@ -183,7 +181,11 @@ def lattice_steps(n_blocks: int) -> tuple[int, int]:
 
 def _dealt(n: int, n_blocks: int) -> list[list[int]]:
     """Deal out n features in the order of a hash of their numbers."""
-    order = sorted(range(n), key=lambda i: hashlib.sha256(f"poisonproof.block1 {i}".encode()).digest())
+
+    def digest(number: int) -> bytes:
+        return hashlib.sha256(f"poisonproof.block1 {number}".encode()).digest()
+
+    order = sorted(range(n), key=digest)
     return [sorted(order[block::n_blocks]) for block in range(n_blocks)]
 
 
@@ -322,9 +324,9 @@ class Grid(Partitioner):
         by_content = self.outer == "features" and not self.by_group
         whole = None if by_content else self.base.assign(X, groups)
         parts, rows, cells = [], [], []
-        for block, part in enumerate(self.blocks.split(X)):
-            here = np.flatnonzero(self.usable(part))
-            part = part if len(here) == len(y) else take_rows(part, here)
+        for block, seen in enumerate(self.blocks.split(X)):
+            here = np.flatnonzero(self.usable(seen))
+            part = seen if len(here) == len(y) else take_rows(seen, here)
             places = self.base.assign(part) if whole is None else whole[here]
             parts.append(part)
             rows.append(here)
@@ -337,7 +339,12 @@ class Grid(Partitioner):
             sample_digests(tall),
             self.n_members,
             sample_weight=None if sample_weight is None else sample_weight[origin],
+            origin=origin,
         )
+
+    def n_rows(self, sizes: NDArray[np.intp]) -> int:
+        """Return how many rows the cells come from: those of the block that has most."""
+        return int(sizes.reshape(self.blocks.n_blocks, self.k).sum(axis=1).max())
 
 
 SAVED: Mapping[str, type[Partitioner]] = {**PARTITIONERS, Grid.name: Grid}

@@ -169,6 +169,8 @@ class PartitionedData:
         Digests of the samples, in the caller's order; empty where nobody needs them.
     categories : mapping
         The declared categories of columns that members see as categories.
+    origin : ndarray of shape (m,) or None
+        In a grid, where rows are blocks of rows: the number of the whole row.
     """
 
     X: Any
@@ -178,6 +180,7 @@ class PartitionedData:
     sample_weight: Weights = None
     digests: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 32), np.uint8))
     categories: Categories = field(default_factory=dict)
+    origin: NDArray[np.intp] | None = None
 
     @classmethod
     def build(
@@ -189,10 +192,11 @@ class PartitionedData:
         n_partitions: int,
         *,
         sample_weight: Weights = None,
+        origin: NDArray[np.intp] | None = None,
     ) -> PartitionedData:
         """Sort rows whose partitions and digests are known into canonical order."""
         order, offsets = canonical_order(assignment, digests, y, sample_weight, n_partitions)
-        return cls(X, y, order, offsets, sample_weight, digests)
+        return cls(X, y, order, offsets, sample_weight, digests, origin=origin)
 
     def __len__(self) -> int:
         """Return the number of partitions, k."""
