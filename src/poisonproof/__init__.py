@@ -19,6 +19,7 @@ _HOMES = {
     "Certificates": "poisonproof.certificates",
     "ClusterVoteClassifier": "poisonproof.estimators",
     "DPAClassifier": "poisonproof.estimators",
+    "GridClassifier": "poisonproof.estimators",
     "NeighborVoteClassifier": "poisonproof.estimators",
     "SSDPAClassifier": "poisonproof.estimators",
     "TorchLearner": "poisonproof.networks",
@@ -33,6 +34,7 @@ __all__ = [
     "Certificates",
     "ClusterVoteClassifier",
     "DPAClassifier",
+    "GridClassifier",
     "NeighborVoteClassifier",
     "SSDPAClassifier",
     "WeightedVoteClassifier",
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from poisonproof.estimators import (
         ClusterVoteClassifier,
         DPAClassifier,
+        GridClassifier,
         NeighborVoteClassifier,
         SSDPAClassifier,
         WeightedVoteClassifier,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from poisonproof.estimators.certifying import certify_runoff, member_scores
 from poisonproof.estimators.cluster_votes import ClusterVoteClassifier
 from poisonproof.estimators.dpa import DPAClassifier, SSDPAClassifier
+from poisonproof.estimators.grid import GridClassifier
 from poisonproof.estimators.loading import load
 from poisonproof.estimators.neighbor_votes import NeighborVoteClassifier
 from poisonproof.estimators.streaming import DiskPartitions, fit_stream, partition_stream
@@ -14,6 +15,7 @@ __all__ = [
     "ClusterVoteClassifier",
     "DPAClassifier",
     "DiskPartitions",
+    "GridClassifier",
     "NeighborVoteClassifier",
     "SSDPAClassifier",
     "WeightedVoteClassifier",

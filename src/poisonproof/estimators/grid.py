@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
-from poisonproof.certificates.grid import GridCertificates, certify_grid, certify_grid_scores
+from poisonproof.certificates.grid import certify_grid, certify_grid_scores
 from poisonproof.certificates.plurality import ABSTAIN, certify_votes
+from poisonproof.certificates.result import GridCertificates
 from poisonproof.certificates.threats import Threat
 from poisonproof.estimators.certifying import ensemble_scores, input_tags
 from poisonproof.estimators.dpa import DPAClassifier

@@ -128,9 +128,7 @@ class Ensemble(ABC):
 
     def part(self, which: Sequence[int]) -> Ensemble:
         """Return some of the members, as an ensemble that votes."""
-        raise InvalidInputError(
-            f"Members of {type(self).__name__} cannot vote apart."
-        )
+        raise InvalidInputError(f"Members of {type(self).__name__} cannot vote apart.")
 
     @abstractmethod
     def replaced(self, which: Sequence[int], members: Ensemble) -> Ensemble:

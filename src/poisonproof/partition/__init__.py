@@ -5,6 +5,7 @@ from __future__ import annotations
 from poisonproof.partition.canonical import canonical_bytes, sample_digests
 from poisonproof.partition.containers import n_rows
 from poisonproof.partition.contributors import GroupHash, NamedSources, TimeBlocks
+from poisonproof.partition.grids import Blocks, Grid
 from poisonproof.partition.partitioned import (
     Partition,
     PartitionedData,
@@ -14,7 +15,9 @@ from poisonproof.partition.partitioners import ContentHash, Partitioner, PixelSu
 from poisonproof.partition.values import take_canonical
 
 __all__ = [
+    "Blocks",
     "ContentHash",
+    "Grid",
     "GroupHash",
     "NamedSources",
     "Partition",
