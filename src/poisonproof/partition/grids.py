@@ -311,6 +311,8 @@ class Grid(Partitioner):
 
     def usable(self, part: Any) -> NDArray[np.bool_]:
         """Return which samples, as one block sees them, its members can be asked about."""
+        if self.blocks.kind == "words":
+            return np.array([bool(text) for text in part], dtype=np.bool_)
         numbers = isinstance(part, np.ndarray) and part.dtype.kind == "f"
         if self.takes_missing or not numbers:
             return np.ones(n_rows(part), dtype=np.bool_)
