@@ -291,8 +291,9 @@ class PartitionAggregation(VotingMembers):
         self.categories_ = {} if valued else declared_categories(rows.X)
         data = rows.partitioned(partitioner)
         self.n_groups_ = None
-        if self.schema_ is not None and isinstance(partitioner, GroupPartitioner):
-            self.n_groups_ = len(set(partitioner.units(rows.groups)))
+        rule = getattr(partitioner, "base", partitioner)
+        if self.schema_ is not None and isinstance(rule, GroupPartitioner):
+            self.n_groups_ = len(set(rule.units(rows.groups)))
         self.features_ = self._fit_features(data)
         self._remember(TrainingSet(data), data.partition_digests())
         return data
