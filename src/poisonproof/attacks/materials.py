@@ -214,8 +214,8 @@ class CellMaterial:
             number = isinstance(column, NumberColumn)
             cells[column.name] = rows[:, place].astype(float) if number else rows[:, place].tolist()
         X, reasons = encode_rows(self.schema, cells, len(rows))
-        if reasons:
-            row, reason = next(iter(reasons.items()))
+        if rejected := reasons.by_row():
+            row, reason = next(iter(rejected.items()))
             raise InvalidInputError(f"Row {row} does not fit the schema: {reason}.")
         return X
 

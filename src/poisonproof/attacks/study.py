@@ -17,6 +17,7 @@ from poisonproof.attacks.materials import Material, TextMaterial, make_material
 from poisonproof.attacks.retraining import PoisonedModel, Trace, first_change
 from poisonproof.certificates.threats import Threat, unit_noun
 from poisonproof.estimators.dpa import PartitionAggregation
+from poisonproof.estimators.grid import GridClassifier
 from poisonproof.estimators.updating import require_same_spec, training_set
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition.contributors import GroupPartitioner, make_partitioner
@@ -211,7 +212,7 @@ def attack_study(
     >>> study.trials_within[1], study.kinds[0].median_first("unprotected")
     (0, 1)
     """
-    if not isinstance(classifier, PartitionAggregation):
+    if not isinstance(classifier, PartitionAggregation) or isinstance(classifier, GridClassifier):
         raise InvalidInputError(
             "attack_study attacks models of DPAClassifier and SSDPAClassifier, got "
             f"{type(classifier).__name__}."

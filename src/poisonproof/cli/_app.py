@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,6 +18,9 @@ from typer.main import get_command
 
 import poisonproof
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, PoisonproofError, needing
+
+if TYPE_CHECKING:
+    from poisonproof.data.rows import Missing
 
 BAD_INPUT, BUG, INTERRUPTED = 2, 1, 130
 
@@ -366,6 +369,8 @@ def make_member(name: str, **network_options: Any) -> Any:
     return import_module("sklearn.pipeline").make_pipeline(scaler, estimator)
 
 
-def takes_missing(estimator: Any) -> bool:
-    """Say whether an estimator takes missing values."""
+def takes_missing(estimator: Any) -> Missing:
+    """Say whether an estimator takes missing values, or does not even see the cells that are."""
+    if getattr(estimator, "blanks_cells", False):
+        return "cells"
     return bool(import_module("sklearn.utils").get_tags(estimator).input_tags.allow_nan)

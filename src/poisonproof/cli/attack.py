@@ -39,7 +39,7 @@ from poisonproof.cli._screen import (
     verbosity,
 )
 from poisonproof.data.columns import ArrayColumn, ImageColumn
-from poisonproof.data.rows import CheckedRows, encode_rows
+from poisonproof.data.rows import CheckedRows, Missing, encode_rows
 from poisonproof.data.schema import Schema
 from poisonproof.evaluation.accuracy import seen_sentence
 from poisonproof.exceptions import InvalidInputError
@@ -235,10 +235,11 @@ def _with_model(
     from poisonproof.attacks.materials import NumberMaterial
     from poisonproof.attacks.study import WEIGHTED
     from poisonproof.estimators.dpa import PartitionAggregation
+    from poisonproof.estimators.grid import GridClassifier
 
     model = open_model(path)
     classifier = model.classifier.without_schema()
-    if not isinstance(classifier, PartitionAggregation):
+    if not isinstance(classifier, PartitionAggregation) or isinstance(classifier, GridClassifier):
         raise InvalidInputError(
             f"{path} is a {type(classifier).__name__}; models of DPAClassifier and "
             "SSDPAClassifier can be attacked."
@@ -267,7 +268,7 @@ def _with_model(
 
 
 def _read(
-    source: TrainingSource, data: Path, test: Path | None, allow_missing: bool
+    source: TrainingSource, data: Path, test: Path | None, allow_missing: Missing
 ) -> AttackedData:
     """Read rows to train on and to attack; without `test`, attack those that are held out."""
     from poisonproof.attacks.materials import NumberMaterial

@@ -23,8 +23,37 @@ if TYPE_CHECKING:
     from poisonproof.features.base import FrozenTransformer
     from poisonproof.features.images import ImageMap
 
-Reasons = dict[int, str]
-"""Reasons for rejecting rows, by row number."""
+
+class Reasons(dict[int, str]):
+    """Reasons for rejecting rows, by row number; those of a single cell stand in `cells`.
+
+    A cell that does not fit rejects its row, or, for members that each see some columns alone, it
+    is missing.
+
+    Attributes
+    ----------
+    cells : dict of (int, str) to str
+        By row number and name of the column.
+    """
+
+    def __init__(self, rows: Mapping[int, str] | None = None) -> None:
+        super().__init__(rows or {})
+        self.cells: dict[tuple[int, str], str] = {}
+
+    def by_row(self) -> dict[int, str]:
+        """Return the first reason of every row, where a cell that does not fit rejects its row."""
+        found = dict(self)
+        for (row, _), why in self.cells.items():
+            found.setdefault(row, why)
+        return found
+
+    def add(self, other: Reasons) -> None:
+        """Add the reasons of another source; what was there stays."""
+        for row, why in other.items():
+            self.setdefault(row, why)
+        for cell, why in other.cells.items():
+            self.cells.setdefault(cell, why)
+
 
 MAX_FEATURES = 2**20
 """The largest number of features that one column may become."""
@@ -62,7 +91,7 @@ class Column(ABC):
 
     @abstractmethod
     def encode(self, cells: Any, reasons: Reasons) -> NDArray[Any]:
-        """Return the features of every row, shape (n, d), and add why rows do not fit.
+        """Return the features of every row, shape (n, d), and add why cells do not fit.
 
         Row i is a function of cell i and the column. Cells are float64 of shape (n,) for numbers
         (NaN if empty), text or None for categories, texts and dates, numbers of shape (n, ...) for
@@ -85,10 +114,11 @@ class Column(ABC):
 
     def _reject(self, rows: NDArray[np.bool_], why: str, reasons: Reasons) -> None:
         for row in np.flatnonzero(rows).tolist():
-            reasons.setdefault(row, f"{self._called} {self.name!r} {why}")
+            reasons.cells.setdefault((row, self.name), f"{self._called} {self.name!r} {why}")
 
     def _reject_cell(self, row: int, cell: str, why: str, reasons: Reasons) -> None:
-        reasons.setdefault(row, f"{self._called} {self.name!r}: {cell[:40]!r} is {why}")
+        message = f"{self._called} {self.name!r}: {cell[:40]!r} is {why}"
+        reasons.cells.setdefault((row, self.name), message)
 
     def _check_choice(self, key: str, value: object, allowed: tuple[str, ...]) -> None:
         if value not in allowed:
@@ -542,6 +572,19 @@ class ArrayColumn(Column):
     def n_features(self) -> int:
         """The numbers of a sample."""
         return math.prod(self.shape)
+
+    def numbers(self, cells: NDArray[Any]) -> NDArray[Any]:
+        """Return the numbers of a sample in a row, NaN for each that the array may not hold."""
+        flat = cells.reshape(len(cells), self.n_features)
+        if self.values == "uint8":
+            if flat.dtype == np.uint8:
+                return flat
+            with np.errstate(invalid="ignore"):
+                good = (flat >= 0) & (flat <= 255) & (np.trunc(flat) == flat)
+            return np.where(good, flat, np.nan)
+        values = flat.astype(np.float64)
+        values[np.isinf(values)] = np.nan
+        return values
 
     def encode(self, cells: NDArray[Any], reasons: Reasons) -> NDArray[Any]:
         """Return the numbers of a sample in a row, of the declared type."""

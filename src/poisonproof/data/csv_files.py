@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from poisonproof.data.columns import cell_number
+from poisonproof.data.columns import Reasons, cell_number
 from poisonproof.data.rows import RawRows, RowProblem
 from poisonproof.data.schema import Layout, Schema
 from poisonproof.data.value_text import too_long
@@ -239,6 +239,7 @@ def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
     columns = layout.columns
     found = (columns.label, columns.groups, *columns.texts)
     texts: list[list[str | None]] = [[] for _ in found]
+    reasons = Reasons()
     values, places, weights = array("d"), array("q"), array("d")
     problems: list[RowProblem] = []
     pick = _picker(columns.features)
@@ -249,14 +250,14 @@ def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
             cells = split_line(line, layout.delimiter, len(columns.header), layout.encoding)
             # As UTF-8, a character takes up to three bytes.
             long = 3 * len(line) > layout.largest_cell
-            if long:
-                read = [*columns.features, *columns.texts, columns.groups, columns.weights]
-                _check_sizes(cells, layout, read)
-            numbers = _line_numbers(line, cells, layout, pick)
+            lost = _leave_out_long(cells, layout) if long else {}
+            numbers = _line_numbers(line, cells, layout, pick, lost)
             if long:
                 try:
                     _check_sizes(cells, layout, [columns.label])
                 except ValueError as error:
+                    if lost:
+                        raise ValueError(next(iter(lost.values()))) from None
                     raise _BrokenLineError(str(error)) from None
             if columns.weights is not None:
                 weights.append(_cell_number(cells, layout, columns.weights))
@@ -264,6 +265,8 @@ def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
             whole = isinstance(error, _BrokenLineError)
             problems.append(RowProblem(number, str(error), label=whole))
             continue
+        for place, why in lost.items():
+            reasons.cells[len(places), columns.header[place]] = why
         values.extend(numbers)
         places.append(number)
         for column, index in zip(texts, found, strict=True):
@@ -280,7 +283,20 @@ def parse_lines(block: bytes, first_line: int, layout: CsvLayout) -> RawRows:
         unit="line",
         problems=problems,
         texts=tuple(texts[2:]),
+        reasons=reasons,
     )
+
+
+def _leave_out_long(cells: list[str], layout: CsvLayout) -> dict[int, str]:
+    """Empty the features that are too large, and return why; another large cell raises."""
+    columns, lost = layout.columns, {}
+    _check_sizes(cells, layout, [columns.groups, columns.weights])
+    for index in (*columns.features, *columns.texts):
+        try:
+            _check_sizes(cells, layout, [index])
+        except ValueError as error:
+            lost[index], cells[index] = str(error), ""
+    return lost
 
 
 def _check_sizes(cells: list[str], layout: CsvLayout, indices: Sequence[int | None]) -> None:
@@ -291,14 +307,26 @@ def _check_sizes(cells: list[str], layout: CsvLayout, indices: Sequence[int | No
 
 
 def _line_numbers(
-    line: bytes, cells: list[str], layout: CsvLayout, pick: Callable[[list[str]], Sequence[str]]
+    line: bytes,
+    cells: list[str],
+    layout: CsvLayout,
+    pick: Callable[[list[str]], Sequence[str]],
+    lost: dict[int, str],
 ) -> list[float]:
+    """Return the features of a line, NaN for those that are empty or none; `lost` says why."""
     if b"_" not in line and line.isascii():
         try:  # the whole row at once: the same numbers as `cell_number`, several times as fast
             return list(map(float, pick(cells)))
         except ValueError:
             pass  # an empty cell, or one to complain about
-    return [_cell_number(cells, layout, index) for index in layout.columns.features]
+    numbers = []
+    for index in layout.columns.features:
+        try:
+            numbers.append(_cell_number(cells, layout, index))
+        except ValueError as error:
+            lost.setdefault(index, str(error))
+            numbers.append(nan)
+    return numbers
 
 
 def _cell_number(cells: list[str], layout: CsvLayout, index: int) -> float:

@@ -101,18 +101,23 @@ def frame_rows(X: Any, schema: Schema) -> RawRows:
         X = X.to_arrow()
     if is_arrow(X):
         return table_rows(X, schema.locate(_header(X), NAME), NAME, schema, 0)
-    reasons: Reasons = {}
-    label_reasons: Reasons = {}
+    reasons = Reasons()
+    label_reasons: dict[int, str] = {}
     if is_frame(X):
         layout = schema.locate(_header(X), NAME)
         cells = dict(zip(layout.header, frame_columns(X), strict=True))
     else:
         cells = _columns_of(X, schema, reasons)
 
-    def _texts(name: str, problems: Reasons = reasons, point: str = ".") -> list[str | None]:
+    def _texts(
+        name: str, problems: dict[int, str] | None = None, point: str = "."
+    ) -> list[str | None]:
         texts, without = cell_texts(cells[name], schema.limits.cell)
         for row, reason in without.items():
-            problems.setdefault(row, f"column {name!r}: {reason}")
+            if problems is None:
+                reasons.cells.setdefault((row, name), f"column {name!r}: {reason}")
+            else:
+                problems.setdefault(row, f"column {name!r}: {reason}")
         if point == ".":
             return texts
         return [  # only a text is written with the point that the column declares
@@ -121,14 +126,20 @@ def frame_rows(X: Any, schema: Schema) -> RawRows:
         ]
 
     def _numbers(name: str) -> NDArray[np.float64]:
-        return _cell_numbers(cells[name], name, schema, reasons)
+        values, without = _cell_numbers(cells[name], name, schema)
+        for row, reason in without.items():
+            if name == schema.weights:
+                reasons.setdefault(row, reason)
+            else:
+                reasons.cells.setdefault((row, name), reason)
+        return values
 
     numbers = [column.name for column in schema.columns if column.plain]
     n_rows = len(next(iter(cells.values())))
     return RawRows(
         X=np.array([_numbers(name) for name in numbers]).T.reshape(n_rows, len(numbers)),
         labels=None if schema.label is None else _texts(schema.label, label_reasons),
-        groups=None if schema.groups is None else _texts(schema.groups),
+        groups=None if schema.groups is None else _texts(schema.groups, reasons),
         weights=None if schema.weights is None else _numbers(schema.weights),
         names=tuple(numbers),
         places=range(n_rows),
@@ -197,7 +208,9 @@ def _columns_of(X: Any, schema: Schema, reasons: Reasons) -> dict[str, NDArray[A
     return cells
 
 
-def cell_texts(cells: NDArray[Any], most: int = Limits().cell) -> tuple[list[str | None], Reasons]:
+def cell_texts(
+    cells: NDArray[Any], most: int = Limits().cell
+) -> tuple[list[str | None], dict[int, str]]:
     """Return the text of every cell, as `label_text` writes it, and why some have none."""
     if cells.dtype.kind in "biuf" and cells.ndim == 1:
         return array_texts(cells, "X", NAME, most)
@@ -205,19 +218,20 @@ def cell_texts(cells: NDArray[Any], most: int = Limits().cell) -> tuple[list[str
 
 
 def _cell_numbers(
-    cells: NDArray[Any], name: str, schema: Schema, reasons: Reasons
-) -> NDArray[np.float64]:
-    """Return cells as float64, NaN for those that are missing."""
+    cells: NDArray[Any], name: str, schema: Schema
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Return cells as float64, NaN for those that are missing or none, and why they are none."""
+    reasons: dict[int, str] = {}
     if cells.dtype.kind in "biuf":
         with np.errstate(over="ignore"):
-            return cells.astype(np.float64)
+            return cells.astype(np.float64), reasons
     numbers = np.full(len(cells), np.nan)
     for row, cell in enumerate(cells):
         try:
             numbers[row] = _number(cell, schema)
         except ValueError as error:
-            reasons.setdefault(row, f"column {name!r}: {error}")
-    return numbers
+            reasons[row] = f"column {name!r}: {error}"
+    return numbers, reasons
 
 
 def _number(cell: Any, schema: Schema) -> float:

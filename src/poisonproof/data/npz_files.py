@@ -41,10 +41,10 @@ def read_npz_rows(path: Path, schema: Schema) -> RawRows:
                 f"Array {name!r} of {path} has shape {arrays[name].shape}, but there are "
                 f"{len(X)} samples in {samples!r}; one value per sample is needed."
             )
-    reasons: Reasons = {}
-    label_reasons: Reasons = {}
+    reasons = Reasons()
+    label_reasons: dict[int, str] = {}
 
-    def _texts(name: str | None, problems: Reasons) -> list[str | None] | None:
+    def _texts(name: str | None, problems: dict[int, str]) -> list[str | None] | None:
         if name is None:
             return None
         texts, without = array_texts(arrays[name], name, path, schema.limits.cell)
@@ -113,7 +113,7 @@ def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
 
 def array_texts(
     array: NDArray[Any], name: str, path: Path, most: int = Limits().cell
-) -> tuple[list[str | None], Reasons]:
+) -> tuple[list[str | None], dict[int, str]]:
     """Return the text of every value, as `label_text` writes it, and why some have none."""
     if array.dtype.kind not in "biufSUM":
         raise InvalidInputError(

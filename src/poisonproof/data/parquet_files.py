@@ -32,10 +32,10 @@ def has_texts(kind: Any) -> bool:
     return moment or not (types.is_nested(kind) or types.is_temporal(kind) or types.is_union(kind))
 
 
-def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None], Reasons]:
+def arrow_texts(column: Any, most: int = Limits().cell) -> tuple[list[str | None], dict[int, str]]:
     """Return the text of every value, as `label_text` writes it, and why some have none."""
     texts: list[str | None] = []
-    reasons: Reasons = {}
+    reasons: dict[int, str] = {}
     for chunk in column.chunks:
         values, codes = _distinct(chunk)
         known, unknown = texts_of(list(_plain_values(values)), most)
@@ -113,10 +113,10 @@ def parquet_parts(
 
 def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row: int) -> RawRows:
     """Return the rows of a pyarrow table, the first of which is row `first_row` of the file."""
-    reasons: Reasons = {}
-    label_reasons: Reasons = {}
+    reasons = Reasons()
+    label_reasons: dict[int, str] = {}
 
-    def _texts(index: int, problems: Reasons = reasons) -> list[str | None]:
+    def _texts(index: int, problems: dict[int, str] | None = None) -> list[str | None]:
         name = layout.header[index]
         if not has_texts(kind := table.column(name).type):
             raise InvalidInputError(
@@ -125,7 +125,10 @@ def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row
             )
         texts, without = arrow_texts(table.column(name), schema.limits.cell)
         for row, reason in without.items():
-            problems.setdefault(row, f"column {name!r}: {reason}")
+            if problems is None:
+                reasons.cells.setdefault((row, name), f"column {name!r}: {reason}")
+            else:
+                problems.setdefault(row, f"column {name!r}: {reason}")
         return texts
 
     def _numbers(index: int) -> NDArray[np.float64]:
@@ -135,6 +138,12 @@ def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row
             cells = present_texts(_texts(index), column := NumberColumn(name=name), schema)
             return column.parse(cells, reasons)
         return column_numbers(column, name, path)
+
+    def _weights(index: int) -> NDArray[np.float64]:
+        numbers, name = _numbers(index), layout.header[index]
+        for row in [row for row, column in reasons.cells if column == name]:
+            reasons.setdefault(row, reasons.cells.pop((row, name)))
+        return numbers
 
     for other in schema.columns:
         written = isinstance(other, NumberColumn) and other.point != "."
@@ -149,8 +158,8 @@ def table_rows(table: Any, layout: Layout, path: Path, schema: Schema, first_row
     return RawRows(
         X=X,
         labels=None if layout.label is None else _texts(layout.label, label_reasons),
-        groups=None if layout.groups is None else _texts(layout.groups),
-        weights=None if layout.weights is None else _numbers(layout.weights),
+        groups=None if layout.groups is None else _texts(layout.groups, reasons),
+        weights=None if layout.weights is None else _weights(layout.weights),
         names=layout.feature_names,
         places=range(first_row, first_row + table.num_rows),
         unit="row",

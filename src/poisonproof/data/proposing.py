@@ -292,13 +292,14 @@ def _is_continuous(counts: Counter[str]) -> bool:
 
 def _half_left_out(seen: Seen, schema: Schema) -> list[str]:
     """Say so if the schema leaves out more than half of the rows that were seen."""
-    reasons: Reasons = {}
+    found = Reasons()
     for column in schema.columns:
         if not isinstance(column, TextColumn):
             cells: Any = present_texts(seen.columns[column.name], column, schema)
             if isinstance(column, NumberColumn):
-                cells = column.parse(cells, reasons)
-            column.encode(cells, reasons)
+                cells = column.parse(cells, found)
+            column.encode(cells, found)
+    reasons = found.by_row()
     for name, classes in ((schema.label, schema.classes), (schema.groups, None)):
         for row, cell in enumerate(seen.columns[name] if name is not None else ()):
             if cell is None or (classes is not None and cell not in classes):

@@ -9,12 +9,13 @@ from itertools import chain, repeat
 from math import prod
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poisonproof.data.columns import (
+    ArrayColumn,
     CategoryColumn,
     Column,
     NumberColumn,
@@ -28,6 +29,9 @@ from poisonproof.exceptions import InvalidInputError, InvalidRowsError
 _DETAILS = re.compile(r"[:;] .*")
 """Details of a reason, beyond the kind of fault that a file has."""
 _MOST_KINDS = 5
+
+Missing = bool | Literal["cells"]
+"""Whether members take missing values; "cells": what does not fit is missing, and keeps its row."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class RawRows:
 
     `X` has the columns of numbers (NaN if empty), or arrays and images; `texts` those read as text.
     `places` count lines, rows or files (`unit`). Rows that could not be read are `problems`;
-    `reasons`, and `label_reasons` if nothing else is wrong, name by number others that do not fit.
+    `reasons`, and `label_reasons` if nothing else is wrong, name by number others that do not fit,
+    or have a cell that does not.
     """
 
     X: NDArray[Any]
@@ -67,8 +72,8 @@ class RawRows:
     unit: str
     problems: list[RowProblem] = field(default_factory=list)
     texts: tuple[Sequence[str | None], ...] = ()
-    reasons: Reasons = field(default_factory=dict)
-    label_reasons: Reasons = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=Reasons)
+    label_reasons: Mapping[int, str] = field(default_factory=dict)
 
     def cells(self, schema: Schema) -> dict[str, Any]:
         """Return the cells of every declared feature column by name."""
@@ -93,9 +98,11 @@ class RawRows:
         def _part(cells: Any) -> Any:
             return None if cells is None else cells[start:stop]
 
-        def _among(reasons: Reasons) -> Reasons:
+        def _among(reasons: Mapping[int, str]) -> dict[int, str]:
             return {row - start: why for row, why in reasons.items() if start <= row < stop}
 
+        reasons, cells = Reasons(_among(self.reasons)), self.reasons.cells.items()
+        reasons.cells = {(r - start, name): why for (r, name), why in cells if start <= r < stop}
         return replace(
             self,
             X=self.X[start:stop],
@@ -105,7 +112,7 @@ class RawRows:
             places=self.places[start:stop],
             problems=self.problems if start == 0 else [],
             texts=tuple(map(_part, self.texts)),
-            reasons=_among(self.reasons),
+            reasons=reasons,
             label_reasons=_among(self.label_reasons),
         )
 
@@ -248,8 +255,8 @@ def list_kinds(kinds: Mapping[str, int]) -> str:
 def encode_rows(
     schema: Schema, cells: Mapping[str, Any], n_rows: int
 ) -> tuple[NDArray[Any], Reasons]:
-    """Return the features of every row, shape (n, d), and which rows do not fit."""
-    reasons: Reasons = {}
+    """Return the features of every row, shape (n, d), and which cells do not fit."""
+    reasons = Reasons()
     parts = [column.encode(cells[column.name], reasons) for column in schema.columns]
     if len(parts) == 1:
         return parts[0], reasons
@@ -267,20 +274,26 @@ def check_rows(
     schema: Schema,
     path: Path,
     *,
-    allow_missing: bool = True,
+    allow_missing: Missing = True,
     keep_cells: bool = False,
 ) -> CheckedRows:
     """Encode rows and reject every one that does not fit the schema, each by itself."""
     cells = raw.cells(schema) if keep_cells or not schema.keeps_numbers else None
-    found: Reasons = {}
+    found, first = Reasons(), next(iter(schema.columns), None)
     if schema.keeps_numbers or cells is None:
         X = raw.X.reshape(len(raw.X), prod(raw.X.shape[1:]))
+    elif allow_missing == "cells" and isinstance(first, ArrayColumn):
+        X = first.numbers(raw.X)
     else:
         X, found = encode_rows(schema, cells, len(raw.places))
     if not X.shape[1]:
         raise InvalidInputError(f"{path} has no feature columns.")
-    reasons = {**found, **raw.reasons}
-    _check_features(X, raw, schema, allow_missing, reasons)
+    raw.reasons.add(found)
+    if allow_missing == "cells":
+        X, reasons = _without_cells(X, raw, schema), dict(raw.reasons)
+    else:
+        reasons = raw.reasons.by_row()
+        _check_features(X, raw, schema, allow_missing, reasons)
     groups = _check_groups(raw, schema, reasons)
     _check_weights(raw, schema, reasons)
     broken = frozenset(reasons)
@@ -309,6 +322,25 @@ def check_rows(
     )
 
 
+def _without_cells(X: NDArray[Any], raw: RawRows, schema: Schema) -> NDArray[Any]:
+    """Return features that are missing wherever a cell does not fit or is infinite."""
+    if X.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(X.sum(dtype=np.float64))
+        if not finite:
+            X = np.where(np.isinf(X), np.asarray(np.nan, dtype=X.dtype), X)
+    if not raw.reasons.cells:
+        return X
+    X = X.astype(np.result_type(X.dtype, np.float32))  # which holds NaN
+    names = raw.names or () if schema.keeps_numbers else [c.name for c in schema.columns]
+    widths = [1] * len(names) if schema.keeps_numbers else [c.n_features for c in schema.columns]
+    ends = np.cumsum(widths).tolist()
+    spans = {name: slice(end - n, end) for name, n, end in zip(names, widths, ends, strict=True)}
+    for row, name in raw.reasons.cells:
+        X[row, spans[name]] = np.nan
+    return X
+
+
 def _those(
     cells: Mapping[str, Any] | None, which: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]] | None:
@@ -321,7 +353,7 @@ def _those(
 
 
 def _check_features(
-    X: NDArray[Any], raw: RawRows, schema: Schema, allow_missing: bool, reasons: Reasons
+    X: NDArray[Any], raw: RawRows, schema: Schema, allow_missing: bool, reasons: dict[int, str]
 ) -> None:
     if X.dtype.kind != "f":
         return
@@ -341,7 +373,9 @@ def _check_features(
             reasons.setdefault(row, f"{what} is missing, which this kind of model cannot take")
 
 
-def _check_labels(raw: RawRows, schema: Schema, reasons: Reasons) -> NDArray[np.int64] | None:
+def _check_labels(
+    raw: RawRows, schema: Schema, reasons: dict[int, str]
+) -> NDArray[np.int64] | None:
     if raw.labels is None:
         return None
     found = map(positions(schema.classes).get, raw.labels, repeat(-1))  # type: ignore[arg-type] # None is no label
@@ -358,7 +392,9 @@ def _check_labels(raw: RawRows, schema: Schema, reasons: Reasons) -> NDArray[np.
     return codes
 
 
-def _check_groups(raw: RawRows, schema: Schema, reasons: Reasons) -> Sequence[str | None] | None:
+def _check_groups(
+    raw: RawRows, schema: Schema, reasons: dict[int, str]
+) -> Sequence[str | None] | None:
     """Return what certificates count for each row: the contributor, entity, source or block."""
     if raw.groups is None:
         return None
@@ -371,7 +407,7 @@ def _check_groups(raw: RawRows, schema: Schema, reasons: Reasons) -> Sequence[st
     return units
 
 
-def _check_weights(raw: RawRows, schema: Schema, reasons: Reasons) -> None:
+def _check_weights(raw: RawRows, schema: Schema, reasons: dict[int, str]) -> None:
     if raw.weights is None:
         return
     for row in np.flatnonzero(~(np.isfinite(raw.weights) & (raw.weights >= 0))).tolist():

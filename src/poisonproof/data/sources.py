@@ -24,7 +24,7 @@ from poisonproof.data.image_files import (
 )
 from poisonproof.data.npz_files import read_npz_rows
 from poisonproof.data.parquet_files import column_names, count_rows, parquet_parts
-from poisonproof.data.rows import CheckedRows, RawRows, RowProblem, check_rows
+from poisonproof.data.rows import CheckedRows, Missing, RawRows, RowProblem, check_rows
 from poisonproof.data.schema import Limits, Schema, held_out_rows, listed
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.partition.contributors import GroupHash
@@ -46,7 +46,7 @@ def read_table(
     *,
     labelled: bool = True,
     grouped: bool = True,
-    allow_missing: bool = True,
+    allow_missing: Missing = True,
     keep_cells: bool = False,
     progress: Progress | None = None,
 ) -> CheckedRows:
@@ -64,8 +64,9 @@ def read_table(
         Whether labels are read. Otherwise that column may be there or not.
     grouped : bool
         Whether groups and weights, where the schema has any, are read; likewise.
-    allow_missing : bool
-        Whether the members take missing values.
+    allow_missing : bool or "cells"
+        Whether the members take missing values. With ``"cells"`` a cell that does not fit is
+        missing, too, and its row is kept.
     keep_cells : bool
         Whether the result has the cells of the file, beside the features.
     progress : Progress, optional
@@ -90,7 +91,7 @@ def read_table(
     """
     schema.require_frozen()
     schema = schema.reading(labelled=labelled, grouped=grouped)
-    options = {"allow_missing": allow_missing, "keep_cells": keep_cells}
+    options: Any = {"allow_missing": allow_missing, "keep_cells": keep_cells}
     if not isinstance(path, (str, os.PathLike)):
         from poisonproof.data.frames import NAME, frame_rows, named_columns
 

@@ -30,6 +30,7 @@ from poisonproof.certificates.threats import (
     parse_threat,
     uncertified,
 )
+from poisonproof.data.columns import Reasons
 from poisonproof.data.frames import (
     NAME,
     cell_texts,
@@ -121,6 +122,9 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
 
     template_names: ClassVar[tuple[str, ...]] = ("features", "features_")
     """The objects that a stored model holds besides its arrays or members."""
+
+    blanks_cells: ClassVar[bool] = False
+    """Whether a cell that does not fit is missing, where it costs others its row."""
 
     classes: Any
     features: Any
@@ -361,9 +365,12 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
             raw = replace(raw, labels=labels, label_reasons=without)
         if groups is not None and schema.groups is not None:
             texts, without = cell_texts(as_objects(groups))
-            raw = replace(raw, groups=texts, reasons={**without, **raw.reasons})
+            raw = replace(raw, groups=texts)
+            raw.reasons.add(Reasons(without))
         missing = bool(get_tags(self).input_tags.allow_nan)
-        return check_rows(raw, schema, NAME, allow_missing=missing)
+        return check_rows(
+            raw, schema, NAME, allow_missing="cells" if self.blanks_cells else missing
+        )
 
     def _schema_for(self, X: Any) -> Schema | None:
         """Return how to read training rows: as declared, or by the types of a frame."""

@@ -15,9 +15,12 @@ from poisonproof.certificates.grid import certify_grid, certify_grid_scores
 from poisonproof.certificates.plurality import ABSTAIN, certify_votes
 from poisonproof.certificates.result import GridCertificates
 from poisonproof.certificates.threats import Threat
+from poisonproof.data.columns import ArrayColumn, ImageColumn
+from poisonproof.data.rows import CheckedRows
 from poisonproof.estimators.certifying import ensemble_scores, input_tags
 from poisonproof.estimators.dpa import DPAClassifier
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.members.scikit import largest_value
 from poisonproof.partition.containers import is_frame, is_sparse, n_rows
 from poisonproof.partition.grids import Blocks, Grid
 from poisonproof.partition.partitioned import PartitionedData
@@ -117,9 +120,32 @@ class GridClassifier(DPAClassifier):
     # Blocks are resolved once, when the rows to train on are known.
 
     def _prepare(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> PartitionedData:
-        shape = np.shape(X)[1:] if getattr(X, "ndim", 2) > 2 else self.image_shape
-        self._shape = None if shape is None else tuple(map(int, shape))
+        self._shape, self._channels_first = self._image_shape(X)
+        rule, schema = self.partitioner, self.schema
+        everywhere = (rule if isinstance(rule, Grid) else self).outer == "features"
+        splits = schema is not None and schema.test_share and schema.unit in ("row", "source")
+        if everywhere and splits:
+            raise GuaranteeError(
+                "The schema holds out rows by a hash of all their columns. With outer='features' a "
+                "column that is changed in all rows would move rows of every block. Declare "
+                "test_share=0 and keep test rows apart, or declare groups."
+            )
         return super()._prepare(X, y, groups, sample_weight)
+
+    def _image_shape(self, X: Any) -> tuple[tuple[int, ...] | None, bool]:
+        """Return height, width and perhaps channels of an image, and whether channels come first.
+
+        Images of a schema are declared with channels first.
+        """
+        if self.image_shape is not None:
+            return tuple(map(int, self.image_shape)), False
+        if not isinstance(X, CheckedRows) and getattr(X, "ndim", 2) > 2:
+            return tuple(map(int, np.shape(X)[1:])), False
+        first = next(iter(() if self.schema is None else self.schema.columns), None)
+        if not isinstance(first, (ArrayColumn, ImageColumn)) or len(first.shape) not in (2, 3):
+            return None, False
+        channels, height, width = (1, *first.shape)[-3:]
+        return (height, width, channels), channels > 1
 
     def _declared_partitioner(self) -> Partitioner:
         base = super()._declared_partitioner()
@@ -156,6 +182,12 @@ class GridClassifier(DPAClassifier):
         if kind == "columns":
             _check_number(number, len(widths), "columns")
             return Blocks(n_blocks=number, widths=widths)
+        first = None if self.schema_ is None else self.schema_.columns[0]
+        if isinstance(first, ImageColumn) and first.encoder != "pixels":
+            raise GuaranteeError(
+                f"The schema makes features ({first.encoder}) of whole images, so that a pixel "
+                "would reach several blocks. Declare the encoder 'pixels'."
+            )
         shape = self._shape or _square(X.shape[1])
         if math.prod(shape) != X.shape[1] or len(shape) not in (2, 3):
             raise InvalidInputError(
@@ -163,13 +195,21 @@ class GridClassifier(DPAClassifier):
                 f"{math.prod(shape)} pixels, but the rows of X have {X.shape[1]}."
             )
         _check_number(number, shape[0] if kind == "bands" else shape[0] * shape[1], "pixels")
-        return Blocks(n_blocks=number, kind=kind, image_shape=shape)
+        return Blocks(
+            n_blocks=number,
+            kind=kind,
+            image_shape=shape,
+            channels_first=self._channels_first and shape == self._shape,
+        )
 
     def _widths(self, X: Any) -> tuple[int, ...]:
         """Return how many numbers each column became."""
         if self.schema_ is None or self.schema_.keeps_numbers:
             return (1,) * int(X.shape[1])
-        return tuple(column.n_features for column in self.schema_.columns)
+        columns = self.schema_.columns
+        if isinstance(columns[0], ArrayColumn):
+            return (1,) * columns[0].n_features
+        return tuple(column.n_features for column in columns)
 
     def _declared_blocks(self, wanted: Sequence[Any], X: Any) -> Blocks:
         widths = self._widths(X)
@@ -195,14 +235,16 @@ class GridClassifier(DPAClassifier):
     ) -> tuple[Any, Any, Any, Any, int]:
         """Return training rows; a cell that is no number is missing."""
         X, y, groups, weight, n_left_out = super().read_training(X, y, groups, weight, reset=reset)
-        return self._cells(X), y, groups, weight, n_left_out
+        return self._cells(X, training=True), y, groups, weight, n_left_out
 
     def encoded(self, X: Any) -> Any:
         """Return samples as the schema makes them; a cell that is no number is missing."""
         return self._cells(super().encoded(X))
 
-    def _cells(self, X: Any) -> Any:
-        return X if self.__sklearn_tags__().input_tags.string else _numbers(X)
+    def _cells(self, X: Any, *, training: bool = False) -> Any:
+        if self.__sklearn_tags__().input_tags.string:
+            return X
+        return _numbers(X, largest_value(self._template()) if training else math.inf)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -336,24 +378,48 @@ def _square(width: int) -> tuple[int, ...]:
     return (side, side)
 
 
-def _numbers(X: Any) -> Any:
-    """Return samples as numbers: what is none, or not finite, is NaN."""
+def _numbers(X: Any, largest: float) -> Any:
+    """Return samples as numbers: what is none, not finite or beyond `largest` is NaN."""
     if is_sparse(X):
-        return X
+        values = _finite(X.data, largest)
+        if values is X.data:
+            return X
+        found = X.copy()
+        found.data = values
+        return found
     if isinstance(X, np.ndarray) and X.dtype.kind in "biuf":
-        if X.dtype.kind == "f" and not np.isfinite(X.sum(dtype=np.float64)):
-            return np.where(np.isfinite(X), X, np.asarray(np.nan, dtype=X.dtype))
-        return X
+        return _finite(X, largest)
     if is_frame(X):
-        columns = [X[name].to_numpy() for name in X.columns]
-        return np.column_stack([_numbers(np.asarray(c)).astype(np.float64) for c in columns])
+        columns = [np.asarray(X[name].to_numpy()) for name in X.columns]
+        return _finite(np.column_stack([_column(cells) for cells in columns]), largest)
     cells = np.asarray(X, dtype=object)
     if cells.ndim < 1 or not cells.size:
         return X
-    found = np.fromiter(map(_number, cells.ravel()), np.float64, cells.size).reshape(cells.shape)
+    found = _finite(_column(cells.ravel()).reshape(cells.shape), largest)
     if np.isnan(found).all():
         return X  # the usual checks say what it is
     return found
+
+
+def _finite(values: NDArray[Any], largest: float) -> NDArray[Any]:
+    """Return numbers with NaN in place of those that are infinite or beyond `largest`."""
+    if values.dtype.kind != "f" and largest == math.inf:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        if largest == math.inf and np.isfinite(values.sum(dtype=np.float64)):
+            return values
+        good = np.isfinite(values) & (values <= largest) & (values >= -largest)
+    if good.all():
+        return values
+    kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+    return np.where(good, values, np.asarray(np.nan, dtype=kind))
+
+
+def _column(cells: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the cells of a column as numbers, each read by itself."""
+    if cells.dtype.kind in "biuf":
+        return cells.astype(np.float64)
+    return np.fromiter(map(_number, cells), np.float64, len(cells))
 
 
 def _number(cell: Any) -> float:

@@ -23,6 +23,7 @@ from poisonproof.data.rows import CheckedRows, refuse_half
 from poisonproof.data.sources import DataSource
 from poisonproof.estimators.checked_table import check_table
 from poisonproof.estimators.dpa import DPAClassifier
+from poisonproof.estimators.grid import GridClassifier
 from poisonproof.estimators.storing import store_members
 from poisonproof.estimators.training_set import TrainingSet
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError, StoreError
@@ -465,7 +466,7 @@ def fit_stream(
     >>> fit_stream(classifier, folder / "model", source).partition_sizes_.sum()
     np.int64(200)
     """
-    if not isinstance(classifier, DPAClassifier):
+    if not isinstance(classifier, DPAClassifier) or isinstance(classifier, GridClassifier):
         raise InvalidInputError(
             f"fit_stream trains a DPAClassifier. Got {type(classifier).__name__}."
         )

@@ -106,12 +106,14 @@ def seen_rows(classifier: Any, X: Any) -> NDArray[np.bool_] | None:
         return None
     rule = classifier.partitioner_
     if isinstance(rule, Grid):
-        found = np.ones(n_rows(X), dtype=np.bool_)
+        found, asked = np.ones(n_rows(X), dtype=np.bool_), np.zeros(n_rows(X), dtype=np.bool_)
         for block, part in enumerate(rule.blocks.split(X)):
+            usable = rule.usable(part)  # another row left nothing in this block
             cells = range(block * rule.k, (block + 1) * rule.k)
             known = (rows.shard(cell).digests for cell in cells if rows.sizes[cell])
-            found &= digests_among(sample_digests(part), known)
-        return found
+            found &= ~usable | digests_among(sample_digests(part), known)
+            asked |= usable
+        return found & asked
     digests = sample_digests(X)
     places: Sequence[int] = range(len(rows.sizes))
     if isinstance(classifier.partitioner_, ContentHash):

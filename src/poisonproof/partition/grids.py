@@ -60,6 +60,8 @@ class Blocks:
         How many numbers each column became, where a schema encoded it. By default one.
     image_shape : tuple of int, optional
         Height, width and perhaps channels of an image.
+    channels_first : bool
+        Whether a row holds one channel after the other, instead of one pixel after the other.
     ngram : int
         Words that are one feature: n neighbours.
 
@@ -80,6 +82,7 @@ class Blocks:
     declared: tuple[tuple[int, ...], ...] | None = None
     widths: tuple[int, ...] | None = None
     image_shape: tuple[int, ...] | None = None
+    channels_first: bool = False
     ngram: int = 1
 
     def __post_init__(self) -> None:
@@ -131,7 +134,7 @@ class Blocks:
         owner = np.full(height * width * channels, -1)
         for block, chosen in enumerate(self.columns):
             owner[chosen[chosen >= 0]] = block
-        grid = owner.reshape(height, width, channels)[:, :, 0]
+        grid = owner[_places(self)[:, :, 0]]
         side_y, side_x = min(side, height), min(side, width)
         windows = np.lib.stride_tricks.sliding_window_view(grid, (side_y, side_x))
         flat = np.sort(windows.reshape(-1, side_y * side_x), axis=1)
@@ -149,17 +152,26 @@ def _columns(blocks: Blocks) -> NDArray[np.intp]:
     return table
 
 
+def _places(blocks: Blocks) -> NDArray[np.intp]:
+    """Return where every pixel and channel stands in a row, shape (height, width, channels)."""
+    assert blocks.image_shape is not None
+    height, width, channels = (*blocks.image_shape, 1)[:3]
+    order = np.arange(height * width * channels)
+    if blocks.channels_first:
+        return order.reshape(channels, height, width).transpose(1, 2, 0)
+    return order.reshape(height, width, channels)
+
+
 def _groups(blocks: Blocks) -> list[list[int]]:
     """Return the columns of every block; of a lattice also the gaps at the border, as -1."""
-    B, shape = blocks.n_blocks, blocks.image_shape
+    B = blocks.n_blocks
     if blocks.kind == "columns":
         widths = blocks.widths or ()
         starts = np.concatenate([[0], np.cumsum(widths)]).astype(int).tolist()
         chosen = blocks.declared or _dealt(len(widths), B)
         return [[c for i in block for c in range(starts[i], starts[i + 1])] for block in chosen]
-    assert shape is not None
-    height, width, channels = (*shape, 1)[:3]
-    places = np.arange(height * width * channels).reshape(height, width, channels)
+    places = _places(blocks)
+    height, width, channels = places.shape
     if blocks.kind == "bands":
         rows = -(-height // B)
         places = np.pad(places, ((0, rows * B - height), (0, 0), (0, 0)), constant_values=-1)
@@ -313,11 +325,15 @@ class Grid(Partitioner):
         """Return which samples, as one block sees them, its members can be asked about."""
         if self.blocks.kind == "words":
             return np.array([bool(text) for text in part], dtype=np.bool_)
+        if not self.takes_missing and is_sparse(part):
+            found = np.ones(n_rows(part), dtype=np.bool_)
+            table = part.tocoo()
+            found[table.row[~np.isfinite(table.data)]] = False
+            return found
         numbers = isinstance(part, np.ndarray) and part.dtype.kind == "f"
         if self.takes_missing or not numbers:
             return np.ones(n_rows(part), dtype=np.bool_)
-        found: NDArray[np.bool_] = np.isfinite(part).all(axis=1)
-        return found
+        return np.asarray(np.isfinite(part).all(axis=1))
 
     def cut(
         self, X: Any, y: NDArray[np.int64], groups: Any, sample_weight: Weights
