@@ -107,8 +107,10 @@ def audit_model(
         return AuditReport(None, (Finding("Manifest", False, str(error)),))
     audit = _Audit(reader, classifier)
     manifest, found = reader.manifest, reader.manifest.fingerprint
+    rule, sizes = getattr(classifier, "partitioner_", None), np.array(manifest.partition_sizes)
+    n_rows = int(sizes.sum()) if rule is None else rule.n_rows(sizes)
     words = (
-        f"It describes {manifest.k:,} members on {sum(manifest.partition_sizes):,} rows and "
+        f"It describes {manifest.k:,} members on {n_rows:,} rows and "
         f"has the fingerprint {found}, which matches its content."
     )
     findings = [Finding("Manifest", True, words), _compared(found, fingerprint), audit.files()]
@@ -210,9 +212,10 @@ class _Audit:
         if data is None:
             words = "They are the store's own: every partition has its digest."
             return classifier.rows_.whole(), Finding("Training rows", True, words)
-        found = check_update(classifier, data, "data").partitioned(classifier.partitioner_)
+        table = check_update(classifier, data, "data")
+        found = table.partitioned(classifier.partitioner_)
         others = _unequal(range(manifest.k), found.partition_digests(), manifest.partition_digests)
-        words = f"All {found.n_rows:,} rows, partitioned again, give the digests listed."
+        words = f"All {len(table.y):,} rows, partitioned again, give the digests listed."
         if others:
             words = (
                 f"{len(others):,} of {manifest.k:,} partitions hold other rows than the model was "

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
@@ -363,15 +364,19 @@ class PartitionAggregation(VotingMembers):
                 MemberWarning,
                 stacklevel=3,
             )
-        rule = self.partitioner_
-        if len(sizes) > sizes.sum() or (rule.by_group and 2 * empty > len(sizes)):
-            unit = unit_noun(rule.unit) if rule.by_group else "training rows"
-            warnings.warn(
-                f"n_partitions={len(sizes)} is too large for these {unit}: {empty} members have no "
-                f"rows and abstain. Take fewer partitions than there are {unit}.",
-                MemberWarning,
-                stacklevel=3,
-            )
+        for sentence in self._thin_partitions(sizes):
+            warnings.warn(sentence, MemberWarning, stacklevel=3)
+
+    def _thin_partitions(self, sizes: NDArray[np.intp]) -> list[str]:
+        """Say whether there are more partitions than rows or contributors can fill."""
+        rule, empty = self.partitioner_, int((sizes == 0).sum())
+        if len(sizes) <= sizes.sum() and not (rule.by_group and 2 * empty > len(sizes)):
+            return []
+        unit = unit_noun(rule.unit) if rule.by_group else "training rows"
+        return [
+            f"n_partitions={len(sizes)} is too large for these {unit}: {empty} members have no "
+            f"rows and abstain. Take fewer partitions than there are {unit}."
+        ]
 
     def _context(self, rows: TrainingSet) -> str | None:
         """Return a digest of all samples if features are learned from them, None otherwise."""

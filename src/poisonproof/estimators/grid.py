@@ -252,6 +252,12 @@ class GridClassifier(DPAClassifier):
         tags.input_tags.three_d_array = False
         return tags
 
+    def _thin_partitions(self, sizes: NDArray[np.intp]) -> list[str]:
+        grid = self._grid
+        by_block = sizes.reshape(grid.blocks.n_blocks, grid.k)
+        fullest = by_block[by_block.sum(axis=1).argmax()]
+        return super()._thin_partitions(fullest) or grid.thin_blocks(sizes)
+
     # Votes.
 
     def grid_votes(self, X: Any) -> NDArray[np.int16]:

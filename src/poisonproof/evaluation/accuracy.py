@@ -302,7 +302,7 @@ class Summary:
         Attack sizes and the certified accuracy at each.
     members_vote : bool
         Whether there are members that could predict alone: not where single rows vote, or all
-        rows once.
+        rows once, nor in a grid, where members elect those that vote.
     """
 
     threat: Threat
@@ -429,7 +429,9 @@ def summarize(
         classes=classes,
         sizes=tuple(attacks.tolist()),
         certified=tuple(radii.shares(attacks).tolist()),
-        members_vote=certificates.n_members > 1 and not certificates.rows_vote,
+        members_vote=certificates.n_members > 1
+        and not certificates.rows_vote
+        and not certificates.method.startswith("grid_"),
     )
 
 

@@ -38,6 +38,9 @@ _KINDS = {
 }
 """Ways to make blocks, and what one feature is called."""
 
+_LISTED = 6
+"""Blocks that are named in a sentence."""
+
 _WORD = re.compile(r"\S+")
 
 
@@ -104,6 +107,22 @@ class Blocks:
         if self.kind == "words" and self.ngram > 1:
             return f"sequence of {self.ngram} words"
         return _KINDS[self.kind]
+
+    def features(self, number: int) -> str:
+        """Return what so many features are called."""
+        first, _, rest = self.feature.partition(" ")
+        return f"{first}{'' if number == 1 else 's'} {rest}".strip()
+
+    @property
+    def whole(self) -> str:
+        """What the features together are called: row, image or text."""
+        return {"column": "row", "pixel": "image"}.get(self.feature, "text")
+
+    def __str__(self) -> str:
+        how = "declared" if self.declared is not None else self.kind
+        if self.image_shape is not None:
+            how += f" of an image of {' x '.join(map(str, self.image_shape))}"
+        return f"{self.n_blocks:,} of {self.features(2)} ({how})"
 
     @property
     def columns(self) -> NDArray[np.intp]:
@@ -362,7 +381,44 @@ class Grid(Partitioner):
 
     def n_rows(self, sizes: NDArray[np.intp]) -> int:
         """Return how many rows the cells come from: those of the block that has most."""
-        return int(sizes.reshape(self.blocks.n_blocks, self.k).sum(axis=1).max())
+        return int(self._by_block(sizes).sum(axis=1).max())
+
+    def _by_block(self, sizes: NDArray[np.intp]) -> NDArray[np.intp]:
+        return np.asarray(sizes).reshape(self.blocks.n_blocks, self.k)
+
+    def thin_blocks(self, sizes: NDArray[np.intp]) -> list[str]:
+        """Say which blocks have few of the rows, or these in few partitions."""
+        table, n_rows, said = self._by_block(sizes), self.n_rows(sizes), []
+        rows, empty = table.sum(axis=1), (table == 0).sum(axis=1)
+        few = 2 * rows < n_rows
+        if few.any():
+            counts = _span(rows[few])
+            said.append(
+                f"{_named(few)} {'has' if few.sum() == 1 else 'have'} {counts} of {n_rows:,} rows: "
+                f"in the others a {self.blocks.feature} of the block is missing or does not fit."
+            )
+        crowded = ~few & (2 * empty > self.k) & (rows >= self.k)
+        if crowded.any():
+            said.append(
+                f"In {_named(crowded).lower()} most rows fall into few partitions: "
+                f"{_span(empty[crowded])} of {self.k:,} partitions have none. Use a stable key: "
+                "partitioner='group' (--partitioner group --groups COLUMN)."
+            )
+        return said
+
+
+def _named(which: NDArray[np.bool_]) -> str:
+    """Return blocks by their numbers: ``"Blocks 3, 4 and 2 more"``."""
+    numbers = np.flatnonzero(which).tolist()
+    first = [str(number) for number in numbers[:_LISTED]]
+    more = [f"{len(numbers) - _LISTED} more"] if len(numbers) > _LISTED else []
+    *head, last = first + more
+    return f"Block{'s' * (len(numbers) > 1)} " + " and ".join(filter(None, [", ".join(head), last]))
+
+
+def _span(counts: NDArray[np.intp]) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 SAVED: Mapping[str, type[Partitioner]] = {**PARTITIONERS, Grid.name: Grid}

@@ -84,6 +84,10 @@ class Partitioner(ABC):
         """The number of members that are trained: one for each partition."""
         return self.k
 
+    def n_rows(self, sizes: NDArray[np.intp]) -> int:
+        """Return how many rows there are, from those of every member."""
+        return int(sizes.sum())
+
     @abstractmethod
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
         """Return the partition of each sample.
