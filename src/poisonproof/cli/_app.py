@@ -235,6 +235,16 @@ TrustedOption = Annotated[
         "their code runs.",
     ),
 ]
+FeaturesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--features",
+        metavar="F",
+        min=0,
+        help="grid: write as radius how many rows are withstood while F features differ; -1 where "
+        "nothing is proved.  [0]",
+    ),
+]
 JsonOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the outcome as .json.")
 ]

@@ -56,6 +56,12 @@ METHODS = {
         "rows vote, weighted by walks among trusted samples",
         {"neighbors": "weights", **_SCALE},
     ),
+    "grid": _Method(
+        "GridClassifier",
+        "members on partitions of rows and blocks of columns, pixels or words",
+        {"blocks": "blocks", "outer": "outer", "image-shape": "image_shape"},
+        ("content", "pixel_sum", "group"),
+    ),
 }
 OF_MEMBERS = (
     "-k", "--model", "--partitioner", "--groups", "--weights", "--image-shape", "--epochs",
@@ -104,6 +110,23 @@ ClustererOption = Annotated[
 NeighborsOption = Annotated[
     int | None,
     typer.Option(min=1, help="walks: neighbours of a sample in the graph.  [30]", **_PANEL),
+]
+BlocksOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER|KIND:NUMBER",
+        help="grid: blocks of features: 16, columns:8, lattice:16, pixels:36, bands:7, words:8, "
+        "words:8:2.  [16]",
+        **_PANEL,
+    ),
+]
+OuterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="grid: certify f features of the row to predict (rows), or the same f features of all "
+        "rows (features).  [rows]",
+        **_PANEL,
+    ),
 ]
 ScaleOption = Annotated[
     bool,
@@ -193,6 +216,8 @@ def options_of(classifier: Any, model: str = DEFAULT_KIND) -> list[str] | None:
             continue
         if option == "scale":
             words.append("--scale")
+        elif isinstance(value, tuple):
+            words += [f"--{option}", "x".join(map(str, value))]
         else:
             words += [f"--{option}", str(getattr(value, "n_neighbors", value))]
     return words

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.result import Certificates, GridCertificates
 from poisonproof.data.rows import CheckedRows
 from poisonproof.data.value_text import escaped
 from poisonproof.evaluation.accuracy import (
@@ -159,6 +159,46 @@ def print_closing(certificates: Certificates, classifier: Any) -> None:
     """Say in plain words what was proved about these predictions."""
     if certificates.target is None:
         say(*closing_sentences(certificates, n_groups=classifier.n_groups_))
+
+
+def print_surface(
+    certificates: Certificates, classifier: Any, truth: NDArray[Any] | None = None
+) -> None:
+    """Print what a grid withstands of rows and features at once, for every number of features."""
+    if not isinstance(certificates, GridCertificates):
+        return
+    from poisonproof.evaluation.surface import Surface
+
+    blocks, threat = classifier.partitioner_.blocks, certificates.threat
+    surface = Surface.of(certificates, blocks, truth)
+    sizes, kept = surface.sizes(), "stay correct" if truth is not None else "stay as they are"
+    if certificates.target is not None:
+        kept = "do not become the target"
+    heads = [f"{blocks.features(2).capitalize()} changed", f"Rows that {kept}"]
+    heads += [f"... also with {threat.count(size)}" for size in sizes[1:]]
+    table = Table(*(Column(head, justify="right") for head in (*heads, "Median radius")))
+    for f, shares in zip(surface.lines(), surface.shares(sizes), strict=True):
+        median = surface.medians[f]
+        cells = [f"{100 * share:.1f} %" for share in shares]
+        table.add_row(f"{f:,}", *cells, "none" if median is None else f"{median:,}")
+    say(table)
+    if certificates.target is None:
+        say(surface.sentence(classifier.n_groups_))
+        covered, not_covered = surface.coverage()
+        say(f"Covered: {covered}", f"Not covered: {not_covered}")
+
+
+def radius_at(certificates: Certificates, features: int | None) -> NDArray[np.int64]:
+    """Return the radius of every row while `features` features differ; -1 where nothing holds."""
+    if features is None:
+        return certificates.radius
+    if not isinstance(certificates, GridCertificates):
+        raise InvalidInputError(
+            "--features is for models of --method grid; others certify training rows alone."
+        )
+    if features >= certificates.rows.shape[1]:
+        return np.full(len(certificates), -1, dtype=np.int64)
+    return certificates.rows[:, features]
 
 
 def shares_table(

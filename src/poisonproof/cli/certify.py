@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from poisonproof.certificates.plurality import certify_votes
-from poisonproof.certificates.result import Certificates
+from poisonproof.certificates.result import Certificates, GridCertificates
 from poisonproof.cli._app import (
     FILES,
     ClassesOption,
     ElectionOption,
+    FeaturesOption,
     HeldOutOption,
     IgnoreOption,
     JobsOption,
@@ -27,6 +28,7 @@ from poisonproof.cli._app import (
 )
 from poisonproof.cli._rows import Columns, open_model, unseen
 from poisonproof.cli._screen import (
+    COLUMN_SUFFIXES,
     check_out,
     column_bytes,
     json_bytes,
@@ -34,6 +36,8 @@ from poisonproof.cli._screen import (
     print_closing,
     print_protected,
     print_summary,
+    print_surface,
+    radius_at,
     say,
     say_written,
     spoken_warnings,
@@ -79,6 +83,7 @@ def certify(
             help="Write place, label, radius and true label of every row: .csv, .parquet, .npz."
         ),
     ] = None,
+    at_features: FeaturesOption = None,
     label: LabelOption = None,
     held_out: HeldOutOption = False,
     threat: ThreatOption = None,
@@ -108,12 +113,15 @@ def certify(
     With --label the certificates are compared with the true labels, and the certified accuracy is
     printed. Accuracy measured on rows of an untrusted source is itself untrusted.
     """
-    check_out(out, suffixes=(".csv",), inputs=(data, votes))
-    check_out(summary_out, suffixes=(".json",), inputs=(data, votes))
-    check_out(rows_out, inputs=(data, votes))
+    for path, suffixes in (
+        (out, (".csv",)),
+        (summary_out, (".json",)),
+        (rows_out, COLUMN_SUFFIXES),
+    ):
+        check_out(path, suffixes=suffixes, inputs=(data, votes))
     if votes is not None:
-        others = {"MODEL": model, "DATA": data, "--label": label}
-        others |= {"--summary-out": summary_out, "--rows-out": rows_out}
+        others: dict[str, object] = {"MODEL": model, "DATA": data, "--label": label}
+        others |= {"--summary-out": summary_out, "--rows-out": rows_out, "--features": at_features}
         if given := [name for name, value in others.items() if value is not None]:
             raise InvalidInputError(f"--votes certifies a vote file alone; leave out {given[0]}.")
         matrix = read_votes(votes)
@@ -135,9 +143,10 @@ def certify(
             "prove that a correct label stays."
         )
     trained = open_model(model, trusted, jobs, verbosity())
+    goal = None
     if target is not None:
         place = trained.classes.index(choose("--target", target, trained.classes))
-    goal = None if target is None else trained.classifier.classes_[place]
+        goal = trained.classifier.classes_[place]
     columns = Columns(label=label, ignore=ignore, x_key=x_key)
     rows, seen = trained.read_tested(data, columns, held_out=held_out)
     by = trained.elected_by(election)
@@ -145,6 +154,7 @@ def certify(
         certificates = by(
             trained.classifier, rows, threat=threat, target=goal, require_declared=True
         )
+        radius = radius_at(certificates, at_features)
     truth, counted = trained.truth(rows), unseen(seen, len(rows.X))
     tested, summary = certificates[counted], None
     files = {} if out is None else {out: _bytes(certificates, out)}
@@ -153,12 +163,14 @@ def certify(
         summary = summarize(tested, truth[counted])
     n_seen = None if seen is None else int(seen.sum())
     if summary_out is not None and summary is not None:
-        files[summary_out] = json_bytes(summary.to_dict() | {"n_trained_on": n_seen})
+        files[summary_out] = json_bytes(
+            summary.to_dict() | {"n_trained_on": n_seen} | _surface(tested, trained, truth, counted)
+        )
     if rows_out is not None:
+        found = {"label": certificates.labels.astype(str), "radius": radius}
         known = {} if truth is None else {"true_label": truth}
-        found = {"label": certificates.labels.astype(str), "radius": certificates.radius, **known}
-        files[rows_out] = column_bytes(rows_out, {rows.unit: rows.places, **found})
-    _finish(tested, files, summary, trained.classifier)
+        files[rows_out] = column_bytes(rows_out, {rows.unit: rows.places, **found, **known})
+    _finish(tested, files, summary, trained.classifier, None if truth is None else truth[counted])
     if n_seen != 0:
         say(seen_sentence(n_seen, len(rows.X)))
     if trained.table is not None and summary is None:
@@ -192,11 +204,22 @@ def _certify_votes(
     return certificates if classes is None else certificates.with_classes(list(names))
 
 
+def _surface(tested: Certificates, trained: Any, truth: Any, counted: Any) -> dict[str, Any]:
+    """Return what a grid adds to the summary."""
+    if not isinstance(tested, GridCertificates):
+        return {}
+    from poisonproof.evaluation.surface import Surface
+
+    blocks = trained.classifier.partitioner_.blocks
+    return {"surface": Surface.of(tested, blocks, truth[counted]).to_json()}
+
+
 def _finish(
     tested: Certificates,
     files: dict[Path, bytes],
     summary: Summary | None = None,
     classifier: Any = None,
+    truth: Any = None,
 ) -> None:
     """Write all files or none, then print what the certificates of the test rows say."""
     write_together(files)
@@ -204,6 +227,7 @@ def _finish(
         print_protected(tested)
     else:
         print_summary(summary, classifier)
+    print_surface(tested, classifier, truth)
     say_written(files)
 
 

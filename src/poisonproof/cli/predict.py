@@ -15,6 +15,7 @@ from poisonproof.certificates.plurality import certify_votes
 from poisonproof.certificates.result import class_indices
 from poisonproof.cli._app import (
     ElectionOption,
+    FeaturesOption,
     IgnoreOption,
     JobsOption,
     LabelOption,
@@ -29,6 +30,7 @@ from poisonproof.cli._screen import (
     check_out,
     column_bytes,
     counted,
+    radius_at,
     say,
     say_written,
     shown,
@@ -57,6 +59,7 @@ def predict(
         Path | None,
         typer.Option(help="Write every member's vote to a .npz file, for certify --votes."),
     ] = None,
+    at_features: FeaturesOption = None,
     label: LabelOption = None,
     ignore: IgnoreOption = None,
     id_columns: Annotated[
@@ -77,6 +80,7 @@ def predict(
     written has one line for every row of the file, in its order: line, row or file, the columns of
     --id, label, votes, radius (-1 for a rejected row), and why a row was rejected. The label is
     the one that certify proves with the same --election; in a run-off the votes are first choices.
+    The radius of a grid counts rows while --features differ, by default none.
     """
     check_out(out, inputs=(data,))
     check_out(votes_out, suffixes=(".npz",), inputs=(data,))
@@ -98,20 +102,28 @@ def predict(
             f"{model} is a {type(classifier).__name__}: single rows vote in it, and there are no "
             "members whose votes --votes-out could write."
         )
+    grid = hasattr(classifier, "grid_votes")
+    if votes_out is not None and grid:
+        raise InvalidInputError(
+            f"{model} is a GridClassifier, whose members vote in two steps: certify --votes would "
+            "count their votes as one. Leave --votes-out out."
+        )
     with spoken_warnings():
-        votes = classifier.votes(rows) if members_vote and election == "plurality" else None
+        plain = members_vote and not grid and election == "plurality"
+        votes = classifier.votes(rows) if plain else None
         if votes is None:
             certified = by(classifier, rows)
         else:
             threat = classifier._resolve_threat(None, require_declared=False)
             certified = certify_votes(votes, len(classes), threat=threat)
             certified = certified.with_classes(classifier.classes_)
+    radius = radius_at(certified, at_features)
     winners = class_indices(certified.labels, classifier.classes_, len(classes))
     labels = classes[winners]
     files: dict[Path, bytes] = {}
     if out is not None:
         given = certified.counts[np.arange(len(labels)), winners]
-        found = {"label": labels, "votes": given, "radius": certified.radius}
+        found = {"label": labels, "votes": given, "radius": radius}
         files[out] = column_bytes(out, _in_order(rows, found, ids, passed))
     if votes_out is not None:
         known = {"votes": np.asarray(votes), "classes": classes}
@@ -120,11 +132,12 @@ def predict(
     table = Table("Predicted label", Column("Rows", justify="right"))
     for name in trained.classes:
         table.add_row(shown(name), f"{int((labels == name).sum()):,}")
-    voters = (
-        counted(classifier.n_rows_, "training row")
-        if not members_vote
-        else counted(certified.n_members, "member")
-    )
+    if grid:
+        voters = counted(len(classifier.partition_sizes_), "member")
+    elif members_vote:
+        voters = counted(certified.n_members, "member")
+    else:
+        voters = counted(classifier.n_rows_, "training row")
     how = "run-off" if election == "runoff" else "vote"
     say(table, f"{counted(len(labels), 'row')} of {data} labelled by a {how} of {voters}.")
     say_written(files)

@@ -34,11 +34,13 @@ from poisonproof.cli._methods import (
     METHODS,
     OF_MEMBERS,
     AssignmentOption,
+    BlocksOption,
     ClustererOption,
     ClustersOption,
     CosineOption,
     MethodOption,
     NeighborsOption,
+    OuterOption,
     ScaleOption,
     TrainedThreatOption,
     choose_method,
@@ -50,6 +52,7 @@ from poisonproof.cli._screen import (
     classes_table,
     counted,
     note_one_label,
+    print_surface,
     say,
     shown,
     spoken_warnings,
@@ -126,7 +129,11 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the members' random streams.")] = 0,
     image_shape: Annotated[
         str | None,
-        typer.Option(metavar="CxHxW", help="A row is an image, channels first.", **_NETWORKS),
+        typer.Option(
+            metavar="CxHxW",
+            help="A row is an image, channels first; with --method grid HxW.",
+            **_NETWORKS,
+        ),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the rows.  [200]", **_NETWORKS)
@@ -140,6 +147,8 @@ def train(
     clusterer: ClustererOption = None,
     neighbors: NeighborsOption = None,
     scale: ScaleOption = False,
+    blocks: BlocksOption = None,
+    outer: OuterOption = None,
     keep_data: Annotated[
         bool,
         typer.Option("--keep-data", help="Keep the rows in the model, for poisonproof update."),
@@ -200,10 +209,8 @@ def train(
         choose("--invalid-rows", invalid_rows, ("raise", "drop"))
     columns = Columns(label, classes, features, ignore, groups, weights, x_key, entities)
     source = open_source(schema, columns, data, invalid_rows=invalid_rows, stream=stream)
-    shape = parse_sides(image_shape, "--image-shape", "CHANNELSxHEIGHTxWIDTH")
-    if shape is None and model in ("nin", "resnet10"):
-        shape = _image_shape(source)
-    member = make_member(model, image_shape=shape, epochs=epochs, device=device)
+    shape, seen = _shapes(method, model, image_shape, source)
+    member = make_member(model, image_shape=seen, epochs=epochs, device=device)
     if source.schema.weights is not None:
         _check_weights(model)
     classifier = make_classifier(
@@ -215,6 +222,9 @@ def train(
             "clusterer": clusterer,
             "neighbors": neighbors,
             "scale": scale,
+            "blocks": blocks,
+            "outer": outer if outer is None else choose("--outer", outer, ("rows", "features")),
+            "image-shape": shape,
         },
         {
             "estimator": member,
@@ -265,7 +275,8 @@ def _memory(stream: bool, memory: str | None, method: str) -> int:
         raise InvalidInputError("--memory is for --stream only.")
     if stream and method != "dpa":
         raise InvalidInputError(
-            "--stream is for --method dpa: ss-dpa looks at all samples before it places one."
+            "--stream is for --method dpa: ss-dpa looks at all samples before it places one, and "
+            "a grid is cut in memory."
         )
     text = memory or "1GiB"
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]?)(?:i?b)?", text.strip().lower())
@@ -281,6 +292,22 @@ def _cluster(address: str | None, jobs: int | None) -> Any:
     from poisonproof.distributed.dask_and_ray import open_cluster
 
     return open_cluster(address, n_workers=jobs)
+
+
+def _shapes(
+    method: str, model: str, text: str | None, source: TrainingSource
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return the shape of the images that are cut into blocks, and of those that members see."""
+    network = model in ("nin", "resnet10")
+    if method != "grid":
+        shape = parse_sides(text, "--image-shape", "CHANNELSxHEIGHTxWIDTH")
+        return None, _image_shape(source) if shape is None and network else shape
+    if network:
+        raise InvalidInputError(
+            f"--model {model}: members of a grid see blocks, whose shape the network must know. "
+            "Use Python: GridClassifier(TorchLearner(image_shape=...)), or --model mlp."
+        )
+    return parse_sides(text, "--image-shape", "HEIGHTxWIDTH"), None
 
 
 def _image_shape(source: TrainingSource) -> tuple[int, ...] | None:
@@ -380,6 +407,7 @@ def _fit_stream(
 
 def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, out: Path) -> None:
     from poisonproof.estimators.saving import model_fingerprint
+    from poisonproof.partition.grids import Grid
 
     about = (
         f"of {data}{', read piece by piece' if rows is None else ''}: "
@@ -390,17 +418,22 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
     if sizes is None:
         say(f"Trained {type(classifier).__name__} on {counted(classifier.n_rows_, 'row')} {about}")
     else:
-        n_rows = counted(int(sizes.sum()), "row")
-        mean = f"{sizes.mean():,.1f}"
+        rule = classifier.partitioner_
+        n_rows, mean = counted(rule.n_rows(sizes), "row"), f"{sizes.mean():,.1f}"
+        part, members = "partition", counted(len(sizes), "member")
+        if isinstance(rule, Grid):
+            part, members = "cell", f"{rule.k:,} x {rule.blocks.n_blocks:,} = {members}"
         say(
-            f"Trained {counted(len(sizes), 'member')} ({kind}) on {n_rows} {about}",
-            f"Rows per partition: {sizes.min():,} to {sizes.max():,}, on average {mean}.",
+            f"Trained {members} ({kind}) on {n_rows} {about}",
+            f"Rows per {part}: {sizes.min():,} to {sizes.max():,}, on average {mean}.",
         )
+        if isinstance(rule, Grid):
+            say(f"Blocks of features: {rule.blocks}.")
         if empty := int((sizes == 0).sum()):
             abstain = "its member abstains" if empty == 1 else "their members abstain"
-            say(f"{counted(empty, 'partition')} without rows: {abstain}.")
+            say(f"{counted(empty, part)} without rows: {abstain}.")
     if rows is None and classifier.rejected_.count:
-        n_kept = int(classifier.partition_sizes_.sum())
+        n_kept = classifier.partitioner_.n_rows(classifier.partition_sizes_)
         _say_left_out(classifier.rejected_.count, n_kept, classifier.rejected_.first)
     elif rows is not None and rows.problems:
         first = rows.problems[0]
@@ -441,5 +474,6 @@ def _certify_held_out(
         *([seen_sentence(int(seen.sum()), len(seen))] if seen.any() else []),
         classes_table(summary),
         *summary.sentences(classifier.n_groups_),
-        SAME_SOURCE,
     )
+    print_surface(certificates, classifier, truth)
+    say(SAME_SOURCE)

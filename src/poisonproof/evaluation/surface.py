@@ -44,8 +44,8 @@ class Surface:
     >>> surface.medians
     (4, 4, 4, 4, 4)
     >>> print(surface.sentence())
-    At least half of the predictions stay as they are even if any 4 rows are inserted or deleted, or
-    any 2 rewritten, and any 4 columns of the row to predict are changed.
+    At least half of the predictions stay as they are even if any 4 rows are inserted or deleted (or
+    2 rewritten) and any 4 columns of the row to predict are changed.
     """
 
     kept: tuple[Radii, ...]
@@ -89,8 +89,8 @@ class Surface:
 
     @cached_property
     def best(self) -> tuple[int, int] | None:
-        """Units and features that half of the rows withstand at once: those of largest product."""
-        pairs = [(r, f) for f, r in enumerate(self.medians) if r is not None and (r or f)]
+        """Units and features that half of the rows withstand at once, of the largest product."""
+        pairs = [(r, f) for f, r in enumerate(self.medians) if r and f]
         return max(pairs, key=lambda pair: (pair[0] * pair[1], pair), default=None)
 
     def sentence(self, n_groups: int | None = None) -> str:
@@ -98,24 +98,22 @@ class Surface:
         subject = "test rows keep their correct label"
         if not self.with_truth:
             subject = "predictions stay as they are"
-        if self.best is None:
-            return (
-                "No attack on rows or features is proved to leave half of the test rows as they "
-                "are."
-            )
-        r, f = self.best
-        parts = [self._rows_clause(r, n_groups)] if r else []
+        if self.best is not None:
+            r, f = self.best
+            parts = [self._rows_clause(r, n_groups), self.features_clause(f)]
+            return f"At least half of the {subject} even if {' and '.join(parts)}."
+        f = max((f for f, r in enumerate(self.medians) if r is not None), default=0)
+        parts = [self._rows_clause(r, n_groups)] if (r := self.medians[0] or 0) else []
         parts += [self.features_clause(f)] if f else []
-        rest = "" if r else ", while no training row is"
-        return f"At least half of the {subject} even if {' and '.join(parts)}{rest}."
+        if not parts:
+            return "No attack on rows or features is proved to leave half of the test rows right."
+        return f"At least half of the {subject} even if {' or else '.join(parts)}."
 
     def _rows_clause(self, r: int, n_groups: int | None) -> str:
         if n_groups is not None and self.threat.by_group:
             return f"an attacker controls any {r:,} of the {n_groups:,} {self.threat.noun()}"
-        clause = f"any {self.threat.clause(r)}"
-        if self.threat.code == "insert_delete" and r > 1:
-            clause += f", or any {r // 2:,} rewritten,"
-        return clause
+        rewritten = f" (or {r // 2:,} rewritten)" * (self.threat.code == "insert_delete" and r > 1)
+        return f"any {self.threat.clause(r)}{rewritten}"
 
     def features_clause(self, f: int) -> str:
         """Return a change of f features as a clause."""
@@ -126,7 +124,7 @@ class Surface:
             words, replaced = f // (2 * blocks.ngram - 1), f // (2 * blocks.ngram)
             if words:
                 f, what, act = words, "word" + "s" * (words != 1), "inserted or deleted"
-                act += f", or any {replaced:,} replaced" if replaced else ""
+                act += f" (or {replaced:,} replaced)" if replaced else ""
         where = f"of the {blocks.whole} to predict"
         if self.outer == "features":
             where = f"of all training rows and {where}"
@@ -137,17 +135,16 @@ class Surface:
         one, many = self.blocks.features(1), self.blocks.features(2)
         if self.outer == "rows":
             return (
-                f"Training rows are poisoned in any way, and the row to predict is changed in f "
-                f"{many}, chosen by the attacker for each row. So a backdoor is covered whose "
-                f"trigger changes at most f {many}, planted by at most r units.",
-                f"A {one} that is changed in very many training rows: each such row counts as an "
+                f"At most r {self.threat.plural}, and f {many} of the {self.blocks.whole} to predict "
+                f"changed in any way. So it covers a backdoor whose trigger is at most f {many}, "
+                "planted by at most r of these.",
+                f"A {one} that is changed in many training rows: each such row counts as an "
                 "attacked one.",
             )
         return (
-            f"The same f {many} are rewritten in all training rows and in the row to predict, in "
-            f"any way, as by a broken sensor; and training rows are poisoned in any way besides.",
-            f"More than f {many}, over training rows and the row to predict together. Labels: a "
-            "changed label counts as an attacked row.",
+            f"At most r {self.threat.plural}, and the same f {many} rewritten in all training rows "
+            "and in the row to predict, in any way, as by a broken sensor.",
+            f"More than f {many}, over training rows and the row to predict together.",
         )
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -119,9 +119,10 @@ class Blocks:
         return {"column": "row", "pixel": "image"}.get(self.feature, "text")
 
     def __str__(self) -> str:
-        how = "declared" if self.declared is not None else self.kind
+        how = self.kind if self.kind in ("lattice", "bands") else "by a hash"
+        how = "declared" if self.declared is not None else how
         if self.image_shape is not None:
-            how += f" of an image of {' x '.join(map(str, self.image_shape))}"
+            how += f", image of {' x '.join(map(str, self.image_shape))}"
         return f"{self.n_blocks:,} of {self.features(2)} ({how})"
 
     @property
