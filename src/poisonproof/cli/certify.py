@@ -26,9 +26,8 @@ from poisonproof.cli._app import (
     declared_classes,
     refuse_given,
 )
-from poisonproof.cli._rows import Columns, open_model, unseen
+from poisonproof.cli._rows import Columns, TrainedModel, open_model, unseen
 from poisonproof.cli._screen import (
-    COLUMN_SUFFIXES,
     check_out,
     column_bytes,
     json_bytes,
@@ -113,12 +112,9 @@ def certify(
     With --label the certificates are compared with the true labels, and the certified accuracy is
     printed. Accuracy measured on rows of an untrusted source is itself untrusted.
     """
-    for path, suffixes in (
-        (out, (".csv",)),
-        (summary_out, (".json",)),
-        (rows_out, COLUMN_SUFFIXES),
-    ):
-        check_out(path, suffixes=suffixes, inputs=(data, votes))
+    check_out(out, suffixes=(".csv",), inputs=(data, votes))
+    check_out(summary_out, suffixes=(".json",), inputs=(data, votes))
+    check_out(rows_out, inputs=(data, votes))
     if votes is not None:
         others: dict[str, object] = {"MODEL": model, "DATA": data, "--label": label}
         others |= {"--summary-out": summary_out, "--rows-out": rows_out, "--features": at_features}
@@ -143,10 +139,7 @@ def certify(
             "prove that a correct label stays."
         )
     trained = open_model(model, trusted, jobs, verbosity())
-    goal = None
-    if target is not None:
-        place = trained.classes.index(choose("--target", target, trained.classes))
-        goal = trained.classifier.classes_[place]
+    goal = None if target is None else _aimed_at(trained, target)
     columns = Columns(label=label, ignore=ignore, x_key=x_key)
     rows, seen = trained.read_tested(data, columns, held_out=held_out)
     by = trained.elected_by(election)
@@ -179,6 +172,12 @@ def certify(
         say(SAME_SOURCE)
 
 
+def _aimed_at(trained: TrainedModel, target: str) -> Any:
+    """Return the class value that a text names."""
+    place = trained.classes.index(choose("--target", target, trained.classes))
+    return trained.classifier.classes_[place]
+
+
 def _certify_votes(
     votes: Any,
     n_classes: int | None,
@@ -204,7 +203,9 @@ def _certify_votes(
     return certificates if classes is None else certificates.with_classes(list(names))
 
 
-def _surface(tested: Certificates, trained: Any, truth: Any, counted: Any) -> dict[str, Any]:
+def _surface(
+    tested: Certificates, trained: TrainedModel, truth: Any, counted: Any
+) -> dict[str, Any]:
     """Return what a grid adds to the summary."""
     if not isinstance(tested, GridCertificates):
         return {}

@@ -135,8 +135,8 @@ class Surface:
         one, many = self.blocks.features(1), self.blocks.features(2)
         if self.outer == "rows":
             return (
-                f"At most r {self.threat.plural}, and f {many} of the {self.blocks.whole} to predict "
-                f"changed in any way. So it covers a backdoor whose trigger is at most f {many}, "
+                f"At most r {self.threat.plural}, and f {many} of the {self.blocks.whole} to "
+                f"predict changed in any way. So it covers a backdoor whose trigger is at most f {many}, "
                 "planted by at most r of these.",
                 f"A {one} that is changed in many training rows: each such row counts as an "
                 "attacked one.",
