@@ -117,6 +117,8 @@ def report(
     for one in models:
         prefix = f"{one.name}: " if len(models) > 1 else ""
         say(f"{prefix}{headline(one)}", *filter(None, [standing(one)]))
+        if one.surface is not None:
+            say(one.surface.sentence(one.n_groups))
         say(*([seen] if one is models[0] else []))
         if one.identity is not None:
             say(f"Fingerprint   {one.identity.fingerprint}")

@@ -125,10 +125,11 @@ class Surface:
             if words:
                 f, what, act = words, "word" + "s" * (words != 1), "inserted or deleted"
                 act += f" (or {replaced:,} replaced)" if replaced else ""
-        where = f"of the {blocks.whole} to predict"
+        are = "is" if f == 1 else "are"
         if self.outer == "features":
-            where = f"of all training rows and {where}"
-        return f"any {f:,} {what} {where} {'is' if f == 1 else 'are'} {act}"
+            where = f"in all training rows and in the {blocks.whole} to predict"
+            return f"any {f:,} {what} {are} {act} {where}"
+        return f"any {f:,} {what} of the {blocks.whole} to predict {are} {act}"
 
     def coverage(self) -> tuple[str, str]:
         """Return what the surface covers, and what it does not, in words."""
@@ -136,8 +137,8 @@ class Surface:
         if self.outer == "rows":
             return (
                 f"At most r {self.threat.plural}, and f {many} of the {self.blocks.whole} to "
-                f"predict changed in any way. So it covers a backdoor whose trigger is at most f {many}, "
-                "planted by at most r of these.",
+                f"predict changed in any way. So it covers a backdoor whose trigger is at most f "
+                f"{many}, planted by at most r of these.",
                 f"A {one} that is changed in many training rows: each such row counts as an "
                 "attacked one.",
             )

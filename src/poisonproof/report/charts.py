@@ -15,13 +15,16 @@ from numpy.typing import NDArray
 
 from poisonproof.attacks.study import AttackStudy, KindOutcome
 from poisonproof.evaluation.accuracy import Radii, Tally
+from poisonproof.evaluation.surface import Surface
 from poisonproof.exceptions import needing
+from poisonproof.report.evidence import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MOST_BARS = 40
+_MOST_COLUMNS = 10
 _SIDE = 1000
 
 
@@ -84,6 +87,37 @@ def radius_bars(tally: Tally, domain: int) -> dict[str, tuple[Bar, ...] | tuple[
     heights = range(0, top + 1, step)
     y_ticks = tuple(Tick(_percent(1 - height / top), f"{height:,}") for height in heights)
     return {"bars": bars, "y_ticks": y_ticks}
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """One cell of a heat map: its text, its shade from 0 to 10, and whether half withstand it."""
+
+    text: str
+    shade: int
+    half: bool
+
+
+def heat_map(surface: Surface) -> dict[str, Any]:
+    """Return the share of rows that withstand r units and f features, as a table of shades.
+
+    >>> from poisonproof.certificates import certify_grid
+    >>> from poisonproof.partition import Blocks
+    >>> certificates = certify_grid([[[0, 0, 0], [0, 0, 0], [0, 0, 1]]], n_classes=2)
+    >>> found = heat_map(Surface.of(certificates, Blocks(n_blocks=3, widths=(1, 1, 1))))
+    >>> found["sizes"], [[cell.text for cell in line] for _, line in found["lines"]]
+    ([0, 1, 2], [['100.0 %', '100.0 %', '0.0 %'], ['100.0 %', '0.0 %', '0.0 %']])
+    """
+    step = round_step((surface.largest + 1) / _MOST_COLUMNS)
+    sizes = list(range(0, surface.largest + step + 1, step))
+    numbers = surface.lines()
+    lines = [[_heat_cell(surface.kept[f], size) for size in sizes] for f in numbers]
+    return {"sizes": sizes, "lines": list(zip(numbers, lines, strict=True))}
+
+
+def _heat_cell(radii: Radii, size: int) -> HeatCell:
+    kept, whole = radii.at(size), radii.n_rows
+    return HeatCell(percent(kept, whole), round(10 * kept / whole), 2 * kept >= whole)
 
 
 def count_ticks(high: int) -> tuple[Tick, ...]:

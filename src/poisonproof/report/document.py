@@ -24,6 +24,7 @@ from poisonproof.files import write_bytes
 from poisonproof.report.charts import (
     count_ticks,
     curve_path,
+    heat_map,
     radius_bars,
     render_attack_figure,
 )
@@ -197,6 +198,7 @@ def _section(index: int, model: Evidence, rows: Any, domain: int) -> dict[str, A
         "path": curve_path(tally.kept, domain),
         "radii": radius_bars(tally, domain),
         "partition_words": _partition_words(model),
+        "surface": _surface(model),
         "least": rows[0],
         "most": rows[1],
         "voters": voters(model),
@@ -237,11 +239,36 @@ def _partition_words(model: Evidence) -> str:
     if sizes is None:
         return ""
     empty = int((sizes == 0).sum())
+    if (grid := model.grid) is not None:
+        words = (
+            f"{grid.k:,} partitions x {grid.blocks.n_blocks:,} blocks of features = "
+            f"{len(sizes):,} cells with {int(sizes.min()):,} to {int(sizes.max()):,} rows, "
+            f"{float(sizes.mean()):,.1f} on average. Blocks: {grid.blocks}."
+        )
+        words += f" Members of cells without rows ({empty:,}) abstain." if empty else ""
+        return " ".join([words, *grid.thin_blocks(sizes)])
     words = (
         f"{len(sizes):,} partitions with {int(sizes.min()):,} to {int(sizes.max()):,} rows, "
         f"{float(sizes.mean()):,.1f} on average."
     )
     return f"{words} Members of partitions without rows ({empty:,}) abstain." if empty else words
+
+
+def _surface(model: Evidence) -> dict[str, Any] | None:
+    """Return what the template shows of rows and features at once."""
+    surface = model.surface
+    if surface is None:
+        return None
+    covered, not_covered = surface.coverage()
+    n_groups = model.n_groups if surface.threat.by_group else None
+    return {
+        "sentence": surface.sentence(n_groups),
+        "covered": covered,
+        "not_covered": not_covered,
+        "features": surface.blocks.features(2),
+        "medians": [surface.medians[f] for f in surface.lines()],
+        **heat_map(surface),
+    }
 
 
 def _attack_section(study: AttackStudy) -> dict[str, Any]:

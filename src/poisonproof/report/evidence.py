@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing
 
-from poisonproof.certificates.result import Certificates, class_indices
+from poisonproof.certificates.result import Certificates, GridCertificates, class_indices
 from poisonproof.certificates.threats import Threat, unit_noun
 from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.estimators.training_set import seen_rows
 from poisonproof.evaluation.accuracy import Tally, seen_sentence
+from poisonproof.evaluation.surface import Surface
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.partition.grids import Grid
 from poisonproof.report.samples import Sample, Samples, make_samples, visible
 from poisonproof.store.manifest import environment_here
 
@@ -54,12 +56,15 @@ def identify(classifier: Any) -> Identity:
     if sizes is None:  # training rows vote
         facts |= _settings(classifier)
     else:
+        rule = classifier.partitioner_
         facts |= {"Member": _one_line(classifier._template()), "Members": f"{len(sizes):,}"}
-        facts |= {"Partitioner": _one_line(classifier.partitioner_)}
+        facts |= {"Partitioner": _one_line(getattr(rule, "base", rule))}
+        if isinstance(rule, Grid):
+            facts |= {"Blocks of features": str(rule.blocks), "Vote last": rule.outer}
     counted = {}
     if n_groups:
         counted = {unit_noun(classifier.partitioner_.unit).capitalize(): f"{n_groups:,}"}
-    n_rows = classifier.n_rows_ if sizes is None else int(sizes.sum())
+    n_rows = classifier.n_rows_ if sizes is None else classifier.partitioner_.n_rows(sizes)
     facts |= {
         "Features": features,
         "Label set": "declared" if declared else "taken from the labels",
@@ -106,7 +111,11 @@ def certificates_digest(certificates: Certificates) -> str:
     }
     digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
     labels = class_indices(certificates.labels, classes, certificates.n_classes, name="labels")
-    for array in (labels, certificates.radius, certificates.counts):
+    arrays = [labels, certificates.radius, certificates.counts]
+    if isinstance(certificates, GridCertificates):
+        digest.update(f"{certificates.outer} {certificates.rows.shape[1]}".encode())
+        arrays.append(certificates.rows)
+    for array in arrays:
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
     return digest.hexdigest()
 
@@ -153,7 +162,9 @@ class Evidence:
     samples : Samples, optional
         The n test rows, to show some of them.
     partition_sizes : ndarray of int, shape (k,), optional
-        Training rows per partition.
+        Training rows per partition, or per cell of a grid.
+    grid : Grid, optional
+        The partitions and blocks of a grid.
     identity : Identity, optional
         Which model this is.
     places : ndarray of shape (n,), optional
@@ -178,6 +189,7 @@ class Evidence:
     y_true: NDArray[Any] | None = None
     samples: Samples | None = None
     partition_sizes: NDArray[Any] | None = None
+    grid: Grid | None = None
     identity: Identity | None = None
     places: NDArray[Any] | None = None
     place_unit: str = "row"
@@ -252,12 +264,14 @@ class Evidence:
                 places = kept if places is None else np.asarray(places)[kept]
                 X, samples = _safe_indexing(X, kept), samples.only(kept)
                 truth = None if truth is None else truth[kept]
+        rule = getattr(classifier, "partitioner_", None)
         return cls(
             name=name,
             certificates=certify(classifier, X, threat=threat, require_declared=require_declared),
             y_true=truth,
             samples=samples,
             partition_sizes=getattr(classifier, "partition_sizes_", None),
+            grid=rule if isinstance(rule, Grid) else None,
             identity=identify(classifier),
             places=places,
             place_unit=place_unit,
@@ -269,6 +283,13 @@ class Evidence:
     def tally(self) -> Tally:
         """The number of rows that withstand each attack size."""
         return Tally.of(self.certificates, self.y_true)
+
+    @cached_property
+    def surface(self) -> Surface | None:
+        """Of a grid, the rows that withstand each attack on rows and features at once."""
+        if self.grid is None or not isinstance(self.certificates, GridCertificates):
+            return None
+        return Surface.of(self.certificates, self.grid.blocks, self.y_true)
 
     @property
     def largest(self) -> int:
@@ -283,7 +304,8 @@ class Evidence:
             return self.n_groups
         if threat.unit != "row" or self.partition_sizes is None:
             return None
-        return int(self.partition_sizes.sum())
+        sizes = self.partition_sizes
+        return int(sizes.sum()) if self.grid is None else self.grid.n_rows(sizes)
 
 
 # The test rows worth a look: those that an attacker turns first, and those that hold longest.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from poisonproof.certificates.threats import Threat
+from poisonproof.certificates.threats import Threat, unit_noun
 from poisonproof.evaluation.accuracy import median_sentence, summarize
+from poisonproof.partition.grids import Grid
 from poisonproof.report.evidence import Evidence, ShownRow
 
 _ACTIONS = {
@@ -68,6 +69,8 @@ def reason(evidence: Evidence) -> str:
     """Return why the certificate holds, in a few sentences."""
     method, threat = evidence.certificates.method, evidence.certificates.threat
     members = f"{evidence.certificates.n_members:,}"
+    if (grid := evidence.grid) is not None:
+        return _reason_of_grid(grid)
     if evidence.certificates.rows_vote:
         return (
             f"Each of the {members} training rows votes for its own label, and no other row "
@@ -101,12 +104,40 @@ def reason(evidence: Evidence) -> str:
     )
 
 
+def _reason_of_grid(grid: Grid) -> str:
+    k, B = f"{grid.k:,}", f"{grid.blocks.n_blocks:,}"
+    one, many = grid.blocks.features(1), grid.blocks.features(2)
+    start = (
+        f"A fixed rule spread the training rows over {k} partitions, and another one their {many} "
+        f"over {B} blocks. A member for each partition and block was trained on these rows and saw "
+        "nothing of them but its block, and of the row to predict nothing else either."
+    )
+    if grid.outer == "rows":
+        return (
+            f"{start} The {B} members of each partition elect a label, and the {k} labels elect "
+            f"the prediction. A {unit_noun(grid.unit, 1)} reaches the partitions its rows fall "
+            f"into, a changed {one} one vote in every partition; the certificate counts the worst "
+            "that both can do together."
+        )
+    return (
+        f"{start} The {k} members of each block elect a label, and the {B} labels elect the "
+        f"prediction. A {one}, wherever it is changed, reaches its block alone, a "
+        f"{unit_noun(grid.unit, 1)} a few votes in every block; the certificate counts the worst "
+        "that both can do together."
+    )
+
+
 def voters(evidence: Evidence) -> str:
     """Return in words whose votes the bars show."""
     if evidence.certificates.rows_vote:
         return "The number of training rows that vote for each label."
     if evidence.certificates.method == "label_flips" and evidence.certificates.n_members == 1:
         return "The only vote: that of all training rows together."
+    if (grid := evidence.grid) is not None:
+        k, B = f"{grid.k:,}", f"{grid.blocks.n_blocks:,}"
+        if grid.outer == "rows":
+            return f"The votes of the {k} partitions, each elected by its {B} members."
+        return f"The votes of the {B} blocks of features, each elected by its {k} members."
     votes = "first choices" if evidence.certificates.method.startswith("runoff") else "votes"
     return f"The {votes} of the {evidence.certificates.n_members:,} members."
 
