@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
@@ -16,15 +17,18 @@ from poisonproof import (
     Certificates,
     ClusterVoteClassifier,
     DPAClassifier,
+    GridClassifier,
     NeighborVoteClassifier,
     SSDPAClassifier,
     WeightedVoteClassifier,
 )
+from poisonproof.certificates import GridCertificates
 from poisonproof.estimators import certify_runoff
 from poisonproof.estimators.auditing import audit_model
 from poisonproof.estimators.saving import model_fingerprint
 from poisonproof.estimators.storing import update_model
-from poisonproof.exceptions import InvalidInputError
+from poisonproof.evaluation.surface import Surface
+from poisonproof.exceptions import InvalidInputError, MemberWarning
 from poisonproof.members.closed_form import RidgeClassifier, ScaledKernelClassifier
 from poisonproof.members.weights import WalkWeights
 from poisonproof.report.evidence import Evidence, certificates_digest
@@ -57,6 +61,14 @@ DOORS = {
     "walks": (
         "--neighbors 20 --scale",
         WeightedVoteClassifier(StandardScaler(), WalkWeights(20), classes=NAMES),
+    ),
+    "grid": (
+        "-k 8 --blocks lattice:4 --image-shape 8x8 --keep-data",
+        GridClassifier(n_partitions=8, blocks="lattice:4", image_shape=(8, 8), classes=NAMES),
+    ),
+    "grid --outer features": (
+        "-k 6 --blocks 5 --model ridge --keep-data",
+        GridClassifier(RidgeClassifier(), 6, 5, "features", classes=NAMES),
     ),
 }
 
@@ -105,7 +117,8 @@ def test_the_command_line_and_python_make_the_same_model(method, files, cli, mon
         read = Certificates.load("certificates.csv")
         for one in (clf, poisonproof.load("saved")):
             assert read.radius.tolist() == certify_runoff(one, X[TEST]).radius.tolist()
-        assert read.method == "runoff"
+        grid = isinstance(read, GridCertificates)
+        assert read.method == (f"grid_{read.outer}_runoff" if grid else "runoff")
         run("predict model test.npz --label y --election runoff --out labels.npz")
         assert np.load("labels.npz")["label"].tolist() == read.labels.tolist()
         assert np.load("labels.npz")["radius"].tolist() == read.radius.tolist()
@@ -150,6 +163,71 @@ def test_options_that_do_not_go_together_are_named(words, message, files, cli):
     assert said.code == 2
     assert message in " ".join(said.err.split())
     assert not (files / "model").exists()
+
+
+def test_a_grid_says_what_it_withstands_of_rows_and_features(files, cli, monkeypatch):
+    monkeypatch.chdir(files)
+
+    def run(words: str) -> str:
+        said = cli(*words.split())
+        assert said.code == 0, said.err
+        return " ".join(said.out.split())
+
+    options, clf = DOORS["grid"]
+    said = run(f"train train.npz --classes {CLASSES} --method grid {options} --out model")
+    assert "Trained 8 x 4 = 32 members (scaled-kernel) on 400 rows" in said
+    assert "Blocks of features: 4 of pixels (lattice, image of 8 x 8)." in said
+    certificates = clf.fit(X[TRAIN], Y[TRAIN]).certify(X[TEST])
+    surface = Surface.of(certificates, clf.partitioner_.blocks, Y[TEST])
+    said = run(
+        "certify model test.npz --label y --features 1 --rows-out r.npz --summary-out s.json"
+    )
+    assert surface.sentence() in said
+    assert "Pixels changed" in said
+    assert np.load("r.npz")["radius"].tolist() == certificates.rows[:, 1].tolist()
+    assert json.loads((files / "s.json").read_text())["surface"] == surface.to_json()
+    for f in (0, 1, 4):
+        run(f"predict model test.npz --label y --features {f} --out p.npz")
+        expected = certificates.rows[:, f] if f < certificates.rows.shape[1] else [-1] * 40
+        assert np.load("p.npz")["radius"].tolist() == list(expected)
+    assert surface.sentence() in run("report model test.npz --label y --out r.html")
+    assert "32 members on 400 rows" in run("audit model")
+    for words, message in {
+        "predict model test.npz --label y --votes-out v.npz": "vote in two steps",
+        "attack train.npz test.npz --label y --trained model": "can be attacked",
+        "train train.npz --classes NAMES --method grid --blocks words:4 --out n": "Blocks of words",
+        "train train.npz --classes NAMES --method grid --blocks 65 --out n": "there are 64",
+        "train train.npz --classes NAMES --method grid --model nin --out n": "Use Python",
+        "train train.npz --classes NAMES --method grid --image-shape 1x8x8 --out n": "HEIGHTxWIDTH",
+        "train train.npz --classes NAMES --method grid --outer both --out n": "rows, features",
+        "train train.npz --classes NAMES --method grid --stream --out n": "in memory",
+        "train train.npz --classes NAMES --blocks 4 --out n": "--blocks is for --method grid",
+    }.items():
+        refused = cli(*words.replace("NAMES", CLASSES).split())
+        assert refused.code == 2, words
+        assert message in " ".join(refused.err.split())
+
+
+def test_a_block_with_few_rows_is_named(files, cli, monkeypatch):
+    monkeypatch.chdir(files)
+    table = X[TRAIN].copy()
+    table[:, :16] = 3.0  # as the border of an image
+    table[100:, 16:32] = np.nan
+    np.savez("blank.npz", X=table, y=Y[TRAIN])
+    options = (
+        "--method grid -k 40 --blocks bands:4 --image-shape 8x8 --model naive-bayes --out blank"
+    )
+    said = cli(*f"train blank.npz --classes {CLASSES} --outer features {options}".split())
+    assert said.code == 0, said.err
+    err = " ".join(said.err.split())
+    assert "In block 0 most rows fall into few partitions: 39 of 40 partitions have none." in err
+    members = GridClassifier(
+        GaussianNB(), 40, "bands:4", "features", image_shape=(8, 8), classes=NAMES
+    )
+    with pytest.warns(MemberWarning, match="In block 0 most rows|Block 1 has 100"):
+        members.fit(table, Y[TRAIN])
+    assert "Block 1 has 100 of 400 rows" in err
+    assert "Trained 40 x 4 = 160 members (naive-bayes) on 400 rows" in " ".join(said.out.split())
 
 
 def test_types_that_are_not_always_loaded_are_trusted_by_name(files, cli, monkeypatch):

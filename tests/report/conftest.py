@@ -12,7 +12,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
-from poisonproof import DPAClassifier, certify_votes
+from poisonproof import DPAClassifier, GridClassifier, certify_votes
 from poisonproof.attacks import AttackedRow, AttackStudy, KindOutcome, Trace
 from poisonproof.certificates import make_threat
 from poisonproof.members.closed_form import RidgeClassifier
@@ -35,6 +35,16 @@ def digits() -> list[Evidence]:
         )
         for name, member in members.items()
     ]
+
+
+@pytest.fixture(scope="session")
+def grid() -> Evidence:
+    """A grid of partitions and blocks of pixels."""
+    X, y = load_digits(return_X_y=True)
+    clf = GridClassifier(n_partitions=30, blocks="lattice:4", classes=range(10))
+    return Evidence.of(
+        clf.fit(X[:1300], y[:1300]), X[1300:], y[1300:], name="grid", image_shape=(1, 8, 8)
+    )
 
 
 def random_evidence(n_rows: int, n_members: int, n_classes: int, **options: Any) -> Evidence:

@@ -211,10 +211,10 @@ def test_clicking_the_chart_and_the_buttons_moves_the_slider(
 
 @pytest.mark.parametrize("screen", SCREENS)
 def test_no_serious_accessibility_finding(
-    open_page: Open, digits: list[Evidence], study: AttackStudy, screen: str
+    open_page: Open, digits: list[Evidence], grid: Evidence, study: AttackStudy, screen: str
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the extra dev")
-    page = open_page(Report(digits, title="Digits", study=study), **SCREENS[screen])
+    page = open_page(Report([grid, *digits], title="Digits", study=study), **SCREENS[screen])
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     findings = axe.Axe().run(page).response["violations"]
     serious = [
@@ -227,9 +227,9 @@ def test_no_serious_accessibility_finding(
 
 @pytest.mark.parametrize("screen", SCREENS)
 def test_nothing_is_wider_than_the_screen(
-    open_page: Open, digits: list[Evidence], study: AttackStudy, screen: str
+    open_page: Open, digits: list[Evidence], grid: Evidence, study: AttackStudy, screen: str
 ) -> None:
-    page = open_page(Report(digits, title="Digits" * 20, study=study), **SCREENS[screen])
+    page = open_page(Report([grid, *digits], title="Digits" * 20, study=study), **SCREENS[screen])
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     folder = os.environ.get("POISONPROOF_SCREENSHOTS")
     if folder:

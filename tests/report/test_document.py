@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from sklearn.naive_bayes import GaussianNB
 
 from poisonproof import DPAClassifier, NeighborVoteClassifier, certify_votes
 from poisonproof.attacks import AttackStudy
+from poisonproof.evaluation import certified_accuracy
 from poisonproof.exceptions import GuaranteeError, InvalidInputError, MissingExtraError
 from poisonproof.report import Evidence, Report
+from poisonproof.report.evidence import certificates_digest, percent
 from poisonproof.report.samples import make_samples
 
 from .conftest import random_evidence
@@ -38,6 +41,35 @@ def test_models_that_count_in_different_units_are_not_compared() -> None:
     flips = Evidence("flips", certify_votes(VOTES, 2, threat="label_flip"))
     with pytest.raises(GuaranteeError, match="different units"):
         Report([rows, flips])
+
+
+def test_a_grid_shows_the_certified_accuracy_of_rows_and_features(grid: Evidence) -> None:
+    page, certificates = Report([grid]).html(), grid.certificates
+    table = page[page.index('class="heat"') :].split("</table>")[0]
+    heads = list(map(int, re.findall(r'<th scope="col">(\d+)</th>', table)))
+    lines = [re.findall(r'<td class="s\d+(?: half)?">(.*?)</td>', row) for row in _rows(table)]
+    assert heads[0] == 0
+    assert heads[-1] > grid.largest
+    for f, line in enumerate(lines):
+        shares = certified_accuracy(certificates.at(f), grid.y_true, heads)
+        kept = np.rint(shares * len(certificates)).astype(int).tolist()
+        assert line == [percent(count, len(certificates)) for count in kept]
+    assert len(lines) == certificates.rows.shape[1]
+    assert grid.surface is not None
+    assert grid.surface.sentence() in page
+    assert "<dd>1,300</dd>" in page  # training rows, each counted once
+    assert "30 partitions x 4 blocks of features = 120 cells" in page
+    assert "of the 1,300 training rows" in page
+    assert "Only the training data is covered" not in page
+    changed = certificates.rows.copy()
+    changed[changed[:, -1].argmax(), -1] = -1
+    assert certificates_digest(replace(certificates, rows=changed)) != certificates_digest(
+        certificates
+    )
+
+
+def _rows(table: str) -> list[str]:
+    return table.split("<tbody>")[1].split("</tr>")[:-1]
 
 
 def test_targeted_certificates_make_no_report() -> None:
