@@ -16,7 +16,7 @@ import poisonproof
 def test_the_public_names_are_these() -> None:
     assert sorted(poisonproof.__all__) == [
         "Certificates", "ClusterVoteClassifier", "DPAClassifier",
-        "NeighborVoteClassifier",
+        "GridClassifier", "NeighborVoteClassifier",
         "SSDPAClassifier", "WeightedVoteClassifier", "certify_scores", "certify_votes", "load",
     ]  # fmt: skip
     assert all(hasattr(poisonproof, name) for name in poisonproof.__all__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_digits
 
+from poisonproof import GridClassifier
+from poisonproof.data import ImageColumn, Schema, freeze_schema
 from poisonproof.estimators.loading import partitioner_from_spec
-from poisonproof.exceptions import InvalidInputError, InvalidRowsError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.partition import (
+    Blocks,
     ContentHash,
     GroupHash,
     Partitioner,
@@ -237,3 +241,37 @@ class TestGroupHash:
     def test_groups_without_identity_are_refused(self):
         with pytest.raises(InvalidInputError, match="cannot be read as identities"):
             GroupHash(n_partitions=3).assign(np.zeros(1), groups=[object()])
+
+
+def test_the_channels_of_a_pixel_share_a_block_wherever_they_stand() -> None:
+    for kind in ("lattice", "pixels", "bands"):
+        first = Blocks(n_blocks=4, kind=kind, image_shape=(4, 5, 3), channels_first=True)
+        last = Blocks(n_blocks=4, kind=kind, image_shape=(4, 5, 3))
+        image = np.arange(60).reshape(1, 4, 5, 3)
+        for one, other in zip(
+            first.split(image.transpose(0, 3, 1, 2)), last.split(image), strict=True
+        ):
+            assert np.array_equal(np.sort(one), np.sort(other))
+            pixels = other[other > 0] // 3
+            assert set(np.unique(pixels, return_counts=True)[1]) <= {2, 3}  # 0 is filling, too
+        assert first.touched_by_patch(2) == last.touched_by_patch(2)
+
+
+def test_images_of_a_schema_come_with_channels_first() -> None:
+    schema = freeze_schema(
+        Schema(kind="images", columns=[ImageColumn(name="i", height=4, width=4)])
+    )
+    X = np.random.default_rng(0).integers(0, 256, (60, 3, 4, 4), dtype=np.uint8)
+    options = {"n_partitions": 3, "blocks": "lattice:4", "classes": ["a", "b"]}
+    clf = GridClassifier(**options, schema=schema)
+    clf.fit(X, np.array(["a", "b"] * 30))
+    assert clf.partitioner_.blocks.channels_first
+    changed = X[:1].copy()
+    changed[0, :, 2, 3] ^= 255
+    differ = (clf.grid_votes(changed) != clf.grid_votes(X[:1])).any(axis=(0, 1))
+    assert differ.sum() <= 1
+    mapped = replace(schema.columns[0], encoder="orientations", cell=2)
+    with pytest.raises(GuaranteeError, match="encoder 'pixels'"):
+        GridClassifier(**options, schema=freeze_schema(replace(schema, columns=[mapped]))).fit(
+            X, np.array(["a", "b"] * 30)
+        )

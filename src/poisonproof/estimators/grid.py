@@ -16,7 +16,6 @@ from poisonproof.certificates.plurality import ABSTAIN, certify_votes
 from poisonproof.certificates.result import GridCertificates
 from poisonproof.certificates.threats import Threat
 from poisonproof.data.columns import ArrayColumn, ImageColumn
-from poisonproof.data.rows import CheckedRows
 from poisonproof.estimators.certifying import ensemble_scores, input_tags
 from poisonproof.estimators.dpa import DPAClassifier
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
@@ -139,13 +138,13 @@ class GridClassifier(DPAClassifier):
         """
         if self.image_shape is not None:
             return tuple(map(int, self.image_shape)), False
-        if not isinstance(X, CheckedRows) and getattr(X, "ndim", 2) > 2:
-            return tuple(map(int, np.shape(X)[1:])), False
         first = next(iter(() if self.schema is None else self.schema.columns), None)
-        if not isinstance(first, (ArrayColumn, ImageColumn)) or len(first.shape) not in (2, 3):
-            return None, False
-        channels, height, width = (1, *first.shape)[-3:]
-        return (height, width, channels), channels > 1
+        if isinstance(first, (ArrayColumn, ImageColumn)) and len(first.shape) in (2, 3):
+            channels, height, width = (1, *first.shape)[-3:]
+            return (height, width, channels), channels > 1
+        if first is None and getattr(X, "ndim", 2) > 2:
+            return tuple(map(int, np.shape(X)[1:])), False
+        return None, False
 
     def _declared_partitioner(self) -> Partitioner:
         base = super()._declared_partitioner()
