@@ -35,8 +35,9 @@ test-slow: .venv/dev  ## the tests of both that take minutes, too
 	$(BIN)/pytest -n $(JOBS) -m 'not gpu'
 	cd research && $(CURDIR)/$(BIN)/pytest -n $(JOBS) -m 'not gpu'
 
-attacks: .venv/dev  ## 2,000 attacks with real refits; writes the committed result
+attacks: .venv/dev  ## 2,000 attacks with real refits on rows, and on rows and features; writes the committed results
 	PYTHONPATH=. $(BIN)/python benchmarks/attacks.py --attacks 2000 --out benchmarks/results/attacks.json
+	PYTHONPATH=. $(BIN)/python -m tests.guarantees.grid_campaign --attacks 2000 --out benchmarks/results/grid_attacks.json
 
 lint: .venv/dev  ## ruff
 	$(BIN)/ruff check .

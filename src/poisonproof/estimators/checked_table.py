@@ -266,9 +266,9 @@ class SampleRules:
         if isinstance(X, np.ma.MaskedArray):
             as_container(X)  # says what to do; scikit-learn would read through the mask
         if isinstance(X, (list, tuple)):
-            X = _array_of_rows(classifier, X, reset=reset, drop=any_cells)
+            X = array_of_rows(classifier, X, reset=reset, drop=any_cells)
         elif isinstance(X, np.ndarray) and X.dtype.kind == "O" and X.ndim == 1 and len(X):
-            X = _array_of_rows(classifier, X.tolist(), reset=reset, drop=any_cells)
+            X = array_of_rows(classifier, X.tolist(), reset=reset, drop=any_cells)
         elif sparse.issparse(X) and getattr(X, "format", "csr") != "csr":
             X = exact_sums(X)  # scikit-learn's conversion to CSR may add up entries of one place
         if isinstance(X, np.ndarray) and X.ndim > 2 and not self.tags.three_d_array:
@@ -386,7 +386,7 @@ class SampleRules:
         return good
 
 
-def _array_of_rows(classifier: Any, X: Any, *, reset: bool, drop: bool) -> Any:
+def array_of_rows(classifier: Any, X: Any, *, reset: bool, drop: bool) -> Any:
     """Return a sequence of rows as an array in which every cell still has its value.
 
     NumPy gives all rows one type: a text among numbers would turn all of them into text, and a
@@ -415,11 +415,11 @@ def _array_of_cells(classifier: Any, X: Any, *, reset: bool, drop: bool) -> NDAr
         )
     found = np.empty((len(rows), *usual), dtype=object)
     for number, row in enumerate(rows):
-        found[number] = _NO_ROW if row is None or row.shape != usual else row
+        found[number] = NO_ROW if row is None or row.shape != usual else row
     return found
 
 
-_NO_ROW = object()
+NO_ROW = object()
 """Stands in the cells of a row that has another shape; it has no canonical form."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,17 +15,32 @@ from poisonproof.certificates.plurality import ABSTAIN, certify_votes
 from poisonproof.certificates.result import GridCertificates
 from poisonproof.certificates.threats import Threat
 from poisonproof.data.columns import ArrayColumn, ImageColumn
+from poisonproof.data.schema import refuse_repeated
 from poisonproof.estimators.certifying import ensemble_scores, input_tags
+from poisonproof.estimators.checked_table import NO_ROW, array_of_rows
 from poisonproof.estimators.dpa import DPAClassifier
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, InvalidRowsError
 from poisonproof.members.scikit import largest_value
-from poisonproof.partition.containers import is_frame, is_sparse, n_rows
+from poisonproof.partition.blocks import canonical_csr
+from poisonproof.partition.cells import NoCanonicalFormError, canonical_cell, nearest_float
+from poisonproof.partition.containers import (
+    as_container,
+    as_objects,
+    frame_columns,
+    from_tensor,
+    inexact,
+    is_frame,
+    is_sparse,
+    n_rows,
+    pandas,
+)
 from poisonproof.partition.grids import Blocks, Grid
 from poisonproof.partition.partitioned import PartitionedData
 from poisonproof.partition.partitioners import Partitioner
 from poisonproof.partition.values import take_canonical
 from poisonproof.progress import Silent, make_progress, reporting
 
+_CHANNELS = (1, 3, 4)
 _SCORES = 1 << 26
 """Scores that are kept at once, in a run-off."""
 
@@ -56,7 +70,8 @@ class GridClassifier(DPAClassifier):
         ``"features"``: against r rows and the same f features, rewritten in all training rows and
         in the test row. Rows are then partitioned block by block, by that block's content.
     image_shape : tuple of int, optional
-        Height, width and perhaps channels, where images come as flat rows.
+        Height, width and perhaps channels, where images come as flat rows; (3, height, width) where
+        all numbers of a colour come before those of the next one.
     partitioner : {"content", "pixel_sum", "group"} or partitioner, default="content"
         Which partition a row falls into.
     features : transformer, optional
@@ -129,7 +144,10 @@ class GridClassifier(DPAClassifier):
                 "column that is changed in all rows would move rows of every block. Declare "
                 "test_share=0 and keep test rows apart, or declare groups."
             )
-        return super()._prepare(X, y, groups, sample_weight)
+        data = super()._prepare(X, y, groups, sample_weight)
+        if not data.n_rows:
+            raise InvalidRowsError("no row of X has a block in which all cells are numbers.")
+        return data
 
     def _image_shape(self, X: Any) -> tuple[tuple[int, ...] | None, bool]:
         """Return height, width and perhaps channels of an image, and whether channels come first.
@@ -163,7 +181,7 @@ class GridClassifier(DPAClassifier):
         wanted = self.blocks
         if isinstance(wanted, Blocks):
             return wanted
-        texts = not (is_sparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2))
+        texts = not is_sparse(X) and getattr(X, "ndim", 1) == 1
         if isinstance(wanted, (list, tuple)):
             return self._declared_blocks(wanted, X)
         kind, number, ngram = _parse(wanted)
@@ -187,19 +205,17 @@ class GridClassifier(DPAClassifier):
                 f"The schema makes features ({first.encoder}) of whole images, so that a pixel "
                 "would reach several blocks. Declare the encoder 'pixels'."
             )
-        shape = self._shape or _square(X.shape[1])
+        shape = tuple(map(int, self._shape or _square(X.shape[1])))
         if math.prod(shape) != X.shape[1] or len(shape) not in (2, 3):
             raise InvalidInputError(
                 f"image_shape is (height, width) or (height, width, channels). {shape} has "
                 f"{math.prod(shape)} pixels, but the rows of X have {X.shape[1]}."
             )
+        channels_first = self._channels_first
+        if len(shape) == 3 and shape[0] in _CHANNELS and shape[2] not in _CHANNELS:
+            shape, channels_first = (*shape[1:], shape[0]), True
         _check_number(number, shape[0] if kind == "bands" else shape[0] * shape[1], "pixels")
-        return Blocks(
-            n_blocks=number,
-            kind=kind,
-            image_shape=shape,
-            channels_first=self._channels_first and shape == self._shape,
-        )
+        return Blocks(n_blocks=number, kind=kind, image_shape=shape, channels_first=channels_first)
 
     def _widths(self, X: Any) -> tuple[int, ...]:
         """Return how many numbers each column became."""
@@ -232,18 +248,29 @@ class GridClassifier(DPAClassifier):
     def read_training(
         self, X: Any, y: Any, groups: Any, weight: Any, *, reset: bool
     ) -> tuple[Any, Any, Any, Any, int]:
-        """Return training rows; a cell that is no number is missing."""
+        """Return training rows; a cell that no member could take is missing."""
         X, y, groups, weight, n_left_out = super().read_training(X, y, groups, weight, reset=reset)
-        return self._cells(X, training=True), y, groups, weight, n_left_out
+        X = self._cells(X, largest_value(self._template()), reset=reset, drop=True)
+        return X, y, groups, weight, n_left_out
 
     def encoded(self, X: Any) -> Any:
         """Return samples as the schema makes them; a cell that is no number is missing."""
-        return self._cells(super().encoded(X))
+        return self._cells(super().encoded(X), math.inf, reset=False, drop=False)
 
-    def _cells(self, X: Any, *, training: bool = False) -> Any:
-        if self.__sklearn_tags__().input_tags.string:
-            return X
-        return _numbers(X, largest_value(self._template()) if training else math.inf)
+    def _cells(self, X: Any, limit: float, *, reset: bool, drop: bool) -> Any:
+        X = from_tensor(X)
+        if self.__sklearn_tags__().input_tags.string and not is_sparse(X):
+            return _texts(X)
+        rows = isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype.kind == "O")
+        if rows and getattr(X, "ndim", 1) == 1 and not all(isinstance(row, str) for row in X):
+            drop = drop and self.drops_invalid_rows
+            X = array_of_rows(self, list(X), reset=reset, drop=drop)
+        return _numbers(X, limit)
+
+    def _types_observed(self) -> bool:
+        if self.schema_ is not None:
+            return not self.schema_.frozen
+        return hasattr(self, "feature_names_in_") and self._takes_numbers_alone()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -383,53 +410,65 @@ def _square(width: int) -> tuple[int, ...]:
     return (side, side)
 
 
-def _numbers(X: Any, largest: float) -> Any:
-    """Return samples as numbers: what is none, not finite or beyond `largest` is NaN."""
-    if is_sparse(X):
-        values = _finite(X.data, largest)
-        if values is X.data:
-            return X
-        found = X.copy()
-        found.data = values
-        return found
-    if isinstance(X, np.ndarray) and X.dtype.kind in "biuf":
-        return _finite(X, largest)
-    if is_frame(X):
-        columns = [np.asarray(X[name].to_numpy()) for name in X.columns]
-        return _finite(np.column_stack([_column(cells) for cells in columns]), largest)
-    cells = np.asarray(X, dtype=object)
-    if cells.ndim < 1 or not cells.size:
-        return X
-    found = _finite(_column(cells.ravel()).reshape(cells.shape), largest)
-    if np.isnan(found).all():
+def _texts(X: Any) -> Any:
+    """Return texts; what is none has no words."""
+    if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__"):
         return X  # the usual checks say what it is
+    return [text if isinstance(text, str) else "" for text in X]
+
+
+def _numbers(X: Any, limit: float) -> Any:
+    """Return samples as numbers that float64 holds; what is none, or beyond `limit`, is NaN.
+
+    Every cell is read by itself: neither other rows nor the type of a container has a say in it.
+    """
+    if is_sparse(X):
+        matrix = canonical_csr(as_container(X))
+        data = _finite(matrix.data, limit)
+        if data is not matrix.data:
+            matrix = type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+        return matrix
+    if is_frame(X) and hasattr(X, "columns"):
+        refuse_repeated([str(name) for name in X.columns], "X")
+        X = as_container(X)
+        cells = [_column(column, limit) for column in frame_columns(X)]
+        return pandas().DataFrame(dict(zip(X.columns, cells, strict=True)))
+    if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray) or X.ndim < 2:
+        return X  # the usual checks say what it is
+    return _column(X, limit)
+
+
+def _column(cells: NDArray[Any], limit: float) -> NDArray[Any]:
+    if cells.dtype.kind in "biuf":
+        return _finite(cells, limit)
+    listed = as_objects(cells).ravel()
+    numbers = np.fromiter(map(_number, listed), np.float64, cells.size).reshape(cells.shape)
+    found = _finite(numbers, limit)
+    odd = np.fromiter((cell is NO_ROW for cell in listed), np.bool_, cells.size)
+    if odd.any():
+        objects = found.astype(object)
+        objects.ravel()[odd] = NO_ROW  # a view, for it was just made
+        return objects
     return found
 
 
-def _finite(values: NDArray[Any], largest: float) -> NDArray[Any]:
-    """Return numbers with NaN in place of those that are infinite or beyond `largest`."""
-    if values.dtype.kind != "f" and largest == math.inf:
-        return values
+def _finite(cells: NDArray[Any], limit: float) -> NDArray[Any]:
+    """Return numbers, rounded to float64 where they are not among its, NaN for what is too large.
+
+    Where nothing is to be done they come back as they are.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        if largest == math.inf and np.isfinite(values.sum(dtype=np.float64)):
-            return values
-        good = np.isfinite(values) & (values <= largest) & (values >= -largest)
-    if good.all():
-        return values
-    kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
-    return np.where(good, values, np.asarray(np.nan, dtype=kind))
-
-
-def _column(cells: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the cells of a column as numbers, each read by itself."""
-    if cells.dtype.kind in "biuf":
-        return cells.astype(np.float64)
-    return np.fromiter(map(_number, cells), np.float64, len(cells))
+        if inexact(cells).any():
+            cells = cells.astype(np.float64)
+        if limit == math.inf and (cells.dtype.kind != "f" or np.isfinite(cells.sum(dtype=float))):
+            return cells
+        good = np.isfinite(cells) & (np.abs(cells.astype(np.float64)) <= limit)
+    return cells if good.all() else np.where(good, cells.astype(np.float64), np.nan)
 
 
 def _number(cell: Any) -> float:
     try:
-        number = float(cell) if isinstance(cell, (Real, np.bool_)) else math.nan
-    except (OverflowError, ValueError, TypeError):
+        plain = cell if type(cell) is float else canonical_cell(cell)
+    except NoCanonicalFormError:
         return math.nan
-    return number if math.isfinite(number) else math.nan
+    return nearest_float(plain) if isinstance(plain, (int, float)) else math.nan

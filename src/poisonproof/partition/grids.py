@@ -138,6 +138,8 @@ class Blocks:
         if is_sparse(X):
             return [_sparse_block(X, chosen) for chosen in self.columns]
         table = np.asarray(X).reshape(n_rows(X), -1)
+        if table.dtype.kind == "O":  # in which numbers came
+            table = table.astype(np.float64)
         found = []
         for chosen in self.columns:
             part = table[:, chosen]
