@@ -91,18 +91,18 @@ def certify_grid(
     ---------
     No attack of at most f feature blocks and ``rows[i, f]`` units changes the label (with
     `target`: makes the target win). The votes of the attacked feature blocks and row partitions
-    may change in any way. For ``outer="rows"`` the f blocks of the test row differ, so that any
-    backdoor whose trigger lies in them is covered. For ``outer="features"`` the f blocks may
-    differ in every training row, too. ``rows[:, 0]`` for ``outer="rows"`` is tight for the votes,
-    and without `target` and `shared_rows` so is all of ``outer="features"``.
+    may change in any way. For ``outer="rows"`` f blocks of the test row may differ, so every
+    backdoor whose trigger lies in them is covered. For ``outer="features"`` they may differ in
+    all training rows, too. For ``outer="rows"`` the radius is tight for the votes, and without
+    `target` and `shared_rows` so is all of ``outer="features"``, unless there is only one class.
 
     Assumes
     -------
-    The feature blocks are fixed beforehand, not chosen by untrusted rows. One unit of attack
-    changes at most ``threat.touches`` row partitions, for ``outer="features"`` in every block.
-    There the partition of a row in one block may not depend on other blocks if these may differ
-    in training rows: partition by the content of each block, or by a key out of the attacker's
-    reach.
+    The feature blocks are fixed beforehand, not chosen from untrusted rows, and a member sees
+    nothing of other blocks. One unit of attack changes at most ``threat.touches`` row partitions,
+    for ``outer="features"`` in every block. There the partition of a row for one block may not
+    depend on other blocks if these differ in training rows: partition by the content of each
+    block, or by a key out of the attacker's reach.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def certify_grid_scores(
 
     Guarantee
     ---------
-    As in `certify_grid`. With run-offs all of ``outer="features"`` without `target` is tight.
+    As in `certify_grid`.
 
     Assumes
     -------
