@@ -359,7 +359,8 @@ def _short(text: str) -> str:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return the result as the table of the documentation."""
+    """Return the result as the documentation has it: a sentence, and a table of the others."""
+    plain: list[str] = []
     lines = [
         "| member | members, votes, insertion | saved, loaded, audited | hostile rows |",
         "| --- | --- | --- | --- |",
@@ -375,9 +376,14 @@ def table(result: dict[str, Any]) -> str:
         if slow:
             words = f"do not end: {', '.join(slow)}"
         law = about["result"] + (f": {about['reason']}" if about["reason"] else "")
+        fine = (law, about.get("stored")) == ("isolated", "yes") and worst < 1
+        if fine and not (refused or slow):
+            plain.append(f"`{name}`")
+            continue
         cells = [f"`{name}`", law, about.get("stored", ""), words]
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-    return "\n".join(lines)
+    easy = f"Isolated, stored and within 1 s: {', '.join(plain)}. The others:"
+    return "\n".join([easy, "", *lines])
 
 
 def main() -> None:
@@ -394,7 +400,12 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if asked.table:
         made = f"{table(json.loads(asked.table.read_text()))}\n\n"
-        page = re.sub(r"\| member \|.*?\n\n", lambda _: made, asked.page.read_text(), flags=re.S)
+        page = re.sub(
+            r"Isolated, stored and.*?\n\n\| member \|.*?\n\n",
+            lambda _: made,
+            asked.page.read_text(),
+            flags=re.S,
+        )
         asked.page.write_text(page)
     elif asked.train:
         train(asked.train[0], asked.train[1], Path(asked.train[2]))
