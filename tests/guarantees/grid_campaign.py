@@ -95,10 +95,23 @@ class GridScenario:
             return [np.array([j]) for j in range(self.X.shape[1])]
         return [chosen[chosen >= 0] for chosen in blocks.columns]
 
-    @property
-    def reach(self) -> int:
-        """How many blocks a changed cell can reach."""
-        return 2 if self.words else 1
+    def within(self, wanted: NDArray[Any], f: int) -> tuple[NDArray[Any], int]:
+        """Return what can be changed of `wanted` while at most f blocks differ, and how many do.
+
+        In one text a replaced word reaches two blocks; where it is rewritten in all texts, those
+        of every word that comes or goes.
+        """
+        if not self.words:
+            return wanted[:f], min(f, len(wanted))
+        if not self.by_features:
+            return wanted[: f // 2], 2 * min(f // 2, len(wanted))
+        blocks, reached, chosen = self.fitted.partitioner_.blocks, set[int](), []
+        for column in wanted.tolist():
+            words = " ".join(f"c{column}v{value}" for value in range(int(self.X.max()) + 2))
+            more = {j for j, seen in enumerate(blocks.split([words])) if seen[0]}
+            if len(reached | more) <= f:
+                reached, chosen = reached | more, [*chosen, column]
+        return np.array(chosen, dtype=np.intp), len(reached)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +194,9 @@ class GridCampaign:
         stairs = scenario.certificates.rows
         target = int(rng.choice(np.flatnonzero(stairs[:, 0] >= min(1, stairs[:, 0].max()))))
         r, f, step = _step(stairs[target], rng)
-        f = min(f, scenario.votes.shape[2]) // scenario.reach * scenario.reach
         mode = str(rng.choice(MODES))
         attack = _Attack(scenario, target, r, f, mode, rng)
+        f = attack.f
         X, y = attack.rows()
         poisoned = scenario.fit(X, y)
         asked = attack.asked(poisoned)
@@ -243,7 +256,7 @@ class _Attack:
         worst = rng.permutation(len(columns))
         if not scenario.words:
             worst = worst[np.argsort(-gain.sum(axis=0)[worst], kind="stable")]
-        self.chosen = worst[: f // scenario.reach]
+        self.chosen, self.f = scenario.within(worst, f)
         whole = mode == "blocks"
         self.cells = np.array(
             [c for b in self.chosen for c in (columns[b] if whole else [rng.choice(columns[b])])],

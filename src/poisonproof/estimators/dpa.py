@@ -287,10 +287,10 @@ class PartitionAggregation(VotingMembers):
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped
         self.partitioner_ = partitioner
-        self.container_ = kind_of(rows.X)
         valued = self.features is not None or isinstance(self._template(), BatchedLearner)
         self.categories_ = {} if valued else declared_categories(rows.X)
         data = rows.partitioned(partitioner)
+        self.container_ = kind_of(data.X)  # in a grid that of blocks
         self.n_groups_ = None
         rule = getattr(partitioner, "base", partitioner)
         if self.schema_ is not None and isinstance(rule, GroupPartitioner):

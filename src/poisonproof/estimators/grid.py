@@ -80,6 +80,11 @@ class GridClassifier(DPAClassifier):
         As in `DPAClassifier`. A cell that is invalid or missing costs its row one block, unless the
         members take missing values.
 
+    Notes
+    -----
+    With ``outer="features"`` and partitions by content, `update` looks for the blocks of a row to
+    remove one by one: it cannot tell a row from one that was put together from blocks of others.
+
     Examples
     --------
     >>> from sklearn.datasets import load_digits
@@ -152,17 +157,20 @@ class GridClassifier(DPAClassifier):
     def _image_shape(self, X: Any) -> tuple[tuple[int, ...] | None, bool]:
         """Return height, width and perhaps channels of an image, and whether channels come first.
 
-        Images of a schema are declared with channels first.
+        A side of 1, 3 or 4 numbers tells; those of a schema's images come first in doubt.
         """
-        if self.image_shape is not None:
-            return tuple(map(int, self.image_shape)), False
         first = next(iter(() if self.schema is None else self.schema.columns), None)
-        if isinstance(first, (ArrayColumn, ImageColumn)) and len(first.shape) in (2, 3):
-            channels, height, width = (1, *first.shape)[-3:]
-            return (height, width, channels), channels > 1
-        if first is None and getattr(X, "ndim", 2) > 2:
-            return tuple(map(int, np.shape(X)[1:])), False
-        return None, False
+        shape = self.image_shape
+        if shape is None and isinstance(first, (ArrayColumn, ImageColumn)):
+            shape = first.shape if len(first.shape) in (2, 3) else None
+        elif shape is None and first is None and getattr(X, "ndim", 2) > 2:
+            shape = np.shape(X)[1:]
+        if shape is None or len(shape) != 3:
+            return None if shape is None else tuple(map(int, shape)), False
+        front, *sides, back = map(int, shape)
+        if front in _CHANNELS and (back not in _CHANNELS or isinstance(first, ImageColumn)):
+            return (*sides, back, front), True
+        return (front, *sides, back), False
 
     def _declared_partitioner(self) -> Partitioner:
         base = super()._declared_partitioner()
@@ -205,17 +213,19 @@ class GridClassifier(DPAClassifier):
                 f"The schema makes features ({first.encoder}) of whole images, so that a pixel "
                 "would reach several blocks. Declare the encoder 'pixels'."
             )
-        shape = tuple(map(int, self._shape or _square(X.shape[1])))
+        shape = self._shape or _square(X.shape[1])
         if math.prod(shape) != X.shape[1] or len(shape) not in (2, 3):
             raise InvalidInputError(
                 f"image_shape is (height, width) or (height, width, channels). {shape} has "
                 f"{math.prod(shape)} pixels, but the rows of X have {X.shape[1]}."
             )
-        channels_first = self._channels_first
-        if len(shape) == 3 and shape[0] in _CHANNELS and shape[2] not in _CHANNELS:
-            shape, channels_first = (*shape[1:], shape[0]), True
         _check_number(number, shape[0] if kind == "bands" else shape[0] * shape[1], "pixels")
-        return Blocks(n_blocks=number, kind=kind, image_shape=shape, channels_first=channels_first)
+        return Blocks(
+            n_blocks=number,
+            kind=kind,
+            image_shape=shape,
+            channels_first=self._channels_first and shape == self._shape,
+        )
 
     def _widths(self, X: Any) -> tuple[int, ...]:
         """Return how many numbers each column became."""
