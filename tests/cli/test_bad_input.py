@@ -256,7 +256,7 @@ def test_damaged_model(refused: Refused, model: Path, test_csv: Path) -> None:
     [
         (
             ("--method", "magic"),
-            "--method is one of dpa, neighbors, ss-dpa, clusters, walks. Got 'magic'.",
+            "--method is one of dpa, neighbors, ss-dpa, clusters, walks, grid. Got 'magic'.",
         ),
         (("--model", "oracle"), "--model is one of scaled-kernel, tree"),
         (("--invalid-rows", "hide"), "--invalid-rows is one of raise, drop."),

@@ -128,7 +128,7 @@ COMMANDS = {
     "train train.csv --schema nothing.json --out m": "Cannot read nothing.json: No such file",
     "train train.csv --schema frozen.json --classes a,b --out m": "already says that",
     f"train train.csv --model treee {TRAIN}": "--model is one of scaled-kernel, tree,",
-    f"train train.csv --method ssdpa {TRAIN}": "dpa, neighbors, ss-dpa, clusters, walks. Got",
+    f"train train.csv --method ssdpa {TRAIN}": "dpa, neighbors, ss-dpa, clusters, walks, grid. Got",
     f"train train.csv --threat theft {TRAIN}": "insert_delete, label_flip, replace. Got 'theft'",
     f"train train.csv --method clusters --threat insert_delete {TRAIN}": "one of dpa, neighbors",
     f"train train.csv --method clusters -k 5 {TRAIN}": "-k: training rows vote in --method",

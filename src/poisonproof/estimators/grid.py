@@ -91,8 +91,8 @@ class GridClassifier(DPAClassifier):
     >>> X, y = load_digits(return_X_y=True)
     >>> clf = GridClassifier(n_partitions=10, blocks="lattice:4", classes=range(10))
     >>> certificates = clf.fit(X[:1500], y[:1500]).certify(X[1500:])
-    >>> certificates.rows.shape[1]
-    2
+    >>> certificates.rows.shape  # for f = 0, 1 and 2 changed pixels
+    (297, 3)
     """
 
     blanks_cells: ClassVar[bool] = True

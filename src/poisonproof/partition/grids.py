@@ -76,8 +76,8 @@ class Blocks:
     --------
     >>> Blocks(n_blocks=4, kind="lattice", image_shape=(4, 4)).split(np.arange(16)[None])[1]
     array([[ 1,  3,  9, 11]])
-    >>> Blocks(n_blocks=2, kind="words").split(["win a free prize"])
-    [['a', 'win free prize']]
+    >>> Blocks(n_blocks=2, kind="words").split(["click here and win a prize"])
+    [['here win a prize'], ['click and']]
     """
 
     n_blocks: int
