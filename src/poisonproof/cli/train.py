@@ -419,7 +419,7 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
         say(f"Trained {type(classifier).__name__} on {counted(classifier.n_rows_, 'row')} {about}")
     else:
         rule = classifier.partitioner_
-        n_rows, mean = counted(rule.n_rows(sizes), "row"), f"{sizes.mean():,.1f}"
+        n_rows, mean = counted(classifier.n_rows_, "row"), f"{sizes.mean():,.1f}"
         part, members = "partition", counted(len(sizes), "member")
         if isinstance(rule, Grid):
             part, members = "cell", f"{rule.k:,} x {rule.blocks.n_blocks:,} = {members}"
@@ -433,7 +433,7 @@ def _report(classifier: Any, data: Path, rows: CheckedRows | None, kind: str, ou
             abstain = "its member abstains" if empty == 1 else "their members abstain"
             say(f"{counted(empty, part)} without rows: {abstain}.")
     if rows is None and classifier.rejected_.count:
-        n_kept = classifier.partitioner_.n_rows(classifier.partition_sizes_)
+        n_kept = classifier.n_rows_
         _say_left_out(classifier.rejected_.count, n_kept, classifier.rejected_.first)
     elif rows is not None and rows.problems:
         first = rows.problems[0]

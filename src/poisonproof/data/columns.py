@@ -6,7 +6,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import cache
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from poisonproof.features.images import ImageMap
 
 
+@dataclass(eq=False, repr=False)
 class Reasons(dict[int, str]):
     """Reasons for rejecting rows, by row number; those of a single cell stand in `cells`.
 
@@ -36,9 +37,7 @@ class Reasons(dict[int, str]):
         By row number and name of the column.
     """
 
-    def __init__(self, rows: Mapping[int, str] | None = None) -> None:
-        super().__init__(rows or {})
-        self.cells: dict[tuple[int, str], str] = {}
+    cells: dict[tuple[int, str], str] = field(default_factory=dict)
 
     def by_row(self) -> dict[int, str]:
         """Return the first reason of every row, where a cell that does not fit rejects its row."""

@@ -101,8 +101,9 @@ class RawRows:
         def _among(reasons: Mapping[int, str]) -> dict[int, str]:
             return {row - start: why for row, why in reasons.items() if start <= row < stop}
 
-        reasons, cells = Reasons(_among(self.reasons)), self.reasons.cells.items()
-        reasons.cells = {(r - start, name): why for (r, name), why in cells if start <= r < stop}
+        cells = self.reasons.cells.items()
+        reasons = Reasons({(r - start, c): why for (r, c), why in cells if start <= r < stop})
+        reasons.update(_among(self.reasons))
         return replace(
             self,
             X=self.X[start:stop],
@@ -288,11 +289,12 @@ def check_rows(
         X, found = encode_rows(schema, cells, len(raw.places))
     if not X.shape[1]:
         raise InvalidInputError(f"{path} has no feature columns.")
-    raw.reasons.add(found)
+    if found or found.cells:
+        raw.reasons.add(found)
     if allow_missing == "cells":
         X, reasons = _without_cells(X, raw, schema), dict(raw.reasons)
     else:
-        reasons = raw.reasons.by_row()
+        reasons = raw.reasons.by_row() if raw.reasons.cells else dict(raw.reasons)
         _check_features(X, raw, schema, allow_missing, reasons)
     groups = _check_groups(raw, schema, reasons)
     _check_weights(raw, schema, reasons)

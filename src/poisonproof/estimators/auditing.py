@@ -107,10 +107,8 @@ def audit_model(
         return AuditReport(None, (Finding("Manifest", False, str(error)),))
     audit = _Audit(reader, classifier)
     manifest, found = reader.manifest, reader.manifest.fingerprint
-    rule, sizes = getattr(classifier, "partitioner_", None), np.array(manifest.partition_sizes)
-    n_rows = int(sizes.sum()) if rule is None else rule.n_rows(sizes)
     words = (
-        f"It describes {manifest.k:,} members on {n_rows:,} rows and "
+        f"It describes {manifest.k:,} members on {classifier.n_rows_:,} rows and "
         f"has the fingerprint {found}, which matches its content."
     )
     findings = [Finding("Manifest", True, words), _compared(found, fingerprint), audit.files()]

@@ -30,7 +30,6 @@ from poisonproof.certificates.threats import (
     parse_threat,
     uncertified,
 )
-from poisonproof.data.columns import Reasons
 from poisonproof.data.frames import (
     NAME,
     cell_texts,
@@ -366,7 +365,8 @@ class CertifyingClassifier(ClassifierMixin, BaseEstimator):
         if groups is not None and schema.groups is not None:
             texts, without = cell_texts(as_objects(groups))
             raw = replace(raw, groups=texts)
-            raw.reasons.add(Reasons(without))
+            for row, why in without.items():
+                raw.reasons.setdefault(row, why)
         missing = bool(get_tags(self).input_tags.allow_nan)
         return check_rows(
             raw, schema, NAME, allow_missing="cells" if self.blanks_cells else missing

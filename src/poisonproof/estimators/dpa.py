@@ -283,7 +283,8 @@ class PartitionAggregation(VotingMembers):
         self._check_parameters()
         partitioner = self._declared_partitioner()
         rows = check_table(self, X, y, partitioner, groups, sample_weight)
-        partitioner = self._placed(partitioner, rows.X)
+        if self.blanks_cells:
+            partitioner = self._placed(partitioner, rows.X)
         self.classes_ = rows.classes
         self.n_dropped_ = rows.n_dropped
         self.partitioner_ = partitioner
@@ -304,6 +305,9 @@ class PartitionAggregation(VotingMembers):
         self.context_ = self._context(rows)
         self.partition_digests_ = list(partition_digests)
         self.partition_sizes_ = rows.sizes
+        # In a grid the rows of the block that has most.
+        by_block = self.partition_sizes_.reshape(self.partitioner_.n_blocks, -1)
+        self.n_rows_ = int(by_block.sum(axis=1).max())
 
     def _restore(
         self, reader: ModelReader, templates: Mapping[str, Any], trusted: Iterable[str]
@@ -313,6 +317,9 @@ class PartitionAggregation(VotingMembers):
         self.context_ = model["context"]
         self.n_self_checked_ = int(manifest.notes.get("n_self_checked", 0))
         self.partition_sizes_ = np.asarray(manifest.partition_sizes, dtype=np.intp)
+        # In a grid the rows of the block that has most.
+        by_block = self.partition_sizes_.reshape(self.partitioner_.n_blocks, -1)
+        self.n_rows_ = int(by_block.sum(axis=1).max())
         self.partition_digests_ = list(manifest.partition_digests)
         self.rows_ = TrainingSet(reader) if manifest.keeps_data else None
         seed = check_random_state(self.random_state)

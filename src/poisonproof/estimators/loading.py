@@ -159,10 +159,9 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
         sizes = {
             "n_partitions": classifier.n_partitions,
             "the partitioner": classifier.partitioner_.n_partitions,
-            "members": len(manifest.partition_sizes),
+            "members per block": len(manifest.partition_sizes) / classifier.partitioner_.n_blocks,
         }
-        expected = (classifier.partitioner_.k,) * 2 + (classifier.partitioner_.n_members,)
-        if tuple(sizes.values()) != expected:
+        if len(set(sizes.values())) != 1:
             raise StoreError(f"the manifest's numbers of partitions differ: {sizes}.")
     width, names = model["n_features_in"], model["feature_names_in"]
     if width is not None and (type(width) is not int or not 0 < width < 2**31):

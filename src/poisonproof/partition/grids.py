@@ -298,9 +298,9 @@ class Grid(Partitioner):
             )
 
     @property
-    def n_members(self) -> int:
-        """The number of cells, k times B."""
-        return self.k * self.blocks.n_blocks
+    def n_blocks(self) -> int:  # type: ignore[override]
+        """Into how many blocks a row is cut, B."""
+        return self.blocks.n_blocks
 
     @property
     def certifies(self) -> Mapping[str, int]:  # type: ignore[override]
@@ -377,7 +377,7 @@ class Grid(Partitioner):
             y[origin],
             np.concatenate(cells),
             sample_digests(tall),
-            self.n_members,
+            self.k * self.n_blocks,
             sample_weight=None if sample_weight is None else sample_weight[origin],
             origin=origin,
         )

@@ -44,6 +44,8 @@ class Partitioner(ABC):
         Whether a row's partition depends on that row alone.
     hint : mapping from str to str
         For each threat that is not certified, what to use instead.
+    n_blocks : int
+        Into how many blocks of features a row is cut, with a member for each: one but in a grid.
     """
 
     n_partitions: int | None = None
@@ -54,6 +56,7 @@ class Partitioner(ABC):
     by_group: ClassVar[bool] = False
     rowwise: ClassVar[bool] = True
     hint: ClassVar[Mapping[str, str]] = {}
+    n_blocks: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if self.n_partitions is None:
@@ -78,15 +81,6 @@ class Partitioner(ABC):
                 "Set n_partitions."
             )
         return self.n_partitions
-
-    @property
-    def n_members(self) -> int:
-        """The number of members that are trained: one for each partition."""
-        return self.k
-
-    def n_rows(self, sizes: NDArray[np.intp]) -> int:
-        """Return how many rows there are, from those of every member."""
-        return int(sizes.sum())
 
     @abstractmethod
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:

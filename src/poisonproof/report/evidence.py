@@ -64,7 +64,7 @@ def identify(classifier: Any) -> Identity:
     counted = {}
     if n_groups:
         counted = {unit_noun(classifier.partitioner_.unit).capitalize(): f"{n_groups:,}"}
-    n_rows = classifier.n_rows_ if sizes is None else classifier.partitioner_.n_rows(sizes)
+    n_rows = classifier.n_rows_
     facts |= {
         "Features": features,
         "Label set": "declared" if declared else "taken from the labels",
