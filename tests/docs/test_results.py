@@ -71,6 +71,40 @@ def test_the_table_of_walks_is_the_committed_result() -> None:
     assert max(walk["commands"] for walk in walks if "flatter" in walk["job"]) <= 6
 
 
+GRIDS = {
+    "MNIST, 64 x 16 lattice": "MNIST, rows and features",
+    "MNIST, features alone, 53 blocks of hashed pixels": "MNIST, features alone",
+    "CIFAR-10, features alone, 64 lattices": "CIFAR-10, 1 x lattice:64",
+    "CIFAR-10, features alone, 121 lattices": "CIFAR-10, 1 x lattice:121",
+    "CIFAR-10, 5 x 16 lattice": "CIFAR-10, 5 x lattice:16",
+    "diamonds (dear or cheap), 50 x 8 columns": "diamonds, rows outside",
+    "diamonds, features outside": "diamonds, features outside",
+    "penguins (species), 9 x 5 columns": "penguins, rows outside",
+    "SST-2, 1 x 8 blocks of words": "SST-2, 1 x 8",
+    "SST-2, 10 x 8 blocks of words": "SST-2, 10 x 8",
+}
+
+
+def test_the_table_of_grids_is_the_committed_result() -> None:
+    page = (ROOT / "docs/backdoors.md").read_text().partition("## How strong it is")[2]
+    found = re.findall(r"^\| (.+) \| ([\d.]+) % \| (.+) \| (\d+) \w+ \|$", page, re.M)
+    assert [title for title, *_ in found] == list(GRIDS)
+    runs = json.loads((ROOT / "benchmarks/results/grids.json").read_text())
+    for title, clean, withstood, of_correct in found:
+        run = runs[GRIDS[title]]
+        run = run.get("runoff", run)
+        assert abs(float(clean) - 100 * run["clean"]) <= 0.051, title
+        assert int(of_correct) == run["median_features_of_correct"], title
+        for attack in withstood.partition(" (")[0].split("; "):
+            first, *second = map(int, re.findall(r"\d+", attack))
+            if second:
+                assert run["median_rows"][second[0]] == first, (title, attack)
+            elif "row" in attack:
+                assert run["median_rows"][0] == first, (title, attack)
+            else:
+                assert run["median_features"] == first, (title, attack)
+
+
 MEMBERS: dict[str, Any] = json.loads((ROOT / "benchmarks/results/members.json").read_text())
 
 

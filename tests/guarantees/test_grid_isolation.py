@@ -35,9 +35,11 @@ from poisonproof.data import (
 from poisonproof.data.columns import ArrayColumn, ImageColumn
 from poisonproof.data.sources import DataSource, read_table
 from poisonproof.estimators import fit_stream
-from poisonproof.exceptions import GuaranteeError, InvalidInputError
+from poisonproof.estimators.loading import _check_agreement, partitioner_from_spec
+from poisonproof.exceptions import GuaranteeError, InvalidInputError, StoreError
 from poisonproof.members.closed_form import KernelRidgeClassifier, RidgeClassifier
 from poisonproof.partition import Blocks, ContentHash, NamedSources
+from poisonproof.store.manifest import ModelReader
 
 from .data import data
 from .grid_campaign import MODES, GridCampaign, scenarios
@@ -616,3 +618,35 @@ def test_the_committed_campaign_broke_nothing() -> None:
     assert found["broken_trials"] == found["leaked_trials"] == []
     for step in ("one row beyond", "one block beyond"):
         assert 0 < found["by_step"][step]["turned"] < found["by_step"][step]["attacks"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"image_shape": [10**6, 10**6]}, {"kind": "columns", "widths": [2**40]}],
+    ids=["a large image", "a wide column"],
+)
+def test_a_stored_grid_of_other_rows_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    X, y, *_ = CASES[1].data
+    grid(GaussianNB(), 3, "lattice:4", classes=range(10)).fit(X, y).save(tmp_path / "model")
+    model, reader = poisonproof.load(tmp_path / "model"), ModelReader.open(tmp_path / "model")
+    _check_agreement(reader, model)
+    spec = json.loads(json.dumps(model.partitioner_.spec()))
+    assert partitioner_from_spec(spec) == model.partitioner_
+    model.partitioner_ = partitioner_from_spec({**spec, "blocks": {**spec["blocks"], **changed}})
+    with pytest.raises(StoreError, match="the blocks are of"):
+        _check_agreement(reader, model)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"image_shape": None},
+        {"image_shape": (8, -8)},
+        {"kind": "columns"},
+        {"kind": "columns", "widths": (1,) * 64, "declared": ((0,), (1,), (2,), (99,))},
+        {"kind": "columns", "widths": (1,) * 64, "declared": ((0,), (1,), (2,), (2,))},
+    ],
+)
+def test_blocks_that_are_none_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        Blocks(**{"n_blocks": 4, "kind": "lattice", "image_shape": (8, 8), **changed})

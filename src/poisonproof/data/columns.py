@@ -587,16 +587,15 @@ class ArrayColumn(Column):
 
     def encode(self, cells: NDArray[Any], reasons: Reasons) -> NDArray[Any]:
         """Return the numbers of a sample in a row, of the declared type."""
-        flat = cells.reshape(len(cells), self.n_features)
         if self.values == "uint8":
-            if flat.dtype == np.uint8:
-                return flat
-            with np.errstate(invalid="ignore"):
-                good = (flat >= 0) & (flat <= 255) & (np.trunc(flat) == flat)
-            why = "holds something other than integers from 0 to 255"
-            self._reject(np.asarray(~good.all(axis=1)), why, reasons)
-            return np.where(good, flat, 0).astype(np.uint8)
-        values = flat.astype(np.float64)
+            found = self.numbers(cells)
+            bad = np.isnan(found) if found.dtype.kind == "f" else np.zeros((1, 1), dtype=np.bool_)
+            if bad.any():
+                why = "holds something other than integers from 0 to 255"
+                self._reject(np.asarray(bad.any(axis=1)), why, reasons)
+                found = np.where(bad, 0, found)
+            return found.astype(np.uint8, copy=False)
+        values = cells.reshape(len(cells), self.n_features).astype(np.float64)
         bad = np.isinf(values) if self.missing == "nan" else ~np.isfinite(values)
         self._reject(np.asarray(bad.any(axis=1)), "holds NaN or infinity", reasons)
         return values

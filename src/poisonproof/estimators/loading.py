@@ -166,6 +166,11 @@ def _check_agreement(reader: ModelReader, classifier: Any) -> None:
     width, names = model["n_features_in"], model["feature_names_in"]
     if width is not None and (type(width) is not int or not 0 < width < 2**31):
         raise StoreError(f"n_features_in must be a number of features, got {str(width)[:80]!r}.")
+    blocks = getattr(getattr(classifier, "partitioner_", None), "blocks", None)
+    if blocks is not None and blocks.n_features not in (None, width):
+        raise StoreError(
+            f"the blocks are of {blocks.n_features} features, but the rows have {width}."
+        )
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if names is not None and not (texts and len(names) == width):
         raise StoreError(f"feature_names_in must list the names of {width} features.")

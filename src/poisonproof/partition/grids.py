@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isqrt
+from math import isqrt, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,10 +21,7 @@ from numpy.typing import NDArray
 from poisonproof.exceptions import GuaranteeError, InvalidInputError
 from poisonproof.partition.canonical import CANONICAL_FORM, sample_digests
 from poisonproof.partition.containers import is_sparse, n_rows, stacked, take_rows
-from poisonproof.partition.contributors import (
-    PARTITIONERS,
-    GroupPartitioner,
-)
+from poisonproof.partition.contributors import PARTITIONERS, GroupPartitioner
 from poisonproof.partition.partitioned import PartitionedData, Weights
 from poisonproof.partition.partitioners import ContentHash, Partitioner
 
@@ -100,6 +97,29 @@ class Blocks:
                 object.__setattr__(self, name, tuple(map(int, value)))
         if self.declared is not None:
             object.__setattr__(self, "declared", tuple(tuple(map(int, b)) for b in self.declared))
+        if self.kind == "words":
+            return
+        sides = self.widths if self.kind == "columns" else self.image_shape
+        if not sides or min(sides) < 1 or (self.kind != "columns" and len(sides) not in (2, 3)):
+            raise InvalidInputError(
+                f"Blocks of {self.kind} need the widths of all columns, or the height and width of "
+                f"the image and perhaps its channels. Got {sides!r:.80}."
+            )
+        if self.declared is not None:
+            chosen = [column for block in self.declared for column in block]
+            known = len(set(chosen)) == len(chosen) and set(chosen) <= set(range(len(sides)))
+            if not known or len(self.declared) != self.n_blocks or not all(self.declared):
+                raise InvalidInputError(
+                    f"declared lists columns of 0 to {len(sides) - 1}, each once, for each of "
+                    f"{self.n_blocks} blocks. Got {self.declared!r:.80}."
+                )
+
+    @property
+    def n_features(self) -> int | None:
+        """Numbers of a row that these are blocks of; None for texts."""
+        if self.kind == "words":
+            return None
+        return sum(self.widths or ()) if self.kind == "columns" else prod(self.image_shape or ())
 
     @property
     def feature(self) -> str:
@@ -323,7 +343,7 @@ class Grid(Partitioner):
         return self.base.hint
 
     def assign(self, X: Any, groups: Any = None) -> NDArray[np.int64]:
-        """Return the partition of each whole row; `cells` has those of its blocks."""
+        """Return the partition of each whole row; `cut` finds the cells of its blocks."""
         return self.base.assign(X, groups)
 
     def placeable(self, X: Any, groups: Any = None) -> NDArray[np.bool_]:
